@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use milepost::observe::calls::{Table, Tap, Watch};
+use milepost::observe::calls::{Table, TapReader, Watch};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
 use milepost::progress::input::Input;
@@ -19,7 +19,7 @@ use milepost::progress::policy::masks::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::lines::INSPECT_MAX;
-use milepost::protocol::sse::{Events, Frame};
+use milepost::protocol::sse::{Events, SseFrame};
 use milepost::protocol::terminal::Terminal;
 use milepost::relay::filter_guard::FilterGuard;
 
@@ -171,7 +171,7 @@ fn events(c: &mut Criterion) {
                 for chunk in chunks.iter().cycle() {
                     events.push(chunk.clone());
                     while let Some(frame) = events.next() {
-                        let Frame::Event(event) = frame else { unreachable!() };
+                        let SseFrame::Event(event) = frame else { unreachable!() };
                         black_box(event.data());
                         seen += 1;
                     }
@@ -204,9 +204,9 @@ fn watched(c: &mut Criterion) {
                 let id = FilterId { conversation: 1, filter: 1 };
                 let watch = Watch(Arc::clone(&table));
                 let observer = watch.begin(id, "/r", Scope::Exchange, &policy);
-                filter.observed_by(EventEmitter::new(id, now, observer.into_iter().collect()));
+                filter.set_emitter(EventEmitter::new(id, now, observer.into_iter().collect()));
             }
-            let tap = (name == "tapped").then(|| Tap::begin(&table, Default::default()));
+            let tap = (name == "tapped").then(|| TapReader::begin(&table, Default::default()));
             filter.client_message(now, WIRE, &call);
             let mut figure = 0;
             group.bench_function(format!("{kind}/{name}"), |b| {
@@ -224,7 +224,7 @@ fn watched(c: &mut Criterion) {
                                 black_box(transmit);
                             }
                         }
-                        filter.apply(now, Input::Written(WIRE));
+                        filter.apply(now, Input::MarkWritten(WIRE));
                         while filter.poll_event().is_some() {}
                     },
                     criterion::BatchSize::SmallInput,

@@ -8,10 +8,10 @@
 //! {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"","progress":8,"progressToken":"t"}}
 //! ```
 //!
-//! The real one looks for the token in `arguments._meta`, where no client puts it, and takes only
-//! strings: so do as it does with `--token-from arguments`, and `milepost wrap --ask-token-in-arguments`
-//! puts it there. And a goroutine apart from the answer's writes its notifications, so that some may come
-//! after the answer: so does `--late N`.
+//! It looks for the token in `arguments._meta`, where no client puts it, and takes only strings, so that
+//! without `milepost wrap --ask-token-in-arguments` no call has progress; `--token-from meta` looks where the
+//! token is. A goroutine apart from the answer's writes its notifications, so that some may come after the
+//! answer: so does `--late N`.
 //!
 //! Run it with `cargo run --example mcp_devtools -- --lines 5000`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/mcp_devtools`.
@@ -50,10 +50,9 @@ struct McpDevtools {
     /// How many of the last notifications come after the answer
     #[arg(long, value_name = "N", default_value_t = 0)]
     late: usize,
-    /// Where to look for the progress token: in `params._meta`, or as the real one in
-    /// `arguments._meta` [default: arguments over HTTP, meta over stdio]
-    #[arg(long, value_enum)]
-    token_from: Option<TokenFrom>,
+    /// Where to look for the progress token: as the real one in `arguments._meta`, or in `params._meta`
+    #[arg(long, value_enum, default_value = "arguments")]
+    token_from: TokenFrom,
     #[command(flatten)]
     listen: Listen,
 }
@@ -121,8 +120,7 @@ impl McpDevtools {
     }
 
     fn token<'a>(&self, call: &'a Call) -> Option<&'a Value> {
-        let usual = if self.listen.http.is_some() { TokenFrom::Arguments } else { TokenFrom::Meta };
-        match self.token_from.unwrap_or(usual) {
+        match self.token_from {
             TokenFrom::Meta => call.token.as_ref(),
             TokenFrom::Arguments => {
                 call.arguments["_meta"].get("progressToken").filter(|token| token.is_string())

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use milepost::commands::args::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
+use milepost::commands::args::{AdoptArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer};
 use milepost::commands::{adopt, check, demo, doctor, man, replay, stats, tap, wrap};
 use milepost::config::routes;
 use milepost::config::routes::Routes;
@@ -21,14 +21,17 @@ use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::observe::log;
 use milepost::observe::log::LogFormat;
 use milepost::observe::otlp;
-use milepost::observe::otlp::Over;
+use milepost::observe::otlp::DownstreamTransport;
 use milepost::observe::record::Recording;
-use milepost::transport::child::Program;
+use milepost::transport::child::{self, Program};
 use milepost::transport::http::collector::CollectorClient;
 use tokio::runtime::Builder;
 use tracing::Level;
 
 fn main() -> ExitCode {
+    if let Some(code) = child::run_hidden() {
+        return code;
+    }
     let cli = Cli::parse();
     let runtime = match runtime(&cli.command).enable_all().build() {
         Ok(runtime) => runtime,
@@ -73,7 +76,7 @@ async fn run(command: Command) -> ExitCode {
             let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
             let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
             let memory = DurationStore::open(state_dir(None, routes.state()).as_deref());
-            let traces = otlp::start(Over::Http, CollectorClient::new);
+            let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
             let code = match listen::serve(&routes, &memory, &observers).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
@@ -120,7 +123,7 @@ async fn run(command: Command) -> ExitCode {
     }
 }
 
-async fn wrap_one(args: &Wrap) -> ExitCode {
+async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let _log = log::start(args.log.log_level, args.log.log_format);
     let mut wrapped = match args.resolve() {
         Ok(wrapped) => wrapped,
@@ -132,7 +135,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
-    let traces = otlp::start(Over::Pipe, CollectorClient::new);
+    let traces = otlp::start(DownstreamTransport::Pipe, CollectorClient::new);
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
     let recorder = records.and_then(|records| records.begin(id, "", Scope::Whole, &policy));
@@ -165,7 +168,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
 #[error("--record")]
 struct RecordError(#[source] io::Error);
 
-fn adopt(args: &Adopt) -> ExitCode {
+fn adopt(args: &AdoptArgs) -> ExitCode {
     let mut answers = io::stdin().lock();
     let is_asked = answers.is_terminal() && io::stdout().is_terminal();
     let asked = is_asked.then_some(&mut answers as &mut dyn BufRead);
@@ -185,7 +188,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
 }
 
 /// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if nothing can be said.
-async fn diagnose(args: Doctor) -> ExitCode {
+async fn diagnose(args: DoctorArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(options) => options,
         Err(error) => return report(&error, 2),

@@ -126,7 +126,7 @@ mod an_impatient_client {
 
 #[test]
 fn a_server_that_looks_for_the_token_in_the_arguments_reports_when_it_is_asked() {
-    let devtools = ["mcp_devtools", "--token-from", "arguments", "--pace", "200ms", "--late", "3"];
+    let devtools = ["mcp_devtools", "--pace", "200ms", "--late", "3"];
     let mut devtools = devtools.map(str::to_owned);
     devtools[0] = example("mcp_devtools");
     let options = ["--call", "project_actions", "--busy", "8"];

@@ -1,6 +1,6 @@
 //! `milepost check`: what a route file, or a client's file of servers, leads to.
 
-use crate::commands::args::Check;
+use crate::commands::args::CheckArgs;
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
 
@@ -8,7 +8,7 @@ use crate::config::routes::{Routes, RoutesError};
 ///
 /// # Errors
 /// If the file cannot be read or anything in it is not as it should be.
-pub fn run(args: &Check) -> Result<String, RoutesError> {
+pub fn run(args: &CheckArgs) -> Result<String, RoutesError> {
     if let Some(file) = &args.import {
         return routes::import(file);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
-use crate::observe::durations::{Entry, FILE, Store, StoreError, state_dir};
+use crate::observe::durations::{FILE, Store, StoreError, ToolRow, state_dir};
 
 /// The arguments.
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     let folder = state_dir(args.state_dir.as_ref(), None).ok_or(StatsError::Nowhere)?;
     let mut store = Store::new(&folder);
     let all = store.read()?;
-    let mut rows: Vec<&Entry> = all.iter().filter(|entry| is_meant(args, entry)).collect();
+    let mut rows: Vec<&ToolRow> = all.iter().filter(|entry| is_meant(args, entry)).collect();
     rows.sort_by(|a, b| (&a.route, &a.tool).cmp(&(&b.route, &b.tool)));
     if rows.is_empty() && (args.route.is_some() || args.tool.is_some()) {
         return Err(StatsError::Unknown(unknown(args, &all)));
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     Ok(table(&rows, now))
 }
 
-fn is_meant(args: &Args, entry: &Entry) -> bool {
+fn is_meant(args: &Args, entry: &ToolRow) -> bool {
     args.route.as_ref().is_none_or(|route| *route == entry.route)
         && args.tool.as_ref().is_none_or(|tool| *tool == entry.tool)
 }
@@ -82,12 +82,12 @@ fn nothing_yet(file: PathBuf) -> String {
     )
 }
 
-fn unknown(args: &Args, all: &[Entry]) -> String {
+fn unknown(args: &Args, all: &[ToolRow]) -> String {
     let routes: BTreeSet<&str> = all.iter().map(|entry| &*entry.route).collect();
     if let Some(route) = args.route.as_deref().filter(|route| !routes.contains(route)) {
         return missing("route", route, routes);
     }
-    let on_route = |entry: &&Entry| args.route.as_ref().is_none_or(|route| *route == entry.route);
+    let on_route = |entry: &&ToolRow| args.route.as_ref().is_none_or(|route| *route == entry.route);
     let tools: BTreeSet<&str> = all.iter().filter(on_route).map(|entry| &*entry.tool).collect();
     missing("tool", args.tool.as_deref().unwrap_or_default(), tools)
 }
@@ -104,10 +104,10 @@ fn missing(what: &str, name: &str, known: BTreeSet<&str>) -> String {
     format!("the {what} {name:?} is not known; {hint}")
 }
 
-fn json(rows: &[&Entry]) -> String {
+fn json(rows: &[&ToolRow]) -> String {
     let rows: Vec<serde_json::Value> = rows
         .iter()
-        .map(|Entry { route, tool, durations, seen }| {
+        .map(|ToolRow { route, tool, durations, seen }| {
             serde_json::json!({
                 "route": route,
                 "tool": tool,
@@ -140,8 +140,8 @@ const HEAD: [&str; 10] = [
     "FIGURES",
 ];
 
-fn table(rows: &[&Entry], now: u64) -> String {
-    let cells = rows.iter().map(|Entry { route, tool, durations, seen }| {
+fn table(rows: &[&ToolRow], now: u64) -> String {
+    let cells = rows.iter().map(|ToolRow { route, tool, durations, seen }| {
         let time = |share| durations.quantile(share).map_or_else(|| "-".to_owned(), spell);
         [
             printable(route),
@@ -200,10 +200,10 @@ mod tests {
     use super::*;
     use crate::progress::durations::{Durations, Sample};
 
-    fn entry(route: &str, tool: &str, millis: &[u32], figured: bool) -> Entry {
+    fn entry(route: &str, tool: &str, millis: &[u32], figured: bool) -> ToolRow {
         let samples = millis.iter().map(|millis| Sample { millis: *millis, figured });
         let durations = Durations::new(samples, 2, 1);
-        Entry { route: route.to_owned(), tool: tool.to_owned(), durations, seen: 1000 }
+        ToolRow { route: route.to_owned(), tool: tool.to_owned(), durations, seen: 1000 }
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
             entry("/reports", "run_report", &[38_000, 42_500, 3_700_000], false),
             entry("npx#3fa2b1c0", "e\u{1b}[2Jcho", &[4, 8], true),
         ];
-        let rows: Vec<&Entry> = rows.iter().collect();
+        let rows: Vec<&ToolRow> = rows.iter().collect();
         let expected = "\
 ROUTE         TOOL        CALLS  MEDIAN    P90  LONGEST  ERRORS  CANCELLED    SEEN  FIGURES
 /reports      run_report      3   42.5s  1h01m    1h01m       2          1  5m ago     none

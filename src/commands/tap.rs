@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use tokio::io::{AsyncWriteExt, Stdout, stdout};
 use tokio::signal::ctrl_c;
 
-use crate::commands::args::{Tap, WrapError};
+use crate::commands::args::{TapArgs, WrapError};
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
@@ -68,7 +68,7 @@ impl TapError {
 ///
 /// # Errors
 /// If the proxy cannot be asked, or ends.
-pub async fn run(args: &Tap) -> Result<(), TapError> {
+pub async fn run(args: &TapArgs) -> Result<(), TapError> {
     let (route, url) = args.resolve()?;
     let admin = url.origin().ascii_serialization();
     let shown = async {
@@ -90,7 +90,7 @@ pub async fn run(args: &Tap) -> Result<(), TapError> {
                 });
             }
         }
-        let mut page = Page::new(args.json);
+        let mut page = TapOutput::new(args.json);
         while let Some(chunk) = reply.chunk().await {
             page.take(&chunk.map_err(|error| TapError::Lost(admin.clone(), error))?).await?;
         }
@@ -121,7 +121,7 @@ async fn refusal(reply: &mut RawResponse) -> String {
 }
 
 /// Standard output.
-struct Page {
+struct TapOutput {
     out: Stdout,
     is_json: bool,
     has_colours: bool,
@@ -129,7 +129,7 @@ struct Page {
     line: Vec<u8>,
 }
 
-impl Page {
+impl TapOutput {
     fn new(is_json: bool) -> Self {
         let has_colours = io::stdout().is_terminal() && console::colors_enabled() && !is_json;
         Self { out: stdout(), is_json, has_colours, line: Vec::new() }

@@ -13,7 +13,7 @@ use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
-use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
+use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE, Signals};
 use crate::relay::http_upstream::{Bearer, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, remote_session};
@@ -22,7 +22,7 @@ use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
 
-/// How long a client's first request is waited for to tell it that the server does not start.
+/// The time that `wrap` waits for a client's first request, to answer that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Runs a server behind the filter until it ends, and answers with its exit code.
@@ -35,7 +35,7 @@ pub async fn run(
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, diagnostics| {
         let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
-        relay.observed_by(emitter);
+        relay.set_emitter(emitter);
         relay
     };
     match ChildSession::start(
@@ -46,7 +46,7 @@ pub async fn run(
         Connection::default(),
         relay,
     ) {
-        Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
+        Ok(mut child) => Ok(child.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
             Err(error)
@@ -84,7 +84,7 @@ pub async fn run_remote(
     let client = Pipe::new(stdio::input(), stdio::output());
     let diagnostics = DiagnosticsSink::new(stdio::error(), None);
     let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
-    relay.observed_by(emitter);
+    relay.set_emitter(emitter);
     let mut signals = Signals::listen().ok();
     remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {
@@ -110,7 +110,7 @@ async fn tell_that_it_does_not_start(why: &str) {
                 _ => return None,
             }
             while let Some(frame) = lines.decode(&mut buffer) {
-                let Frame::Line(line) = frame else { continue };
+                let LineFrame::Line(line) = frame else { continue };
                 let message = Message::parse(line);
                 if message.kind() == Kind::Request {
                     return message.id();

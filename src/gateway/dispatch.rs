@@ -120,7 +120,7 @@ impl Proxy {
         part: EndpointKind,
         request: Request<Incoming>,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
         let ServedRoute { mut live, removed } = served;
         let (parts, body) = request.into_parts();
@@ -137,9 +137,9 @@ impl Proxy {
             EndpointKind::WellKnown(path) => {
                 Box::pin(live.direct.well_known(parts, &path, ours)).await
             }
-            EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, ours, outlet)).await,
+            EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, ours, write_state)).await,
             EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, ours)).await,
-            EndpointKind::Endpoint => self.endpoint(live, parts, body, ours, outlet).await,
+            EndpointKind::Endpoint => self.endpoint(live, parts, body, ours, write_state).await,
         }
     }
 
@@ -149,16 +149,16 @@ impl Proxy {
         parts: Parts,
         body: PostedBody,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
         let (state, direct) = (&live.state, &live.direct);
         let Some(target) = &state.endpoint else {
-            // A client of HTTP+SSE may look for its stream here (rule L-09).
+            // A client of HTTP+SSE may look for its stream here.
             let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
             return if looks && state.sse.is_some() {
-                Box::pin(open_sse(&live, parts, body, ours, outlet)).await
+                Box::pin(open_sse(&live, parts, body, ours, write_state)).await
             } else {
-                Box::pin(self.bridge(live, parts, body, ours, outlet)).await
+                Box::pin(self.bridge(live, parts, body, ours, write_state)).await
             };
         };
         if state.route.opaque {
@@ -166,18 +166,21 @@ impl Proxy {
             return Box::pin(direct.forward(target, parts, body, ours)).await;
         }
         match parts.method {
-            Method::POST => direct.post(target, parts, body, ours, outlet).await,
-            Method::GET => Box::pin(direct.get(target, parts, ours, outlet)).await,
+            Method::POST => direct.post(target, parts, body, ours, write_state).await,
+            Method::GET => Box::pin(direct.get(target, parts, ours, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);
                 let head = RequestHead::of(state.caller(&parts.headers), &parts);
                 let response = Box::pin(direct.forward(target, parts, body, ours)).await;
                 let status = response.status();
                 if head.method == Method::DELETE
-                    && (status.is_success() || status == StatusCode::NOT_FOUND)
                     && let Some(id) = head.session_id()
                 {
-                    direct.sessions.forget(id);
+                    if status.is_success() {
+                        direct.sessions.forget(id);
+                    } else if status == StatusCode::NOT_FOUND {
+                        direct.sessions.forget_for(id, head.caller);
+                    }
                 }
                 response
             }
@@ -191,7 +194,7 @@ impl Proxy {
         parts: Parts,
         body: PostedBody,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
         match parts.method {
             Method::POST => {
@@ -207,11 +210,11 @@ impl Proxy {
                         None => return no_route(),
                     };
                 }
-                live.bridge.post(parts, posted, ours, outlet).await
+                live.bridge.post(parts, posted, ours, write_state).await
             }
-            // Later revisions have nothing to listen to, and nothing to end (rule H-11).
+            // Later revisions have nothing to listen to, and nothing to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
-            Method::GET => live.bridge.get(&parts, outlet),
+            Method::GET => live.bridge.get(&parts, write_state),
             Method::DELETE => live.bridge.delete(&parts),
             _ => no_method(),
         }
@@ -224,11 +227,11 @@ async fn open_sse(
     parts: Parts,
     body: PostedBody,
     ours: bool,
-    outlet: WriteState,
+    write_state: WriteState,
 ) -> Response<Body> {
     match &live.state.sse {
-        Some(target) => live.direct.open_stream(target, parts, body, ours, outlet).await,
-        None => live.bridge.open_stream(&parts, ours, outlet),
+        Some(target) => live.direct.open_stream(target, parts, body, ours, write_state).await,
+        None => live.bridge.open_stream(&parts, ours, write_state),
     }
 }
 

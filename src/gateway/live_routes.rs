@@ -18,18 +18,16 @@ use tokio::time::sleep;
 
 use crate::config::routes::{Route, Routes, Upstream};
 use crate::gateway::demo_upstream;
-use crate::gateway::direct::session::Sessions;
+use crate::gateway::direct::sessions::Sessions;
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::refusals::{no_route, refuse};
+use crate::gateway::refusals::{no_route, read_or_refuse};
 use crate::gateway::route_state::{RouteShared, RouteState, policy_of};
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
-use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::EndpointKind;
-use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
@@ -75,7 +73,7 @@ impl fmt::Debug for ServedRoute {
     }
 }
 
-/// How many routes have become what.
+/// The numbers of added, removed, changed and unchanged routes of a reload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Were not there before.
@@ -429,10 +427,7 @@ impl LiveRoute {
         let comes_back = parts.headers.contains_key(LAST_EVENT_ID);
         let (is_for_previous, body) = match parts.method {
             Method::POST if *part == EndpointKind::Endpoint => {
-                let max = self.state.route.max_request_bytes;
-                let read = request_body::read(body, &parts.headers, max, INSPECT_MAX).await;
-                let read =
-                    read.map_err(|unread| Box::new(refuse(&self.state, &unread, parts.version)))?;
+                let read = read_or_refuse(&self.state, body, parts).await?;
                 let asks = match &read {
                     ReadBody::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
                     ReadBody::Large(_) => true,

@@ -3,15 +3,27 @@
 use crate::gateway::route_state::RouteState;
 use crate::observe::error_chain::error_chain;
 use crate::protocol::jsonrpc::own_error;
+use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::request_body::BodyError;
+use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
+use crate::transport::mcp_http::request_body::{self, BodyError, PostedBody, ReadBody};
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, Version, header};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 
 /// The response where there is no route.
 pub(crate) fn no_route() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "there is no such route")
+}
+
+/// Headers of a stream of events.
+pub(crate) fn events_head() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    headers
 }
 
 /// A response of ours in words.
@@ -36,6 +48,17 @@ pub(crate) fn refuse(state: &RouteState, unread: &BodyError, version: Version) -
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
+pub(crate) async fn read_or_refuse(
+    state: &RouteState,
+    body: PostedBody,
+    parts: &Parts,
+) -> Result<ReadBody, Box<Response<Body>>> {
+    let max = state.route.max_request_bytes;
+    let read = request_body::read(body, &parts.headers, max, INSPECT_MAX).await;
+    read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))
 }
 
 /// The server could not be asked: an error for the request's id, if it has one.

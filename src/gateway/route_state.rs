@@ -96,6 +96,9 @@ impl RouteShared {
     }
 }
 
+/// The refusal of a stream beyond `max_streams`.
+pub(crate) const TOO_MANY_STREAMS: &str = "too many streams are open on this route";
+
 /// Counts an open stream of a client until it is dropped.
 pub(crate) struct StreamPermit(Arc<RouteState>);
 
@@ -157,7 +160,7 @@ impl RouteState {
         (open < self.route.max_streams).then_some(permit)
     }
 
-    /// The pacing of HTTP+SSE streams; there is none on others (rule G3).
+    /// The pacing of HTTP+SSE streams. Other streams have none: they carry one answer, at their end.
     pub(crate) fn pacing(&self) -> Pacing {
         self.policy.pacing
     }

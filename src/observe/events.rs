@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::input::{Input, stream_of};
-use crate::progress::{FilterEvent, Form, Fragment, Opened, Origin, Policy, StreamId, Transmit};
-use crate::protocol::jsonrpc::Scan;
-use crate::protocol::sse::{Events, Frame};
+use crate::progress::{FilterEvent, Form, Fragment, OpenCall, Origin, Policy, StreamId, Transmit};
+use crate::protocol::jsonrpc::{Kind, Scan};
+use crate::protocol::sse::{Events, SseFrame};
 
 /// Times that lie closer together count as one. Messages are sent in the order in which they are due, so a
 /// replay stays exact.
@@ -23,7 +23,7 @@ const PASSED_MAX: usize = 64;
 
 /// One thing that has happened at a filter.
 #[derive(Debug, Clone)]
-pub struct Event {
+pub struct ObserverEvent {
     /// The time.
     pub at: Instant,
     /// The kind.
@@ -32,6 +32,7 @@ pub struct Event {
 
 /// The kinds of events. Messages that came in pieces are small ones here.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "events are shown one by one and not kept")]
 pub enum EventKind {
     /// The filter takes an input. The next message of the server has this number.
     Input(Input, u64),
@@ -65,10 +66,10 @@ impl EventKind {
 /// An observer sees the events of one filter.
 pub trait Observer: Debug + Send {
     /// Takes an event.
-    fn see(&mut self, event: &Event);
+    fn on_event(&mut self, event: &ObserverEvent);
 
     /// Takes the data of a call, before the event that the call opens or goes on here.
-    fn know(&mut self, _: &Opened<'_>) {}
+    fn on_call(&mut self, _: &OpenCall<'_>) {}
 
     /// Ends the decisions about an input.
     fn settle(&mut self) {}
@@ -141,12 +142,12 @@ pub struct EventEmitter {
     /// Large messages of the server, with their numbers.
     large: BTreeMap<Option<StreamId>, (Large, u64)>,
     /// Large messages that came in SSE events, until their clients have been sent all of them.
-    passed: BTreeMap<Option<StreamId>, Bytes>,
+    passed: BTreeMap<Option<StreamId>, (Bytes, u64)>,
     /// Large messages to clients, and whether they are sent in SSE events.
     told: BTreeMap<StreamId, (Large, bool)>,
     /// Streams whose client has not read yet all that it was sent.
     unwritten: BTreeSet<StreamId>,
-    /// The same of which observers have been shown [`Input::Waits`].
+    /// The same of which observers have been shown [`Input::MarkUnread`].
     waits: BTreeSet<StreamId>,
 }
 
@@ -155,7 +156,7 @@ fn unframed(text: Bytes) -> Bytes {
     let mut events = Events::new(usize::MAX);
     events.push(text.clone());
     match events.next() {
-        Some(Frame::Event(event)) => event.data().unwrap_or(text),
+        Some(SseFrame::Event(event)) => event.data().unwrap_or(text),
         _ => text,
     }
 }
@@ -183,15 +184,15 @@ impl EventEmitter {
 
     fn put(&mut self, at: Instant, kind: EventKind) {
         self.last = self.last.max(at);
-        let event = Event { at: self.last, kind };
-        self.observers.iter_mut().for_each(|observer| observer.see(&event));
+        let event = ObserverEvent { at: self.last, kind };
+        self.observers.iter_mut().for_each(|observer| observer.on_event(&event));
     }
 
     /// The filter takes an input. The next message of the server has this `number`.
     pub fn input(&mut self, now: Instant, input: Input, number: u64) {
         let at = if input.is_sequel() { self.last } else { now };
         match &input {
-            Input::Written(stream) => {
+            Input::MarkWritten(stream) => {
                 let late = at.saturating_duration_since(self.last) >= APART;
                 let waits = self.waits.remove(stream);
                 if self.unwritten.remove(stream) && (waits || late) {
@@ -199,28 +200,28 @@ impl EventEmitter {
                 }
                 return;
             }
-            Input::Closes(stream, _) => {
+            Input::CloseStream(stream, _) => {
                 self.unwritten.remove(stream);
                 self.waits.remove(stream);
                 self.large.remove(&Some(*stream));
                 self.passed.remove(&Some(*stream));
                 self.told.remove(stream);
             }
-            Input::Gone(why) | Input::Fails(_, why) => self.break_off(at, why),
+            Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
             _ => {}
         }
         // A replay takes it that clients read at once, unless an input says otherwise.
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);
-            self.put(at, EventKind::Input(Input::Waits(stream), number));
+            self.put(at, EventKind::Input(Input::MarkUnread(stream), number));
         }
-        let passes = if let Input::Passes(passes) = &input { passes.clone() } else { None };
+        let passes = if let Input::ForwardLast(passes) = &input { passes.clone() } else { None };
         self.put(at, EventKind::Input(input, number));
         if let Some((stream, message)) = passes {
             let payload = message.raw().clone().into();
             self.to_client(at, stream, &Transmit { payload, part: Fragment::Whole });
-            self.input(at, Input::Written(stream), number);
+            self.input(at, Input::MarkWritten(stream), number);
         }
     }
 
@@ -241,7 +242,7 @@ impl EventEmitter {
     }
 
     /// The large message is none.
-    pub fn server_passing_noise(&mut self, origin: Origin) {
+    pub fn mark_large_noise(&mut self, origin: Origin) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
             large.is_noise = true;
         }
@@ -270,7 +271,7 @@ impl EventEmitter {
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
-        self.passed.insert(stream, text.clone());
+        self.passed.insert(stream, (text.clone(), large.len));
         self.input(at, Input::ServerLarge(origin, text, broken.map(Into::into)), number);
     }
 
@@ -298,22 +299,28 @@ impl EventEmitter {
                 let (mut large, framed) = self.told.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
-                let same = own.filter(|_| framed);
-                self.put(at, EventKind::ToClient(stream, same.unwrap_or_else(|| large.stand_in())));
+                // What was left out is counted once: a repair may have made it longer.
+                let is_answer = large.scan.is_whole() && large.scan.kind() == Kind::Response;
+                let text = match own {
+                    Some((_, len)) if is_answer => large.scan.stand_in(len),
+                    Some((text, _)) if framed => text,
+                    _ => large.stand_in(),
+                };
+                self.put(at, EventKind::ToClient(stream, text));
             }
         }
     }
 
     /// The filter has decided something. `call`: the data of a call that opens or goes on here.
-    pub fn decided(&mut self, event: &FilterEvent, call: Option<&Opened<'_>>) {
+    pub fn decision(&mut self, event: &FilterEvent, call: Option<&OpenCall<'_>>) {
         if let Some(call) = call {
-            self.observers.iter_mut().for_each(|observer| observer.know(call));
+            self.observers.iter_mut().for_each(|observer| observer.on_call(call));
         }
         self.put(self.last, EventKind::Decided(event.clone()));
     }
 
     /// The decisions about an input are complete.
-    pub fn settled(&mut self) {
+    pub fn end_decisions(&mut self) {
         self.observers.iter_mut().for_each(|observer| observer.settle());
     }
 }

@@ -31,7 +31,7 @@ pub struct Masking {
 }
 
 impl Masking {
-    /// By these masks.
+    /// Masks secrets with `masks`.
     pub fn new(masks: Masks) -> Self {
         Self { masks, ..Self::default() }
     }

@@ -62,7 +62,7 @@ impl UntokenedClients {
         }
     }
 
-    /// How many `tools/call` came without a token, by client: `unknown` has not said who it is, and
+    /// The numbers of `tools/call` without a token, by client: `unknown` has not given its name, and
     /// `other` are those beyond [`CLIENTS_MAX`].
     pub fn without_token(&self) -> Vec<(String, u64)> {
         let seen = self.lock();

@@ -35,9 +35,9 @@ pub struct Sample {
     pub figured: bool,
 }
 
-/// How a call ended, as far as anything is learned from it.
+/// The end of a call, as far as anything is learned from the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum SampleOutcome {
     /// With success.
     Took(Sample),
     /// With an error, of the protocol or of the tool.
@@ -46,7 +46,7 @@ pub enum Ended {
     GivenUp,
 }
 
-impl Ended {
+impl SampleOutcome {
     /// The duration learned from a call; none from a call that became a task or lost its server.
     fn of(call: &Summary) -> Option<Self> {
         let took = call.ended.saturating_duration_since(call.opened).as_millis();
@@ -55,7 +55,11 @@ impl Ended {
             Outcome::Result => Some(Self::Took(Sample { millis, figured: call.figured })),
             Outcome::Error | Outcome::ToolError => Some(Self::Failed),
             Outcome::Cancelled | Outcome::TimedOut => Some(Self::GivenUp),
-            Outcome::Interim | Outcome::Settled | Outcome::ServerGone | Outcome::TaskEnded => None,
+            Outcome::Interim
+            | Outcome::Settled
+            | Outcome::ServerGone
+            | Outcome::TaskEnded
+            | Outcome::ClientLeft => None,
         }
     }
 }
@@ -75,21 +79,21 @@ impl Durations {
     /// Of these successful calls, oldest first.
     pub fn new(samples: impl IntoIterator<Item = Sample>, errors: u64, given_up: u64) -> Self {
         let mut all = Self { samples: VecDeque::new(), errors, given_up };
-        samples.into_iter().for_each(|sample| all.note(Ended::Took(sample)));
+        samples.into_iter().for_each(|sample| all.note(SampleOutcome::Took(sample)));
         all
     }
 
     /// Takes one more call.
-    pub fn note(&mut self, ended: Ended) {
+    pub fn note(&mut self, ended: SampleOutcome) {
         match ended {
-            Ended::Took(sample) => {
+            SampleOutcome::Took(sample) => {
                 if self.samples.len() == REMEMBERED {
                     self.samples.pop_front();
                 }
                 self.samples.push_back(sample);
             }
-            Ended::Failed => self.errors = self.errors.saturating_add(1),
-            Ended::GivenUp => self.given_up = self.given_up.saturating_add(1),
+            SampleOutcome::Failed => self.errors = self.errors.saturating_add(1),
+            SampleOutcome::GivenUp => self.given_up = self.given_up.saturating_add(1),
         }
     }
 
@@ -106,7 +110,7 @@ impl Durations {
         self.samples.iter().copied()
     }
 
-    /// How long the fastest `share` of the calls (0 to 1) took at most, in milliseconds; nothing without
+    /// The longest time of the fastest `share` of the calls (0 to 1), in milliseconds; nothing without
     /// calls.
     pub fn quantile(&self, share: f64) -> Option<u32> {
         let sorted = self.sorted();
@@ -134,7 +138,7 @@ impl Durations {
     }
 }
 
-/// How long the calls of a tool usually take: those that are remembered, the shortest first. Never empty.
+/// The remembered durations of the calls of a tool, the shortest first. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usual(Arc<[u32]>);
 
@@ -158,9 +162,9 @@ impl Expected {
 }
 
 impl Usual {
-    /// What is to be expected of a call that has been running for so long: it is one of those that
-    /// took longer, so the middle one of them (of two middles the longer one: a bar that waits at its
-    /// end is worse than one that is early).
+    /// The time that a call is expected to take which has been running for `running`: the middle one of
+    /// the durations that are longer (of two middles the longer one: a bar that waits at its end is worse
+    /// than one that is early).
     pub(crate) fn expected(&self, running: Duration) -> Expected {
         let millis = running.as_millis();
         let passed = self.0.partition_point(|took| u128::from(*took) < millis);
@@ -180,14 +184,14 @@ impl Usual {
     }
 }
 
-/// Who is told of each call, by the name that its tool is remembered by.
-type Listener = Box<dyn Fn(&str, Ended) + Send + Sync>;
+/// A listener that gets each call, with the name that its tool is remembered by.
+type SampleListener = Box<dyn Fn(&str, SampleOutcome) + Send + Sync>;
 
 /// The durations learned for the tools of one route. All filters of the route share them.
 #[derive(Default)]
-pub struct Learned {
+pub struct LearnedDurations {
     tools: Mutex<Tools>,
-    listener: Option<Listener>,
+    listener: Option<SampleListener>,
 }
 
 #[derive(Default)]
@@ -204,20 +208,20 @@ struct Tool {
     used: u64,
 }
 
-impl Learned {
+impl LearnedDurations {
     /// Knows nothing yet and tells `listener` of each call. It is called where messages pass, and must
     /// not wait.
-    pub fn telling(listener: impl Fn(&str, Ended) + Send + Sync + 'static) -> Self {
+    pub fn with_listener(listener: impl Fn(&str, SampleOutcome) + Send + Sync + 'static) -> Self {
         Self { tools: Mutex::default(), listener: Some(Box::new(listener)) }
     }
 
     /// Learns from a call that has ended.
     pub fn learn(&self, call: &Summary) {
         let Some(tool) = call.tool.as_deref() else { return };
-        let Some(ended) = Ended::of(call) else { return };
+        let Some(ended) = SampleOutcome::of(call) else { return };
         let name = name_of(tool);
         // A tool exists once it has succeeded: clients can ask for whatever they like.
-        let took = matches!(ended, Ended::Took(_));
+        let took = matches!(ended, SampleOutcome::Took(_));
         self.lock().with(&name, took, |durations| durations.note(ended));
         if let Some(listener) = &self.listener {
             listener(&name, ended);
@@ -234,7 +238,7 @@ impl Learned {
         self.lock().known.get(&*name_of(tool)).map(|known| known.durations.clone())
     }
 
-    /// How long its calls usually take, if enough is known and they are silent.
+    /// The usual durations of the calls of `tool`, if enough of them are known and they are silent.
     pub(crate) fn usual(&self, tool: &str) -> Option<Usual> {
         let mut tools = self.lock();
         let Tool { durations, usual, .. } = tools.known.get_mut(&*name_of(tool))?;
@@ -268,7 +272,7 @@ impl Tools {
     }
 }
 
-impl fmt::Debug for Learned {
+impl fmt::Debug for LearnedDurations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Learned")
     }
@@ -307,7 +311,7 @@ mod tests {
         Durations::new(seconds.iter().map(sample), 0, 0)
     }
 
-    /// What is said of a call after each of these seconds.
+    /// Compares the words about a call after each of these seconds.
     #[track_caller]
     fn check(seconds: &[u32], told: &[(u64, &str)]) {
         let usual = durations(seconds).usual().unwrap();
@@ -338,10 +342,10 @@ mod tests {
     fn one_call_alone_or_one_with_figures_says_nothing() {
         assert_eq!(durations(&[40]).usual(), None);
         let mut some = durations(&[40, 40]);
-        some.note(Ended::Took(Sample { millis: 40_000, figured: true }));
+        some.note(SampleOutcome::Took(Sample { millis: 40_000, figured: true }));
         assert_eq!(some.usual(), None);
         for _ in 0..REMEMBERED {
-            some.note(Ended::Took(Sample { millis: 1000, figured: false }));
+            some.note(SampleOutcome::Took(Sample { millis: 1000, figured: false }));
         }
         assert!(some.usual().is_some(), "long ago");
         assert_eq!(some.samples().len(), REMEMBERED);
@@ -358,7 +362,7 @@ mod tests {
     #[test]
     fn what_was_known_before_comes_before_and_the_oldest_go() {
         let mut own = durations(&[3, 4]);
-        own.note(Ended::Failed);
+        own.note(SampleOutcome::Failed);
         own.precede(&Durations::new(durations(&[1, 2]).samples(), 2, 7));
         let told: Vec<u32> = own.samples().map(|sample| sample.millis / 1000).collect();
         assert_eq!((&told[..], own.errors, own.given_up), (&[1, 2, 3, 4][..], 3, 7));
@@ -369,7 +373,7 @@ mod tests {
 
     #[test]
     fn tools_are_bounded_and_the_unused_one_goes() {
-        let learned = Learned::default();
+        let learned = LearnedDurations::default();
         for number in 0..=TOOLS_MAX {
             learned.remember(&format!("t{number}"), &durations(&[1, 1]));
             learned.remember("t0", &Durations::default());

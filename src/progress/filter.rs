@@ -13,7 +13,7 @@ use crate::progress::gate::stream::{Item, QUEUE_MAX, Stream, StreamKind};
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Intake;
-use crate::progress::log_level::Level;
+use crate::progress::log_request::LogRequest;
 use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::policies::Policies;
 use crate::progress::policy::{Mode, Pacing, Policy};
@@ -32,7 +32,7 @@ pub struct Filter {
     pub(super) revision: Option<Revision>,
     /// The client, if `initialize` named it.
     pub(super) client: Option<Arc<Client>>,
-    pub(super) level: Level,
+    pub(super) log_request: LogRequest,
     pub(super) to_server: VecDeque<Payload>,
     pub(super) events: VecDeque<FilterEvent>,
 }
@@ -48,7 +48,7 @@ impl Filter {
             intake: Intake::default(),
             revision: None,
             client: None,
-            level: Level::default(),
+            log_request: LogRequest::default(),
             to_server: VecDeque::new(),
             events: VecDeque::new(),
             policy: Policies::new(policy),
@@ -64,8 +64,18 @@ impl Filter {
         self.gate.streams.insert(id, Box::new(Stream::new(kind, pacing)));
     }
 
+    /// Says whose a client stream is: streams of one principal may see each other's messages. A stream of
+    /// which this is not said counts as a client of its own.
+    pub fn set_principal(&mut self, id: StreamId, principal: u64) {
+        if let Some(stream) = self.gate.streams.get_mut(&id) {
+            stream.principal = Some(principal);
+        }
+    }
+
     /// Ends a client stream. Its open calls stay (the client may come back for the answer);
     /// `cancels` also gives them up, as closing a stream does in 2026-07-28, and tells the server.
+    /// Where no stream is left on which the client could come back, the open calls have their record
+    /// at once.
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         if cancels {
             for call in self.correlator.calls_on(id) {
@@ -81,6 +91,18 @@ impl Filter {
                 self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
             }
         }
+        if self.gate.streams.is_empty() && !self.topology.keeps_shadows() {
+            self.leave_open_calls(now);
+        }
+    }
+
+    /// Ends the open calls of a client that has left. Tasks go on: their requests have an answer.
+    fn leave_open_calls(&mut self, now: Instant) {
+        let open = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none());
+        let open: Vec<CallId> = open.map(|(id, _)| id).collect();
+        for id in open {
+            self.end_call(now, id, Tomb::Answered, Outcome::ClientLeft);
+        }
     }
 
     /// The upstream is gone. Each open call is answered with an error that says `why`, and nothing
@@ -94,10 +116,11 @@ impl Filter {
         self.gate.alive = false;
         self.break_off_large(now, why, status);
         let open: Vec<CallId> = self.correlator.ledger.iter().map(|(id, _)| id).collect();
+        if self.gate.client_left {
+            self.leave_open_calls(now);
+        }
         for id in open {
-            if self.correlator.ledger.get(id).is_some_and(|call| call.task.is_none())
-                && !self.gate.client_left
-            {
+            if self.correlator.ledger.get(id).is_some_and(|call| call.task.is_none()) {
                 self.answer_with_error(now, id, why, status, Outcome::ServerGone);
             } else {
                 self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
@@ -113,7 +136,7 @@ impl Filter {
 
     /// The clients say nothing more and are about to leave. They get what the server still says, but
     /// nothing of ours: the Python SDK fails on what it reads while it closes.
-    pub fn client_left(&mut self) {
+    pub fn close_clients(&mut self) {
         self.stop_heartbeats();
         self.gate.client_left = true;
     }

@@ -14,6 +14,15 @@ impl StreamId {
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
+/// The client of a stream, as far as it is known: streams of one principal may see each other's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Principal {
+    /// The shell has given this number to a principal.
+    Known(u64),
+    /// Nothing is known: the stream counts as a client of its own.
+    Stream(StreamId),
+}
+
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);

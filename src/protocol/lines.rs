@@ -19,7 +19,7 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// The next frame of the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Frame {
+pub enum LineFrame {
     /// One line, its terminator included exactly as it came (`\n`, `\r\n`), never blank.
     Line(Bytes),
     /// The first bytes, as many as the limit allows, of a line longer than the limit; `Chunk`s and
@@ -44,13 +44,13 @@ pub enum Frame {
 #[derive(Debug)]
 pub struct Lines {
     limit: usize,
-    /// How much of the input is known to hold no newline, so that no byte is searched twice.
+    /// The length of the input that is known to hold no newline, so that no byte is searched twice.
     searched: usize,
-    state: State,
+    state: LineState,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+enum LineState {
     /// Nothing has been read yet: a byte order mark may come.
     Fresh,
     /// In a line that may still turn out short enough.
@@ -64,44 +64,44 @@ enum State {
 impl Lines {
     /// `limit` is the longest line held whole, in bytes, its `\n` not counted; at least 1.
     pub fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), searched: 0, state: State::Fresh }
+        Self { limit: limit.max(1), searched: 0, state: LineState::Fresh }
     }
 
     /// Takes the next frame off the front of `input`, without copying; `None` if that needs more.
     ///
     /// The caller appends what it reads to the same `input` and takes nothing off it.
-    pub fn decode(&mut self, input: &mut BytesMut) -> Option<Frame> {
+    pub fn decode(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         match self.state {
-            State::Fresh if BOM.starts_with(input) && input.len() < BOM.len() => return None,
-            State::Fresh => {
+            LineState::Fresh if BOM.starts_with(input) && input.len() < BOM.len() => return None,
+            LineState::Fresh => {
                 if input.starts_with(BOM) {
                     input.advance(BOM.len());
                 }
-                self.state = State::Short;
+                self.state = LineState::Short;
             }
-            State::Short | State::Long | State::Over => {}
+            LineState::Short | LineState::Long | LineState::Over => {}
         }
         match self.state {
-            State::Fresh | State::Short => self.short(input),
-            State::Long => self.long(input),
-            State::Over => Some(self.end(true)),
+            LineState::Fresh | LineState::Short => self.short(input),
+            LineState::Long => self.long(input),
+            LineState::Over => Some(self.end(true)),
         }
     }
 
     /// Takes what is left once the input has ended; to be called until it says `None`.
-    pub fn finish(&mut self, input: &mut BytesMut) -> Option<Frame> {
+    pub fn finish(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         if let Some(frame) = self.decode(input) {
             return Some(frame);
         }
-        if self.state == State::Long {
+        if self.state == LineState::Long {
             return Some(self.end(false));
         }
         self.searched = 0;
         let rest = mem::take(input).freeze();
-        (!is_blank(&rest)).then_some(Frame::Rest(rest))
+        (!is_blank(&rest)).then_some(LineFrame::Rest(rest))
     }
 
-    fn short(&mut self, input: &mut BytesMut) -> Option<Frame> {
+    fn short(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         loop {
             // A newline right behind `limit` bytes still ends a short line, hence the one more.
             let window = input.len().min(self.limit + 1);
@@ -110,7 +110,7 @@ impl Lines {
             self.searched = 0;
             let line = input.split_to(from + found + 1).freeze();
             if !is_blank(&line) {
-                return Some(Frame::Line(line));
+                return Some(LineFrame::Line(line));
             }
         }
         if input.len() <= self.limit {
@@ -118,24 +118,24 @@ impl Lines {
             return None;
         }
         self.searched = 0;
-        self.state = State::Long;
-        Some(Frame::Start(input.split_to(self.limit).freeze()))
+        self.state = LineState::Long;
+        Some(LineFrame::Start(input.split_to(self.limit).freeze()))
     }
 
-    fn long(&mut self, input: &mut BytesMut) -> Option<Frame> {
+    fn long(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         let chunk = match memchr::memchr(b'\n', input) {
             Some(found) => {
-                self.state = State::Over;
+                self.state = LineState::Over;
                 input.split_to(found + 1)
             }
             None => input.split(),
         };
-        (!chunk.is_empty()).then(|| Frame::Chunk(chunk.freeze()))
+        (!chunk.is_empty()).then(|| LineFrame::Chunk(chunk.freeze()))
     }
 
-    fn end(&mut self, terminated: bool) -> Frame {
-        self.state = State::Short;
-        Frame::End { terminated }
+    fn end(&mut self, terminated: bool) -> LineFrame {
+        self.state = LineState::Short;
+        LineFrame::End { terminated }
     }
 }
 

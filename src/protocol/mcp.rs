@@ -40,7 +40,7 @@ impl Revision {
 
 /// A client's first request up to 2025-11-25.
 pub const INITIALIZE: &str = "initialize";
-/// How a client of 2026-07-28 asks a server for its revisions.
+/// The method with which a client of 2026-07-28 asks a server for its revisions.
 pub const DISCOVER: &str = "server/discover";
 /// The client's notification at the beginning of a session, up to 2025-11-25.
 pub const INITIALIZED: &str = "notifications/initialized";
@@ -48,7 +48,7 @@ pub const INITIALIZED: &str = "notifications/initialized";
 pub const TOOLS_LIST: &str = "tools/list";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
-/// How a client says which log messages it wants, up to 2025-11-25.
+/// The method with which a client says which log messages it wants, up to 2025-11-25.
 pub const SET_LEVEL: &str = "logging/setLevel";
 /// Progress as the specification has it.
 pub const PROGRESS: &str = "notifications/progress";

@@ -7,6 +7,8 @@
 
 use std::str;
 
+use anstyle_parse::state::{Action, State, state_change};
+
 /// Bytes of a line of terminal text that are read. The rest of the line is skipped. A progress bar
 /// of eighty columns has a few hundred bytes.
 pub const LINE_MAX: usize = 4 << 10;
@@ -99,7 +101,7 @@ impl Terminal {
             let (row, rest) = text.split_at(length);
             text = rest;
             let words = row.strip_suffix('\n').unwrap_or(row);
-            if self.sequence == Sequence::Text && is_plain(words) {
+            if self.sequence.is_text() && is_plain(words) {
                 // Most lines: whole, and nothing to be read but text.
                 if words.len() < row.len() && self.shown.is_empty() && !self.binary {
                     let words = words.get(..floor(words, LINE_MAX)).unwrap_or_default();
@@ -121,9 +123,9 @@ impl Terminal {
 
     fn step(&mut self, character: char, line: &mut dyn FnMut(&str)) {
         let control = match self.sequence.step(character) {
-            Step::Nothing => return,
-            Step::Text(text) => return self.put(text),
-            Step::Control(control) => control,
+            CharEffect::Nothing => return,
+            CharEffect::Text(text) => return self.put(text),
+            CharEffect::Control(control) => control,
         };
         match control {
             Control::Newline => self.end(line),
@@ -168,7 +170,7 @@ impl Terminal {
 
     fn end(&mut self, line: &mut dyn FnMut(&str)) {
         self.report(line);
-        self.sequence = Sequence::Text;
+        self.sequence = Sequence::default();
         self.next_row();
     }
 
@@ -198,11 +200,11 @@ impl Terminal {
 pub fn plain(words: &str) -> String {
     let mut sequence = Sequence::default();
     let shown = words.chars().filter_map(|character| {
-        let is_text = sequence == Sequence::Text;
+        let is_text = sequence.is_text();
         match (sequence.step(character), character) {
             (_, '\n') => Some('\n'),
             (_, '\t') if is_text => Some('\t'),
-            (Step::Text(text), _) => Some(text),
+            (CharEffect::Text(text), _) => Some(text),
             _ => None,
         }
     });
@@ -232,26 +234,20 @@ fn floor(words: &str, most: usize) -> usize {
     (0..=most).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// The position of a reader in a control sequence (ECMA-48).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Sequence {
-    #[default]
-    Text,
-    /// Behind ESC.
-    Escape,
-    /// Behind ESC and intermediates, such as `ESC (`.
-    Intermediate,
-    /// CSI: the first parameter, and whether a second one follows.
-    Csi { first: usize, more: bool },
-    /// A string up to ST; that of OSC also up to BEL.
-    String { osc: bool },
-    /// Behind ESC in such a string.
-    StringEscape { osc: bool },
+/// The position of a reader in a control sequence (ECMA-48). The table of states and bytes is that of
+/// `anstyle-parse`; its own parser keeps the text of a title in memory without a limit.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sequence {
+    state: State,
+    /// The first parameter of CSI.
+    first: usize,
+    /// Another parameter of CSI follows.
+    more: bool,
 }
 
 /// The meaning of a character.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum CharEffect {
     Text(char),
     Control(Control),
     Nothing,
@@ -272,130 +268,93 @@ enum Control {
 }
 
 impl Sequence {
-    fn step(&mut self, character: char) -> Step {
-        match (*self, character) {
+    fn is_text(self) -> bool {
+        self.state == State::Ground
+    }
+
+    fn step(&mut self, character: char) -> CharEffect {
+        match character {
             // A sequence that has no end does not swallow what follows.
-            (_, '\n' | '\u{85}') => {
-                *self = Self::Text;
-                Step::Control(Control::Newline)
+            '\n' | '\u{85}' => {
+                self.state = State::Ground;
+                CharEffect::Control(Control::Newline)
             }
-            (_, '\u{18}' | '\u{1a}') => {
-                *self = Self::Text;
-                Step::Nothing
+            // The C1 controls that open or end a sequence: ESC and a letter in one character.
+            '\u{90}' | '\u{98}' | '\u{9b}'..='\u{9f}' => {
+                self.state = State::Escape;
+                self.byte(character as u8 - 0x40)
             }
-            (Self::Text, _) => self.text(character),
-            (Self::Escape, _) => self.escape(character),
-            (Self::Intermediate, ' '..='/') => Step::Nothing,
-            (Self::Intermediate, _) => {
-                *self = Self::Text;
-                Step::Nothing
-            }
-            (Self::Csi { first, more }, _) => self.csi(character, first, more),
-            (Self::String { osc: true }, '\u{7}') | (Self::String { .. }, '\u{9c}') => {
-                *self = Self::Text;
-                Step::Nothing
-            }
-            (Self::String { osc }, '\u{1b}') => {
-                *self = Self::StringEscape { osc };
-                Step::Nothing
-            }
-            (Self::String { .. }, _) => Step::Nothing,
-            (Self::StringEscape { .. }, '\\') => {
-                *self = Self::Text;
-                Step::Nothing
-            }
-            // Another sequence ends the string, too.
-            (Self::StringEscape { .. }, _) => self.escape(character),
-        }
-    }
-
-    fn text(&mut self, character: char) -> Step {
-        match character {
-            '\r' => Step::Control(Control::Redraw),
-            '\u{8}' => Step::Control(Control::Back(1)),
-            '\t' => Step::Text(' '),
-            '\u{1b}' => {
-                *self = Self::Escape;
-                Step::Nothing
-            }
-            '\u{90}' | '\u{98}' | '\u{9e}' | '\u{9f}' => {
-                *self = Self::String { osc: false };
-                Step::Nothing
-            }
-            '\u{9d}' => {
-                *self = Self::String { osc: true };
-                Step::Nothing
-            }
-            '\u{9b}' => {
-                *self = Self::Csi { first: 0, more: false };
-                Step::Nothing
-            }
-            '\0'..='\u{6}' | '\u{10}'..='\u{17}' | '\u{19}' | '\u{1c}'..='\u{1f}' => {
-                Step::Control(Control::Rubbish)
-            }
-            character if character.is_control() => Step::Nothing,
-            character => Step::Text(character),
-        }
-    }
-
-    fn escape(&mut self, character: char) -> Step {
-        *self = match character {
-            '[' => Self::Csi { first: 0, more: false },
-            ']' => Self::String { osc: true },
-            'P' | 'X' | '^' | '_' => Self::String { osc: false },
-            '\u{1b}' => Self::Escape,
-            ' '..='/' => Self::Intermediate,
-            _ => Self::Text,
-        };
-        match character {
-            'D' | 'E' => Step::Control(Control::Newline),
-            // Up a line, back to where the cursor was saved, all anew.
-            'M' | '8' | 'c' => Step::Control(Control::Redraw),
-            _ => Step::Nothing,
-        }
-    }
-
-    fn csi(&mut self, character: char, first: usize, more: bool) -> Step {
-        match character {
-            '0'..='9' => {
-                let digit = character.to_digit(10).unwrap_or(0) as usize;
-                let first = if more { first } else { (first * 10 + digit).min(PARAMETER_MAX) };
-                *self = Self::Csi { first, more };
-                Step::Nothing
-            }
-            ';' | ':' => {
-                *self = Self::Csi { first, more: true };
-                Step::Nothing
-            }
-            ' '..='?' => Step::Nothing,
-            '\u{1b}' => {
-                *self = Self::Escape;
-                Step::Nothing
-            }
-            '@'..='~' => {
-                *self = Self::Text;
-                match character {
-                    // To another line, or to a place of the screen.
-                    'A' | 'B' | 'E' | 'F' | 'H' | 'f' | 'd' | 'u' | 'S' | 'T' => {
-                        Step::Control(Control::Redraw)
-                    }
-                    // The line or the screen is erased, not only what is right of the cursor.
-                    'K' | 'J' if first > 0 => Step::Control(Control::Redraw),
-                    'G' | '`' if first <= 1 => Step::Control(Control::Redraw),
-                    'G' | '`' => Step::Control(Control::Column(first - 1)),
-                    'D' => Step::Control(Control::Back(first.max(1))),
-                    'C' | 'a' => Step::Text(' '),
-                    _ => Step::Nothing,
+            _ if character.is_ascii() => self.byte(character as u8),
+            _ if character.is_control() => CharEffect::Nothing,
+            _ => match self.state {
+                State::Ground => CharEffect::Text(character),
+                State::OscString | State::SosPmApcString => CharEffect::Nothing,
+                State::DcsEntry | State::DcsParam | State::DcsIntermediate => CharEffect::Nothing,
+                State::DcsPassthrough | State::DcsIgnore => CharEffect::Nothing,
+                // Text ends a sequence that has no end.
+                _ => {
+                    self.state = State::Ground;
+                    CharEffect::Text(character)
                 }
-            }
-            // Controls do what they do inside a sequence as well; other text ends it.
-            '\r' => Step::Control(Control::Redraw),
-            '\u{8}' => Step::Control(Control::Back(1)),
-            character if character.is_control() => Step::Nothing,
-            character => {
-                *self = Self::Text;
-                Step::Text(character)
-            }
+            },
         }
+    }
+
+    /// Takes a byte of ASCII.
+    fn byte(&mut self, byte: u8) -> CharEffect {
+        let before = self.state;
+        let (after, action) = state_change(before, byte);
+        if after != State::Anywhere {
+            self.state = after;
+        }
+        if after == State::CsiEntry {
+            (self.first, self.more) = (0, false);
+        }
+        match (action, byte) {
+            (Action::Print, b' '..=b'~') => CharEffect::Text(char::from(byte)),
+            (Action::Execute, b'\r') => CharEffect::Control(Control::Redraw),
+            (Action::Execute, 0x8) => CharEffect::Control(Control::Back(1)),
+            (Action::Execute, b'\t') if before == State::Ground => CharEffect::Text(' '),
+            (Action::Execute, 0..=6 | 0x10..=0x17 | 0x19 | 0x1c..=0x1f)
+                if before == State::Ground =>
+            {
+                CharEffect::Control(Control::Rubbish)
+            }
+            (Action::EscDispatch, b'D' | b'E') if before == State::Escape => {
+                CharEffect::Control(Control::Newline)
+            }
+            // Up a line, back to where the cursor was saved, all anew.
+            (Action::EscDispatch, b'M' | b'8' | b'c') if before == State::Escape => {
+                CharEffect::Control(Control::Redraw)
+            }
+            (Action::Param, b'0'..=b'9') if !self.more => {
+                let digit = usize::from(byte - b'0');
+                self.first = (self.first * 10 + digit).min(PARAMETER_MAX);
+                CharEffect::Nothing
+            }
+            (Action::Param, b';' | b':') => {
+                self.more = true;
+                CharEffect::Nothing
+            }
+            (Action::CsiDispatch, _) => csi(byte, self.first),
+            _ => CharEffect::Nothing,
+        }
+    }
+}
+
+/// The meaning of a control sequence with this end and first parameter.
+fn csi(end: u8, first: usize) -> CharEffect {
+    match end {
+        // To another line, or to a place of the screen.
+        b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'u' | b'S' | b'T' => {
+            CharEffect::Control(Control::Redraw)
+        }
+        // The line or the screen is erased, not only what is right of the cursor.
+        b'K' | b'J' if first > 0 => CharEffect::Control(Control::Redraw),
+        b'G' | b'`' if first <= 1 => CharEffect::Control(Control::Redraw),
+        b'G' | b'`' => CharEffect::Control(Control::Column(first - 1)),
+        b'D' => CharEffect::Control(Control::Back(first.max(1))),
+        b'C' | b'a' => CharEffect::Text(' '),
+        _ => CharEffect::Nothing,
     }
 }

@@ -18,9 +18,9 @@ pub struct TraceContext {
     pub trace: [u8; 16],
     /// Its `parent-id`: the span of the client that made the request.
     pub parent: [u8; 8],
-    /// The client records it.
+    /// Whether the client records the trace.
     pub sampled: bool,
-    /// Its `tracestate`, if that is one: what tracing systems have written for themselves.
+    /// Its `tracestate`, if that is valid: values that tracing systems have written for themselves.
     pub state: Option<Box<str>>,
 }
 
@@ -233,7 +233,7 @@ mod tests {
             prop_assert_eq!(read(&text), expected);
         }
 
-        /// What is read is the text, whatever that is: it can be written again from it.
+        /// If a text is read at all, the same text can be written again from the result.
         #[test]
         fn nothing_else_is_read(
             parent in prop_oneof![

@@ -11,26 +11,27 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::observe::log::Connection;
 use crate::protocol::lines::INSPECT_MAX;
-use crate::relay::discover_probe::{Era, Probing};
-use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, SpoolLarge};
+use crate::relay::child_leg::ChildLeg;
+use crate::relay::discover_probe::Era;
+use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep};
 use crate::transport::child::{
-    self, Child, ChildPipes, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
+    self, ChildPipes, ChildProcess, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
 };
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
-/// pipe open would keep us for ever.
+/// The time that a child's pipe is read after the child's exit. A grandchild that holds the pipe open
+/// would otherwise keep the proxy for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// How long a server has that got SIGTERM from a client which had closed its input before. The
-/// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
+/// The time that a server has after a SIGTERM from a client that had closed its input before. The official
+/// SDKs send SIGKILL to the proxy 2 s later, and nobody would be left to end the server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
-/// How long a server may go on with calls that are open when its client has said its last word: a
-/// pipeline asks and closes, and still reads. Clients that are in a hurry send SIGTERM.
+/// The time that open calls may continue after the client has closed its input: a shell pipeline sends
+/// its requests, closes, and still reads. A client that does not want to wait sends SIGTERM.
 pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
-/// How long a client that reads nothing may keep us from ending once its server has ended.
+/// The time that a client has to read the last messages after its server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The signals that are passed on to the server's whole process group.
@@ -69,11 +70,8 @@ enum Stop {
     Kill(Instant),
 }
 
-/// The leg towards a child process.
-pub type Leg = Probing<SpoolLarge<Pipe>>;
-
-/// How the large messages of a server are treated that several streams share: bytes of the longest that
-/// is held in memory, and of the longest that goes to a file.
+/// The limits for large messages of a server: bytes of the longest message that is held in memory, and of
+/// the longest that is written to a file.
 #[derive(Debug, Clone, Copy)]
 pub struct SpoolLimits {
     /// Held in memory.
@@ -84,8 +82,8 @@ pub struct SpoolLimits {
 
 /// A child process and the relay in front of it.
 pub struct ChildSession<C> {
-    relay: Relay<C, Leg>,
-    child: Child,
+    relay: Relay<C, ChildLeg>,
+    child: ChildProcess,
     program: Program,
     shared: Option<SpoolLimits>,
     log: Connection,
@@ -97,7 +95,7 @@ pub struct ChildSession<C> {
 }
 
 impl<C: ClientLeg> ChildSession<C> {
-    /// Starts a server. Its standard error and stray text go to `noise`. `era`: the revisions that it is
+    /// Starts a server. Its standard error and stray text go to `diagnostics`. `era`: the revisions that it is
     /// known to speak. `shared`: limits for large messages, if several streams share it. `relay` builds the
     /// relay from its leg; `log` counts its events.
     ///
@@ -107,13 +105,14 @@ impl<C: ClientLeg> ChildSession<C> {
         program: Program,
         shared: Option<SpoolLimits>,
         era: Arc<Era>,
-        noise: ByteWriter,
+        diagnostics: ByteWriter,
         log: Connection,
-        relay: impl FnOnce(Leg, DiagnosticsSink) -> Relay<C, Leg>,
+        relay: impl FnOnce(ChildLeg, DiagnosticsSink) -> Relay<C, ChildLeg>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
-        let (server, errors) = legs(pipes, shared, &log);
-        let relay = relay(Probing::new(server, era), DiagnosticsSink::new(noise, errors));
+        let (pipe, errors) = pipe_of(pipes, shared, &log);
+        let leg = ChildLeg::new(pipe, era, shared.map(|limits| limits.max_spill));
+        let relay = relay(leg, DiagnosticsSink::new(diagnostics, errors));
         Ok(Self {
             relay,
             child,
@@ -190,12 +189,12 @@ impl<C: ClientLeg> ChildSession<C> {
                 false
             }
             Ok((child, pipes)) => {
-                let (server, errors) = legs(pipes, self.shared, &self.log);
+                let (pipe, errors) = pipe_of(pipes, self.shared, &self.log);
                 if let Some(counts) = self.log.counts() {
-                    counts.child_restarted();
+                    counts.record_child_restart();
                 }
                 self.child = child;
-                self.relay.server().replace(server);
+                self.relay.server().replace(pipe);
                 self.relay.read_server_again(errors);
                 true
             }
@@ -274,11 +273,11 @@ impl<C: ClientLeg> ChildSession<C> {
     }
 }
 
-fn legs(
+fn pipe_of(
     pipes: ChildPipes,
     shared: Option<SpoolLimits>,
     log: &Connection,
-) -> (SpoolLarge<Pipe>, Option<ByteReader>) {
+) -> (Pipe, Option<ByteReader>) {
     let errors = pipes.stderr.map(|errors| Box::new(errors) as ByteReader);
     let (mut from, mut to): (ByteReader, ByteWriter) =
         (Box::new(pipes.stdout), Box::new(pipes.stdin));
@@ -286,18 +285,13 @@ fn legs(
         from = Box::new(counts.traffic().over(from));
         to = Box::new(counts.traffic().over(to));
     }
-    (leg(from, to, shared), errors)
-}
-
-fn leg(from: ByteReader, to: ByteWriter, shared: Option<SpoolLimits>) -> SpoolLarge<Pipe> {
     let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
-    let pipe = Pipe::holding(from, to, limit);
-    SpoolLarge::new(pipe, shared.map(|shared| shared.max_spill))
+    (Pipe::holding(from, to, limit), errors)
 }
 
 /// The leg towards something that is no child of ours and speaks like one.
-pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> Leg {
-    Probing::new(leg(from, to, Some(shared)), era)
+pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
+    ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.max_spill))
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

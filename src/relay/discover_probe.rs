@@ -10,19 +10,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::progress::{Origin, Payload, StreamId};
+use crate::progress::Payload;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::{json, mcp};
-use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg, delegate_to_server};
+use crate::relay::legs::FromServer;
 
-/// How long an answer is waited for, from the question or from the server's first byte if that comes
-/// later: a server that is installed at its first start says nothing for long. Servers that know the
+/// The time that the probe waits for an answer, from the request or from the server's first byte if that
+/// byte comes later: a server that is installed at its first start is silent for long. Servers that know the
 /// question answer in milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript),
 /// and an answer that crosses their next request is an error to the Rust SDK.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -68,7 +68,7 @@ enum ProbeState {
     /// The client has sent nothing yet.
     Fresh,
     /// The client has sent `server/discover`, and the server has answered nothing since.
-    Probing(Box<DiscoverProbe>),
+    Probing(Box<OpenQuestion>),
     /// The server has answered something else. An answer to the question goes no further.
     Late(Key),
     /// The client gets the error for its request after the next answer.
@@ -78,73 +78,62 @@ enum ProbeState {
 }
 
 #[derive(Debug)]
-struct DiscoverProbe {
+struct OpenQuestion {
     /// The question's id as the server knows it.
     key: Key,
     id: Bytes,
     /// The client messages since then.
-    sent_since: VecDeque<(Message, Payload)>,
+    sent_since: VecDeque<Payload>,
     deadline: Pin<Box<Sleep>>,
     /// The server has said something.
     heard: bool,
     /// Whether the client has received the error for its request.
     refused: bool,
-}
-
-impl DiscoverProbe {
     /// Whether the client waits no longer: it takes no answer before the one to its `initialize`.
-    fn is_left(&self) -> bool {
-        self.sent_since.iter().any(|(message, _)| is_initialize(message))
-    }
+    left: bool,
 }
 
-/// A server whose answer to `server/discover` is not waited for for ever.
-pub struct Probing<S> {
-    server: S,
+/// The probe of one server: its answer to `server/discover` is not waited for for ever.
+pub(crate) struct DiscoverProbe {
     era: Arc<Era>,
     state: ProbeState,
     /// The server has said something, on whatever stream.
-    awake: bool,
+    pub(crate) awake: bool,
     /// The message in its place.
-    own: Option<Message>,
+    pub(crate) own: Option<Message>,
     /// The messages for the new server in place of one that has ended.
-    again: Option<VecDeque<(Message, Payload)>>,
+    again: Option<VecDeque<Payload>>,
 }
 
-impl<S: ServerLeg> Probing<S> {
-    /// `era` is what is known of this server from before, and is told what turns out.
-    pub fn new(server: S, era: Arc<Era>) -> Self {
-        Self { server, era, state: ProbeState::Fresh, awake: false, own: None, again: None }
+impl DiscoverProbe {
+    /// `era` is the known era of the server, and learns from its answers.
+    pub(crate) fn new(era: Arc<Era>) -> Self {
+        Self { era, state: ProbeState::Fresh, awake: false, own: None, again: None }
     }
 
-    /// Whether the server has ended over the question. The client is told that there is no such method,
-    /// and a fresh server is to take the place of this one.
-    pub fn has_failed(&mut self) -> bool {
-        if let ProbeState::Probing(probe) = &mut self.state {
+    /// Whether the server has ended over the question. The client is told that there is no such method.
+    pub(crate) fn has_failed(&mut self) -> bool {
+        if let ProbeState::Probing(question) = &mut self.state {
             tracing::info!("the server ended over server/discover; starting it afresh");
             self.era.set(OLD);
-            let (left, refusal) = (probe.is_left(), (!probe.refused).then(|| unknown(&probe.id)));
-            self.again = Some(std::mem::take(&mut probe.sent_since));
+            let (left, id) = (question.left, (!question.refused).then(|| unknown(&question.id)));
+            self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
-            match refusal {
+            match id {
                 Some(refusal) if left => self.state = ProbeState::Owed(refusal),
-                Some(refusal) => self.own = Some(refusal),
-                None => {}
+                refusal => self.own = refusal.or_else(|| self.own.take()),
             }
         }
         self.again.is_some()
     }
 
-    /// A fresh server takes the place of the one that has ended.
-    pub fn replace(&mut self, server: S) {
-        self.server = server;
-        for (message, payload) in self.again.take().unwrap_or_default() {
-            self.server.send(&message, payload, &None);
-        }
+    /// The messages that a server which has ended did not answer.
+    pub(crate) fn take_unanswered(&mut self) -> VecDeque<Payload> {
+        self.again.take().unwrap_or_default()
     }
 
     /// Ends the probe. Messages sent from now on are not sent again, so a server that ends stays ended.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.state = match std::mem::replace(&mut self.state, ProbeState::Agreed) {
             ProbeState::Probing(probe) if probe.refused => ProbeState::Late(probe.key),
             ProbeState::Fresh | ProbeState::Probing(_) => ProbeState::Agreed,
@@ -153,9 +142,9 @@ impl<S: ServerLeg> Probing<S> {
     }
 
     /// Answers in the server's place when it is time to.
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
         let ProbeState::Probing(probe) = &mut self.state else { return false };
-        if probe.refused || probe.is_left() {
+        if probe.refused || probe.left {
             return false;
         }
         if self.awake && !std::mem::replace(&mut probe.heard, true) {
@@ -171,10 +160,45 @@ impl<S: ServerLeg> Probing<S> {
         true
     }
 
+    /// Takes note of a message for the server; `message` is the client's own text. False if the message
+    /// does not go to the server.
+    pub(crate) fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
+        let request = message.filter(|message| message.kind() == Kind::Request);
+        let is = |name: &str| request.and_then(Message::method).as_deref() == Some(name);
+        match &mut self.state {
+            ProbeState::Fresh if request.is_some() => {
+                let asks = is(mcp::DISCOVER) && !self.era.is_new();
+                // The server may know the request under another id.
+                let text = asks.then(|| Message::parse(payload.to_bytes()));
+                let text = text.and_then(|text| Some((text.id_key()?, text.id()?)));
+                let Some((key, id)) = text else {
+                    self.state = ProbeState::Agreed;
+                    return true;
+                };
+                if self.era.is_old() {
+                    self.own = Some(unknown(&id));
+                    return false;
+                }
+                let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
+                let (sent_since, heard) = (VecDeque::new(), self.awake);
+                let (refused, left) = (false, false);
+                let question = OpenQuestion { key, id, sent_since, deadline, heard, refused, left };
+                self.state = ProbeState::Probing(Box::new(question));
+            }
+            ProbeState::Probing(question) if question.sent_since.len() < RESENT_MAX => {
+                question.left |= is(mcp::INITIALIZE);
+                question.sent_since.push_back(payload.clone());
+            }
+            ProbeState::Probing(_) => self.settle(),
+            _ => {}
+        }
+        true
+    }
+
     /// Looks at what the server says; `None` if that goes no further.
-    fn intercept(&mut self, said: FromServer) -> Option<FromServer> {
+    pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
         self.awake = true;
-        let FromServer::Message(origin, message) = said else { return Some(said) };
+        let FromServer::Message(origin, message) = from_server else { return Some(from_server) };
         if message.kind() != Kind::Response {
             return Some(FromServer::Message(origin, message));
         }
@@ -199,7 +223,7 @@ impl<S: ServerLeg> Probing<S> {
                 self.era.learn(&message);
                 (!probe.refused, ProbeState::Agreed)
             }
-            ProbeState::Probing(probe) if probe.refused || probe.is_left() => {
+            ProbeState::Probing(probe) if probe.refused || probe.left => {
                 // It is alive, and has answered something else first.
                 if !probe.refused {
                     self.era.set(OLD);
@@ -222,95 +246,8 @@ impl<S: ServerLeg> Probing<S> {
     }
 }
 
-fn is_initialize(message: &Message) -> bool {
-    message.kind() == Kind::Request && message.method().as_deref() == Some(mcp::INITIALIZE)
-}
-
 /// The answer of a server that does not know the question.
 pub fn unknown(id: &[u8]) -> Message {
     let why = "the server does not answer server/discover: it speaks an older revision";
     Message::parse(error_answer(id, METHOD_NOT_FOUND, why, None))
-}
-
-impl<S: ServerLeg> ServerLeg for Probing<S> {
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
-        loop {
-            if let Some(own) = self.own.take() {
-                return Poll::Ready(FromServer::Message(Origin::Shared, own));
-            }
-            match self.server.poll_receive(cx) {
-                Poll::Ready(said) => {
-                    if let Some(said) = self.intercept(said) {
-                        return Poll::Ready(said);
-                    }
-                }
-                Poll::Pending if self.poll_deadline(cx) => {}
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
-    fn try_receive(&mut self) -> Option<FromServer> {
-        if let Some(own) = self.own.take() {
-            return Some(FromServer::Message(Origin::Shared, own));
-        }
-        while let Some(said) = self.server.try_receive() {
-            if let Some(said) = self.intercept(said) {
-                return Some(said);
-            }
-        }
-        None
-    }
-
-    fn send(
-        &mut self,
-        message: &Message,
-        payload: Payload,
-        headers: &ClientHeaders,
-    ) -> Option<StreamId> {
-        match &mut self.state {
-            ProbeState::Fresh if message.kind() == Kind::Request => {
-                let text = Message::parse(payload.to_bytes());
-                let asks = text.method().as_deref() == Some(mcp::DISCOVER) && !self.era.is_new();
-                let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
-                    self.state = ProbeState::Agreed;
-                    return self.server.send(message, payload, headers);
-                };
-                if self.era.is_old() {
-                    self.own = Some(unknown(&id));
-                    return None;
-                }
-                let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
-                let (sent_since, heard, refused) = (VecDeque::new(), self.awake, false);
-                let probe = DiscoverProbe { key, id, sent_since, deadline, heard, refused };
-                self.state = ProbeState::Probing(Box::new(probe));
-            }
-            ProbeState::Probing(probe) if probe.sent_since.len() < RESENT_MAX => {
-                probe.sent_since.push_back((message.clone(), payload.clone()));
-            }
-            ProbeState::Probing(_) => self.settle(),
-            _ => {}
-        }
-        self.server.send(message, payload, headers)
-    }
-
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
-        self.settle();
-        self.server.send_start(piece, headers);
-    }
-
-    delegate_to_server!();
-
-    fn enter_raw_mode(&mut self) -> bool {
-        let passes = self.server.enter_raw_mode();
-        if passes {
-            // Who only looks on answers nothing.
-            self.state = ProbeState::Agreed;
-        }
-        passes
-    }
-
-    fn stderr_activity(&mut self) {
-        self.awake = true;
-    }
 }

@@ -50,7 +50,7 @@ fn show_decision(emitter: &mut EventEmitter, filter: &Filter, event: &FilterEven
         FilterEvent::Opened(call) | FilterEvent::TakenOver(call) => filter.opened(*call),
         _ => None,
     };
-    emitter.decided(event, call.as_ref());
+    emitter.decision(event, call.as_ref());
 }
 
 impl FilterGuard {
@@ -60,7 +60,7 @@ impl FilterGuard {
     }
 
     /// Tells `emitter` all that passes from now on.
-    pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
+    pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
         self.emitter = emitter.map(Box::new);
     }
 
@@ -76,7 +76,7 @@ impl FilterGuard {
         let output = self.try_with(|filter| filter.handle(now, &input));
         self.note();
         output.unwrap_or_else(|| match &input {
-            Input::Here(Some((origin, message))) | Input::Moved(origin, message) => {
+            Input::HandleForeign(origin, message) => {
                 Output::Server(self.without_filter(*origin, message, failed_before))
             }
             _ => Output::Nothing,
@@ -84,11 +84,12 @@ impl FilterGuard {
     }
 
     /// Goes on with the calls of `own`, another filter of the conversation, whose stream is about to close.
-    pub fn take_over(&mut self, now: Instant, own: &mut Self) {
+    /// Its stream is `on` here.
+    pub fn take_over(&mut self, now: Instant, own: &mut Self, on: StreamId) {
         if let Some(from) = own.filter_id() {
-            self.show(now, || Input::TakesOver(from.filter));
+            self.show(now, || Input::TakeOver(from.filter, Some(on)));
         }
-        own.try_with(|own| self.try_with(|session| own.hand_over(session)));
+        own.try_with(|own| self.try_with(|session| own.hand_over(session, Some(on))));
         self.note();
     }
 
@@ -105,13 +106,15 @@ impl FilterGuard {
     }
 
     /// [`Filter::set_policy`].
-    pub fn take(&mut self, policy: &Arc<Policy>) {
-        let taken = self.try_with(|filter| {
+    pub fn set_policy(&mut self, policy: &Arc<Policy>) {
+        let current = self.try_with(|filter| {
             filter.set_policy(policy);
             Arc::clone(filter.policy())
         });
-        let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
-        self.policy = taken;
+        let Some(current) = current.filter(|current| !Arc::ptr_eq(current, &self.policy)) else {
+            return;
+        };
+        self.policy = current;
         // The wanted settings: which of them hold already follows from the conversation.
         if let Some(emitter) = &mut self.emitter {
             let words = settings::write(policy).words;
@@ -129,7 +132,7 @@ impl FilterGuard {
             show_decision(emitter, &self.filter, &event);
             self.recorded.push_back(event);
         }
-        emitter.settled();
+        emitter.end_decisions();
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
@@ -158,7 +161,7 @@ impl FilterGuard {
              (please report the panic above)"
         );
         if let Some(mut emitter) = self.emitter.take() {
-            emitter.sequel(Input::Failed, self.filter.messages() + 1);
+            emitter.sequel(Input::FailOpen, self.filter.messages() + 1);
         }
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
@@ -276,7 +279,7 @@ impl FilterGuard {
             let transmit = Transmit { payload: text.clone().into(), part: Fragment::Whole };
             emitter.to_client(now, stream, &transmit);
             self.note();
-            self.apply(now, Input::Written(stream));
+            self.apply(now, Input::MarkWritten(stream));
         }
         is_plain
     }
@@ -295,6 +298,58 @@ impl FilterGuard {
         self.forward(self.stream_of(origin), message)
     }
 
+    /// [`Filter::note_delivery`]. The message is borrowed: nothing is copied unless somebody observes.
+    pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
+        self.show(now, || Input::NoteDelivery(on, message.clone()));
+        self.try_with(|filter| filter.note_delivery(now, on, message));
+        self.note();
+    }
+
+    /// The stream that a message on a listening stream is for. The message is borrowed, as above.
+    pub fn find_stream(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<StreamId> {
+        self.show(now, || Input::FindStream(origin, message.clone()));
+        let stream = self.try_with(|filter| filter.find_stream(origin, message, false)).flatten();
+        self.note();
+        stream
+    }
+
+    /// Handles the last message of the server here: no other filter of the conversation knows its request
+    /// ([`Input::HandleLast`]). The message is borrowed, as above.
+    pub fn handle_last(&mut self, now: Instant, origin: Origin, message: &Message) -> Disposition {
+        let failed_before = self.failed.is_some();
+        self.show(now, || Input::HandleLast(Some((origin, message.clone()))));
+        let place = self.try_with(|filter| filter.server_message_here(now, origin, message));
+        self.note();
+        place.unwrap_or_else(|| self.without_filter(origin, message, failed_before))
+    }
+
+    /// Learns a token from a message that another filter handles ([`Input::LearnToken`]). The message is
+    /// borrowed, as above.
+    pub fn learn_token(&mut self, now: Instant, origin: Origin, message: &Message) {
+        self.show(now, || Input::LearnToken(origin, message.clone()));
+        self.try_with(|filter| filter.learn_from(origin, message));
+        self.note();
+    }
+
+    /// Shows the observers that the last message goes to its client unchanged ([`Input::ForwardLast`]). The
+    /// message is borrowed, as above.
+    pub fn forward_last(&mut self, now: Instant, stream: StreamId, message: &Message) {
+        self.show(now, || Input::ForwardLast(Some((stream, message.clone()))));
+        self.note();
+    }
+
+    /// [`Filter::pair`]. The message is borrowed, as above.
+    pub fn pair(&mut self, now: Instant, client: StreamId, message: &Message, upstream: StreamId) {
+        self.show(now, || Input::Pair(Some((client, message.clone())), upstream));
+        self.try_with(|filter| filter.pair(client, message, upstream));
+        self.note();
+    }
+
     /// [`Filter::begin_large`].
     pub fn begin_large(
         &mut self,
@@ -309,7 +364,7 @@ impl FilterGuard {
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.try_with(|filter| filter.begin_large(now, origin, piece, place)) {
             if let (Some(emitter), Disposition::NotAMessage(_)) = (&mut self.emitter, &fate) {
-                emitter.server_passing_noise(origin);
+                emitter.mark_large_noise(origin);
             }
             return fate;
         }
@@ -341,13 +396,13 @@ impl FilterGuard {
         Disposition::Consumed
     }
 
-    /// [`Filter::finish_large`], or [`Filter::server_broke_off`] if the rest is missing because it is `broken`.
+    /// [`Filter::finish_large`], or [`Filter::break_off_server`] if the rest is missing because it is `broken`.
     pub fn finish_large(&mut self, now: Instant, origin: Origin, broken: Option<&str>) {
         if let Some(emitter) = &mut self.emitter {
             emitter.finish_large(now, origin, broken);
         }
         let end = |filter: &mut Filter| match broken {
-            Some(why) => filter.server_broke_off(now, origin, why),
+            Some(why) => filter.break_off_server(now, origin, why),
             None => filter.finish_large(now, origin),
         };
         if self.try_with(end).is_none() {
@@ -372,7 +427,7 @@ impl FilterGuard {
             match (&mut self.emitter, &transmit) {
                 (Some(emitter), Some(transmit)) => emitter.to_client(now, stream, transmit),
                 (Some(emitter), None) if looks || first.is_some() => {
-                    emitter.input(now, Input::Looks(stream), self.filter.messages() + 1);
+                    emitter.input(now, Input::PollInVain(stream), self.filter.messages() + 1);
                 }
                 _ => {}
             }

@@ -20,17 +20,24 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             match received {
                 FromClient::Done => {
                     self.stop_reading_clients();
-                    self.filter.apply(now(), Input::Left);
+                    self.filter.apply(now(), Input::CloseClients);
                     return RelayStep::ClientDone;
                 }
-                FromClient::Gone => return self.clients_gone(),
+                FromClient::Gone => {
+                    self.filter.apply(now(), Input::CloseClients);
+                    return self.clients_gone();
+                }
+                FromClient::Over => return self.clients_gone(),
                 FromClient::Settings(policy) => self.take(&policy),
                 FromClient::Raw(bytes) => self.server.send_raw(bytes),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
+                FromClient::Principal(stream, principal) => {
+                    self.filter.apply(now(), Input::SetPrincipal(stream, principal));
+                }
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
                     self.spooled.retain(|reader| reader.stream != stream);
-                    self.filter.apply(now(), Input::Closes(stream, cancels));
+                    self.filter.apply(now(), Input::CloseStream(stream, cancels));
                 }
                 FromClient::Message(stream, message, headers) => {
                     self.client_message(stream, &message, &headers);
@@ -75,9 +82,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if payload.is_empty() {
             return;
         }
-        if let Some(upstream) = self.server.send(message, payload, headers) {
-            let request = Some((stream, message.clone()));
-            self.filter.apply(now(), Input::Pairs(request, upstream));
+        if let Some(upstream) = self.server.send(Some(message), payload, headers) {
+            self.filter.pair(now(), stream, message, upstream);
         }
     }
 
@@ -109,6 +115,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     self.filter.large_piece(now, origin, piece, text)
                 }
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
+                FromServer::ResponseEnds(stream) => {
+                    let holds = self.filter.try_with(|filter| filter.holds_answer(stream));
+                    if holds == Some(true) {
+                        self.filter.apply(now, Input::EndResponse(stream));
+                    }
+                    Disposition::Consumed
+                }
                 FromServer::Spooled(response) => self.deliver_spooled(now, *response),
             };
             if let Disposition::NotAMessage(text) = fate
@@ -133,7 +146,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let answered =
-            response.id().and_then(|id| self.filter.apply(now, Input::Apart(id)).apart());
+            response.id().and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id)).apart());
         if let Some((stream, id)) = answered {
             // What waits of its progress goes first.
             self.spooled.push(response.into_reader_for(stream, id));

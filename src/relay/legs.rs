@@ -3,7 +3,7 @@
 //! side.
 //!
 //! The text of a message has no line ends: a leg whose framing allows line ends replaces them by
-//! spaces (rule B-07).
+//! spaces.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -44,6 +44,8 @@ pub const SOLE_STREAM: StreamId = StreamId(0);
 pub enum FromClient {
     /// A client reads on this stream from now on.
     Opened(StreamId, StreamKind, Pacing),
+    /// The stream belongs to the principal of this number.
+    Principal(StreamId, u64),
     /// The client has left the stream and will not return. `true`: this cancels the requests of the
     /// stream (2026-07-28).
     Closed(StreamId, bool),
@@ -61,8 +63,10 @@ pub enum FromClient {
     Raw(Bytes),
     /// Clients say nothing more.
     Done,
-    /// Nothing is to be written to clients any more.
+    /// The clients have left: nothing is to be written to them any more.
     Gone,
+    /// Nothing is to be written to clients any more, though none has left.
+    Over,
 }
 
 /// An event from the server's side.
@@ -75,6 +79,8 @@ pub enum FromServer {
     Piece(Origin, Bytes),
     /// The stream has ended; `false`: it was broken off.
     End(Origin, bool),
+    /// The response to a POST has ended, and not every request of the POST has an answer.
+    ResponseEnds(StreamId),
     /// A whole answer that is too large to be held.
     Spooled(Box<SpooledResponse>),
     /// Text that is no message.
@@ -144,7 +150,7 @@ pub trait ClientLeg: Send {
     /// Discards unwritten bytes.
     fn discard(&mut self);
 
-    /// A client reads too slowly: progress is thinned (rule G4).
+    /// A client reads too slowly: progress is thinned.
     fn is_slow(&self) -> bool {
         false
     }
@@ -152,45 +158,6 @@ pub trait ClientLeg: Send {
     /// Nothing will be given any more: streams that are still open end.
     fn end(&mut self) {}
 }
-
-/// Delegates methods of a leg to its field `server`.
-macro_rules! delegate_to_server {
-    () => {
-        fn send_piece(&mut self, piece: Bytes) {
-            self.server.send_piece(piece);
-        }
-
-        fn send_end(&mut self) {
-            self.server.send_end();
-        }
-
-        fn send_raw(&mut self, bytes: Bytes) {
-            self.server.send_raw(bytes);
-        }
-
-        fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-            self.server.poll_flush(cx)
-        }
-
-        fn is_writing(&self) -> bool {
-            self.server.is_writing()
-        }
-
-        fn is_behind(&self) -> bool {
-            self.server.is_behind()
-        }
-
-        fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-            self.server.poll_close(cx)
-        }
-
-        fn stop(&mut self) {
-            self.server.stop();
-        }
-    };
-}
-
-pub(crate) use delegate_to_server;
 
 /// The leg towards the server.
 ///
@@ -204,12 +171,12 @@ pub trait ServerLeg: Send {
         None
     }
 
-    /// Tells the server something: `message` as the client said it, `payload` as the server is to
-    /// get it. Answers with the upstream stream of its own on which what the server says to it comes,
+    /// Sends a message to the server: `payload` is the text for the server, `message` the client's own
+    /// text; without one the message is the proxy's. Answers with the upstream stream of its own on which what the server says to it comes,
     /// numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if it has one.
     fn send(
         &mut self,
-        message: &Message,
+        message: Option<&Message>,
         payload: Payload,
         headers: &ClientHeaders,
     ) -> Option<StreamId>;

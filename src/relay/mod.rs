@@ -5,6 +5,7 @@
 //! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
+pub mod child_leg;
 pub mod child_session;
 pub mod discover_probe;
 pub mod filter_guard;
@@ -31,15 +32,14 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
-use crate::progress::input::{Beginning, Input};
+use crate::progress::input::{FilterScope, Input};
 use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
-use crate::protocol::jsonrpc::{Message, Scan};
+use crate::protocol::jsonrpc::Scan;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
 use crate::transport::stdio::ByteReader;
 
-pub use crate::relay::spool::SpoolLarge;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
@@ -153,12 +153,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     /// Tells `emitter` what passes through the filter from now on.
-    pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
-        self.filter.observed_by(emitter);
+    pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
+        self.filter.set_emitter(emitter);
         if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
             let strangers = self.clients.are_strangers();
-            let begins = if strangers { Beginning::Shared } else { Beginning::Open };
-            self.filter.apply(now(), Input::Begins(begins));
+            let begins = if strangers { FilterScope::Shared } else { FilterScope::Open };
+            self.filter.apply(now(), Input::Begin(begins));
         }
     }
 
@@ -175,14 +175,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if policy.listens_to(TextSource::Stderr) {
             self.diagnostics.listen();
         }
-        self.filter.take(policy);
+        self.filter.set_policy(policy);
     }
 
     fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: Pacing) {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);
         }
-        self.filter.apply(now(), Input::Opens(stream, kind, pacing));
+        self.filter.apply(now(), Input::OpenStream(stream, kind, pacing));
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
@@ -283,7 +283,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// No heartbeats from now on: the server is about to end.
     pub fn stop_heartbeats(&mut self) {
-        self.filter.apply(now(), Input::Ending);
+        self.filter.apply(now(), Input::StopHeartbeats);
     }
 
     /// Requests that have no answer yet.
@@ -298,7 +298,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.stop_reading_clients();
         self.server.stop();
         let now = now();
-        self.filter.apply(now, Input::Gone(why.into()));
+        self.filter.apply(now, Input::CloseServer(why.into()));
     }
 
     /// The leg towards the server.
@@ -358,12 +358,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
         while let Some(payload) = self.filter.poll_to_server() {
-            let message = Message::parse(payload.to_bytes());
-            self.server.send(&message, payload, &None);
+            self.server.send(None, payload, &None);
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.apply(now, Input::Slow(slow));
+            self.filter.apply(now, Input::SetClientSlow(slow));
         }
         let mut ready_streams = std::mem::take(&mut self.ready_streams);
         ready_streams.clear();
@@ -411,13 +410,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
-            self.filter.apply(now, Input::Closes(stream, false));
+            self.filter.apply(now, Input::CloseStream(stream, false));
             self.clients.finish(stream);
         }
     }
 
     fn written(&mut self, now: Instant, stream: StreamId) {
-        self.filter.apply(now, Input::Written(stream));
+        self.filter.apply(now, Input::MarkWritten(stream));
     }
 
     fn stop_reading_clients(&mut self) {
@@ -434,6 +433,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             tracing::warn!("the client cannot be written to any more");
         }
         self.written(now(), stream);
+        self.filter.apply(now(), Input::CloseClients);
         self.clients_gone()
     }
 
@@ -444,7 +444,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {
-            self.filter.apply(now(), Input::Closes(stream, false));
+            self.filter.apply(now(), Input::CloseStream(stream, false));
         }
         RelayStep::ClientGone
     }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::progress::{Fragment, Origin, Payload, QUEUE_MAX, StreamId, Transmit};
 use crate::protocol::jsonrpc::Message;
-use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
+use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::relay::legs::{
     ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg,
 };
@@ -47,7 +47,7 @@ pub struct Pipe {
 /// The result of reading.
 enum PipeRead {
     Fresh(Bytes),
-    Frame(Frame),
+    Frame(LineFrame),
     End,
 }
 
@@ -147,12 +147,12 @@ impl Pipe {
 fn from_client(read: PipeRead) -> FromClient {
     match read {
         PipeRead::Fresh(bytes) => FromClient::Raw(bytes),
-        PipeRead::Frame(Frame::Line(line) | Frame::Rest(line)) => {
+        PipeRead::Frame(LineFrame::Line(line) | LineFrame::Rest(line)) => {
             FromClient::Message(SOLE_STREAM, Message::parse(line), None)
         }
-        PipeRead::Frame(Frame::Start(piece)) => FromClient::Start(SOLE_STREAM, piece, None),
-        PipeRead::Frame(Frame::Chunk(piece)) => FromClient::Piece(piece),
-        PipeRead::Frame(Frame::End { .. }) => FromClient::End,
+        PipeRead::Frame(LineFrame::Start(piece)) => FromClient::Start(SOLE_STREAM, piece, None),
+        PipeRead::Frame(LineFrame::Chunk(piece)) => FromClient::Piece(piece),
+        PipeRead::Frame(LineFrame::End { .. }) => FromClient::End,
         PipeRead::End => FromClient::Done,
     }
 }
@@ -229,16 +229,18 @@ impl ClientLeg for Pipe {
 fn from_server(read: PipeRead) -> FromServer {
     match read {
         PipeRead::Fresh(bytes) => FromServer::Raw(bytes),
-        PipeRead::Frame(Frame::Line(line)) => {
+        PipeRead::Frame(LineFrame::Line(line)) => {
             FromServer::Message(Origin::Shared, Message::parse(line))
         }
-        PipeRead::Frame(Frame::Rest(rest)) if is_whole(&rest) => {
+        PipeRead::Frame(LineFrame::Rest(rest)) if is_whole(&rest) => {
             FromServer::Message(Origin::Shared, Message::parse(rest))
         }
-        PipeRead::Frame(Frame::Rest(rest)) => FromServer::Noise(rest),
-        PipeRead::Frame(Frame::Start(piece)) => FromServer::Start(Origin::Shared, piece),
-        PipeRead::Frame(Frame::Chunk(piece)) => FromServer::Piece(Origin::Shared, piece),
-        PipeRead::Frame(Frame::End { terminated }) => FromServer::End(Origin::Shared, terminated),
+        PipeRead::Frame(LineFrame::Rest(rest)) => FromServer::Noise(rest),
+        PipeRead::Frame(LineFrame::Start(piece)) => FromServer::Start(Origin::Shared, piece),
+        PipeRead::Frame(LineFrame::Chunk(piece)) => FromServer::Piece(Origin::Shared, piece),
+        PipeRead::Frame(LineFrame::End { terminated }) => {
+            FromServer::End(Origin::Shared, terminated)
+        }
         PipeRead::End => FromServer::Done,
     }
 }
@@ -252,7 +254,12 @@ impl ServerLeg for Pipe {
         self.known().map(from_server)
     }
 
-    fn send(&mut self, _: &Message, payload: Payload, _: &ClientHeaders) -> Option<StreamId> {
+    fn send(
+        &mut self,
+        _: Option<&Message>,
+        payload: Payload,
+        _: &ClientHeaders,
+    ) -> Option<StreamId> {
         self.put(&payload);
         None
     }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::observe::log::Connection;
 use crate::relay::{ClientLeg, Relay, RelayStep, ServerLeg};
 
-/// How long a client that reads nothing may keep us from ending.
+/// The time that a client has to read the last messages before the proxy ends.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Carries what clients and server say until the clients have said their last word and their calls are

@@ -7,16 +7,15 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::progress::{Origin, Payload, StreamId};
+use crate::progress::{Origin, Payload};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
-use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg, delegate_to_server};
+use crate::relay::legs::{FromServer, ServerLeg};
 use crate::relay::spooled_response::SpooledResponse;
 use crate::transport::spill::{Spill, SpillError};
 
-/// A server whose large messages are kept apart, or pass in pieces where one client has it for itself.
-pub struct SpoolLarge<S> {
-    server: S,
-    max: Option<u64>,
+/// Keeps the large messages of a server apart.
+pub(crate) struct SpoolLarge {
+    max: u64,
     state: SpoolState,
 }
 
@@ -25,20 +24,29 @@ enum SpoolState {
     /// A large message is coming.
     Coming(Box<Coming>),
     /// A piece of it is being written.
-    Writing(Scan, BoxFuture<'static, (Spill, Result<(), SpillError>)>),
+    Writing(Box<Scan>, BoxFuture<'static, (Spill, Result<(), SpillError>)>),
 }
 
 struct Coming {
-    scan: Scan,
+    scan: Box<Scan>,
     /// Why there is no point in keeping the rest.
     kept: Result<Spill, SpillError>,
 }
 
-impl<S: ServerLeg> SpoolLarge<S> {
-    /// Messages of `server` that come in pieces are kept apart and may have `max` bytes: to a longer one
-    /// its caller gets an error. `None`: they pass.
-    pub fn new(server: S, max: Option<u64>) -> Self {
-        Self { server, max, state: SpoolState::Idle }
+impl SpoolLarge {
+    /// Messages that come in pieces are kept apart and may have `max` bytes.
+    pub(crate) fn new(max: u64) -> Self {
+        Self { max, state: SpoolState::Idle }
+    }
+
+    /// The same for another server.
+    pub(crate) fn afresh(self) -> Self {
+        Self::new(self.max)
+    }
+
+    /// Whether a piece is on its way into the file.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(self.state, SpoolState::Writing(..))
     }
 
     fn take(&mut self, piece: Bytes) {
@@ -60,7 +68,8 @@ impl<S: ServerLeg> SpoolLarge<S> {
         };
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits for the piece that is on its way into the file.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let SpoolState::Writing(_, write) = &mut self.state {
             let (spill, pushed) = ready!(write.as_mut().poll(cx));
             if let SpoolState::Writing(scan, _) =
@@ -73,20 +82,20 @@ impl<S: ServerLeg> SpoolLarge<S> {
         Poll::Ready(())
     }
 
-    fn end(&mut self, whole: bool) -> Option<FromServer> {
+    fn end(&mut self, whole: bool, server: &mut impl ServerLeg) -> Option<FromServer> {
         let SpoolState::Coming(coming) = std::mem::replace(&mut self.state, SpoolState::Idle)
         else {
             return None;
         };
         let Coming { scan, kept } = *coming;
         if scan.kind() != Kind::Response {
-            self.refuse(&scan);
+            refuse(&scan, server);
             return None;
         }
         let id = scan.id()?;
         let why = match kept {
             Ok(spill) if whole => {
-                return Some(FromServer::Spooled(Box::new(SpooledResponse::new(scan, spill))));
+                return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, spill))));
             }
             Ok(_) => "the server's answer was broken off".to_owned(),
             Err(error) => {
@@ -98,25 +107,16 @@ impl<S: ServerLeg> SpoolLarge<S> {
         Some(FromServer::Message(Origin::Shared, error))
     }
 
-    /// Refuses a message that is not an answer: it has no stream of its own for its pieces, and a
-    /// server does not wait for ever.
-    fn refuse(&mut self, scan: &Scan) {
-        tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
-        if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
-            let why = "the request is too large to be passed on";
-            let error = Message::parse(own_error(&id.to_json(), why, None));
-            let payload = Payload::of(&error);
-            self.server.send(&error, payload, &None);
-        }
-    }
-
     /// Takes what the server says; what is left of it for others.
-    fn intercept(&mut self, said: FromServer) -> Option<FromServer> {
-        let Some(max) = self.max else { return Some(said) };
-        match said {
+    pub(crate) fn intercept(
+        &mut self,
+        received: FromServer,
+        server: &mut impl ServerLeg,
+    ) -> Option<FromServer> {
+        match received {
             FromServer::Start(_, piece) => {
-                let kept = Ok(Spill::new(max));
-                self.state = SpoolState::Coming(Box::new(Coming { scan: Scan::default(), kept }));
+                let (scan, kept) = (Box::default(), Ok(Spill::new(self.max)));
+                self.state = SpoolState::Coming(Box::new(Coming { scan, kept }));
                 self.take(piece);
                 None
             }
@@ -124,57 +124,19 @@ impl<S: ServerLeg> SpoolLarge<S> {
                 self.take(piece);
                 None
             }
-            FromServer::End(_, whole) => self.end(whole),
+            FromServer::End(_, whole) => self.end(whole, server),
             other => Some(other),
         }
     }
 }
 
-impl<S: ServerLeg> ServerLeg for SpoolLarge<S> {
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
-        loop {
-            ready!(self.poll_write(cx));
-            let said = ready!(self.server.poll_receive(cx));
-            if let Some(said) = self.intercept(said) {
-                return Poll::Ready(said);
-            }
-            if self.server.is_writing() {
-                // It was told something just now.
-                cx.waker().wake_by_ref();
-            }
-        }
-    }
-
-    fn try_receive(&mut self) -> Option<FromServer> {
-        while !matches!(self.state, SpoolState::Writing(..)) {
-            let said = self.server.try_receive()?;
-            if let Some(said) = self.intercept(said) {
-                return Some(said);
-            }
-        }
-        None
-    }
-
-    fn send(
-        &mut self,
-        message: &Message,
-        payload: Payload,
-        headers: &ClientHeaders,
-    ) -> Option<StreamId> {
-        self.server.send(message, payload, headers)
-    }
-
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
-        self.server.send_start(piece, headers);
-    }
-
-    delegate_to_server!();
-
-    fn enter_raw_mode(&mut self) -> bool {
-        self.max.is_none() && self.server.enter_raw_mode()
-    }
-
-    fn stderr_activity(&mut self) {
-        self.server.stderr_activity();
+/// Refuses a message that is not an answer: it has no stream of its own for its pieces, and a server does
+/// not wait for ever.
+fn refuse(scan: &Scan, server: &mut impl ServerLeg) {
+    tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
+    if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
+        let why = "the request is too large to be passed on";
+        let error = own_error(&id.to_json(), why, None);
+        server.send(None, Payload::own(error), &None);
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::protocol::terminal::Terminal;
@@ -139,5 +139,9 @@ impl DiagnosticsSink {
         while !self.outbox.is_empty()
             && timeout(patience, poll_fn(|cx| self.poll(cx))).await.is_ok()
         {}
+        // The last piece counts as written once a thread has it.
+        if self.outbox.is_empty() {
+            let _ = timeout(patience, self.to.flush()).await;
+        }
     }
 }

@@ -9,6 +9,30 @@ use std::time::{Duration, Instant};
 
 use super::{FORGETFUL, STUCK, messages, milepost, until};
 
+/// The children of a process, whichever of its threads started them.
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = tasks.map(|task| read(format!("{}/children", task.path().display())));
+    children.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// The servers of a process of Milepost: its children without the watchdog, and without those that are
+/// still to become one or the other: these look like their parent first, and then for a moment have no
+/// command line at all.
+pub(crate) fn servers_of(milepost: u32) -> Vec<u32> {
+    let command =
+        |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = command(milepost);
+    let mut children = children_of(milepost);
+    children.retain(|pid| {
+        let command = command(*pid);
+        let is_hidden = command.contains("--watch-parent") || command.contains("--start-server");
+        !is_hidden && !command.is_empty() && command != own
+    });
+    children
+}
+
 /// `milepost wrap` with a server, and we as its client.
 pub(crate) struct Session {
     child: Child,
@@ -66,16 +90,14 @@ impl Session {
         self.child.id()
     }
 
-    /// Its only child: the server.
+    /// Its child, the server.
     pub(crate) fn server_pid(&self) -> u32 {
-        let mut found = 0;
+        let mut found = None;
         until("the server runs", || {
-            let path = format!("/proc/{0}/task/{0}/children", self.pid());
-            let children = std::fs::read_to_string(path).unwrap_or_default();
-            found = children.split_whitespace().next().map_or(0, |pid| pid.parse().unwrap());
-            found != 0
+            found = servers_of(self.pid()).first().copied();
+            found.is_some()
         });
-        found
+        found.unwrap()
     }
 
     /// The most memory it has ever used, in KiB.

@@ -9,7 +9,7 @@ use jsonc_parser::common::Ranged;
 use url::{Host, Url};
 
 use super::document::Edit;
-use super::entry::{Alone, Server, WRAP, quote, range};
+use super::entry::{Alone, ServerObject, WRAP, quote, range};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
@@ -21,7 +21,7 @@ const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"
 /// The prefix of variables with values of headers.
 pub(super) const HEADER_VARIABLE: &str = "MILEPOST_HEADER_";
 
-impl Server<'_> {
+impl ServerObject<'_> {
     pub(super) fn wrap_address(
         &self,
         (member, url): (&ObjectProp<'_>, &StringLit<'_>),
@@ -72,7 +72,7 @@ impl Server<'_> {
     }
 
     /// The headers, each with the variable for its value.
-    fn headers(&self) -> Result<Option<Headers>, Alone> {
+    fn headers(&self) -> Result<Option<ServerHeaders>, Alone> {
         let Some(member) = self.member("headers")? else { return Ok(None) };
         let expected = || Alone::new(member.value.start(), "\"headers\" is no object");
         let mut headers: Vec<Header> = Vec::new();
@@ -99,7 +99,7 @@ impl Server<'_> {
                 is_secret: is_secret(name, &value.value),
             });
         }
-        Ok(Some(Headers { key: range(&member.name), all: headers }))
+        Ok(Some(ServerHeaders { key: range(&member.name), all: headers }))
     }
 
     /// `options` are those that `wrap` has before the address, `target`.
@@ -149,7 +149,7 @@ impl Server<'_> {
 }
 
 /// The headers of a server at an address.
-struct Headers {
+struct ServerHeaders {
     /// The key that they stand at.
     key: Range<usize>,
     all: Vec<Header>,

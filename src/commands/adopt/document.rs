@@ -43,7 +43,7 @@ pub(super) fn comments(text: &str) -> Vec<Rc<Vec<Comment<'_>>>> {
 
 /// A server of a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry<'a> {
+pub(super) struct ServerEntry<'a> {
     pub(super) name: &'a str,
     /// The folder that it is for, where the file is of several.
     pub(super) project: Option<&'a str>,
@@ -52,7 +52,7 @@ pub(super) struct Entry<'a> {
     pub(super) at: usize,
 }
 
-impl Entry<'_> {
+impl ServerEntry<'_> {
     /// The range of its text, name included.
     pub(super) fn range(&self) -> Range<usize> {
         self.at..self.object.range.end
@@ -68,7 +68,7 @@ impl Entry<'_> {
 }
 
 /// The servers of a file in the order of their names in it; `None` if there is no place for servers.
-pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<Entry<'a>>> {
+pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
     let file = file.as_object()?;
     let mut places: Vec<(Option<&str>, &Object<'_>)> = Vec::new();
     for place in PLACES {
@@ -96,7 +96,7 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<Entry<'a>>> {
         for server in &servers.properties {
             let Some(object) = server.value.as_object() else { continue };
             let at = server.name.start();
-            entries.push(Entry { name: server.name.as_str(), project, object, at });
+            entries.push(ServerEntry { name: server.name.as_str(), project, object, at });
         }
     }
     entries.sort_by_key(|entry| entry.at);

@@ -19,16 +19,9 @@ pub(super) const WRAP: &str = "wrap";
 /// Programs that run a package by its name.
 const RUNNERS: [&str; 4] = ["npx", "bunx", "pnpx", "yarn"];
 
-/// The decision about an entry.
-#[derive(Debug)]
-pub(super) enum Fate {
-    /// The entry changes.
-    Changes(Vec<Edit>),
-    /// The entry is already right.
-    Stays,
-    /// The entry cannot or should not be changed.
-    Alone(Alone),
-}
+/// The decision about an entry: its changes; `None` if it is right already; why it cannot or should
+/// not be changed.
+pub(super) type EntryChange = Result<Option<Vec<Edit>>, Alone>;
 
 /// Why an entry is left alone, and where that can be seen.
 #[derive(Debug)]
@@ -43,36 +36,23 @@ impl Alone {
     }
 }
 
-impl From<Result<Option<Vec<Edit>>, Alone>> for Fate {
-    fn from(edits: Result<Option<Vec<Edit>>, Alone>) -> Self {
-        match edits {
-            Ok(Some(edits)) => Self::Changes(edits),
-            Ok(None) => Self::Stays,
-            Err(alone) => Self::Alone(alone),
-        }
+/// Puts `program` before the server. `is_named`: the user has asked for just this one.
+pub(super) fn wrap(text: &str, object: &Object<'_>, program: &str, is_named: bool) -> EntryChange {
+    let server = ServerObject { text, object };
+    match server.is_wrapped()? {
+        Some(_) => Ok(None),
+        None => server.wrap(program, is_named).map(Some),
     }
 }
 
-/// Puts `program` before the server. `is_named`: the user has asked for just this one.
-pub(super) fn wrap(text: &str, object: &Object<'_>, program: &str, is_named: bool) -> Fate {
-    let server = Server { text, object };
-    let edits = match server.is_wrapped() {
-        Ok(Some(_)) => Ok(None),
-        Ok(None) => server.wrap(program, is_named).map(Some),
-        Err(alone) => Err(alone),
-    };
-    edits.into()
-}
-
 /// Takes Milepost away from the server again.
-pub(super) fn unwrap(text: &str, object: &Object<'_>) -> Fate {
-    let server = Server { text, object };
-    let edits = match server.is_wrapped() {
+pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
+    let server = ServerObject { text, object };
+    match server.is_wrapped() {
         Ok(Some(at)) => server.unwrap(at).map(Some),
         // What is no server of ours needs no word here.
         Ok(None) | Err(_) => Ok(None),
-    };
-    edits.into()
+    }
 }
 
 /// Whether a word is this program's name, with or without its folder, its version or its platform.
@@ -84,12 +64,12 @@ fn file_name(word: &str) -> &str {
     word.rsplit(['/', '\\']).next().unwrap_or(word)
 }
 
-pub(super) struct Server<'a> {
+pub(super) struct ServerObject<'a> {
     text: &'a str,
     object: &'a Object<'a>,
 }
 
-impl<'a> Server<'a> {
+impl<'a> ServerObject<'a> {
     /// The place of a member. One that stands there twice is a mistake that is not ours to sort out.
     fn place(&self, key: &str) -> Result<Option<usize>, Alone> {
         let named = |(_, member): &(usize, &ObjectProp<'_>)| member.name.as_str() == key;

@@ -15,11 +15,11 @@ mod tests;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use crate::commands::args::Adopt;
+use crate::commands::args::AdoptArgs;
 use crate::config::values::nearest;
 
-use document::{Edit, Entry};
-use entry::{Alone, Fate};
+use document::{Edit, ServerEntry};
+use entry::Alone;
 use file::ClientFile;
 use show::plain;
 
@@ -94,7 +94,7 @@ impl AdoptError {
 /// # Errors
 /// Why nothing was written.
 pub fn run(
-    args: &Adopt,
+    args: &AdoptArgs,
     out: &mut dyn Write,
     asked: Option<&mut dyn BufRead>,
 ) -> Result<bool, AdoptError> {
@@ -132,7 +132,7 @@ struct Change {
 }
 
 impl Change {
-    fn new(args: &Adopt, text: &str) -> Result<Self, AdoptError> {
+    fn new(args: &AdoptArgs, text: &str) -> Result<Self, AdoptError> {
         let path = &*args.file;
         let parsed = document::parse(text).map_err(|error| {
             AdoptError::wrong(path, text, error.range().start, error.kind().to_string())
@@ -155,17 +155,17 @@ impl Change {
                 false => entry::wrap(text, entry.object, &program, is_named),
             };
             let fate = match fate {
-                Fate::Changes(more) => {
+                Ok(Some(more)) => {
                     edits.extend(more);
                     changed.push(at);
                     if args.undo { "unwrapped" } else { "wrapped" }.to_owned()
                 }
-                Fate::Stays => if args.undo { "not wrapped" } else { "wrapped already" }.to_owned(),
-                Fate::Alone(Alone { why, at }) if is_named => {
+                Ok(None) => if args.undo { "not wrapped" } else { "wrapped already" }.to_owned(),
+                Err(Alone { why, at }) if is_named => {
                     let what = format!("{}: {why}", plain(&entry.title()));
                     return Err(AdoptError::wrong(path, text, at, what));
                 }
-                Fate::Alone(Alone { why, at }) => {
+                Err(Alone { why, at }) => {
                     let (line, column) = document::line_and_column(text, at);
                     format!("left alone ({line}:{column}): {why}")
                 }
@@ -184,7 +184,7 @@ impl Change {
 fn rewritten(
     path: &Path,
     text: &str,
-    entries: &[Entry<'_>],
+    entries: &[ServerEntry<'_>],
     changed: &[usize],
     edits: Vec<Edit>,
     report: &mut String,
@@ -207,7 +207,7 @@ fn rewritten(
 }
 
 /// Checks that every named server exists.
-fn all_known(args: &Adopt, entries: &[Entry<'_>]) -> Result<(), AdoptError> {
+fn all_known(args: &AdoptArgs, entries: &[ServerEntry<'_>]) -> Result<(), AdoptError> {
     for name in &args.servers {
         if entries.iter().any(|entry| entry.name == name) {
             continue;

@@ -9,7 +9,7 @@ use jsonc_parser::common::Ranged;
 use similar::{ChangeTag, TextDiff};
 
 use super::address::HEADER_VARIABLE;
-use super::document::{self, Edit, Entry};
+use super::document::{self, Edit, ServerEntry};
 use crate::protocol::secret::{is_secret, is_secret_value};
 use crate::protocol::terminal;
 
@@ -23,10 +23,10 @@ const LINE_MAX: usize = 1000;
 const HIDDEN: &str = "***";
 
 /// The changes of one entry, as a diff. A terminal is shown colours.
-pub(super) fn diff(old: (&str, &Entry<'_>), new: (&str, &Entry<'_>)) -> String {
+pub(super) fn diff(old: (&str, &ServerEntry<'_>), new: (&str, &ServerEntry<'_>)) -> String {
     let (before, after) = (shown(old.0, old.1), shown(new.0, new.1));
     let first_line =
-        |(text, entry): (&str, &Entry<'_>)| document::line_and_column(text, entry.at).0;
+        |(text, entry): (&str, &ServerEntry<'_>)| document::line_and_column(text, entry.at).0;
     let (old_line, new_line) = (first_line(old), first_line(new));
     let diff = TextDiff::from_lines(&before, &after);
     let mut out = String::new();
@@ -61,7 +61,7 @@ pub(super) fn plain(line: &str) -> String {
 
 /// An entry as it stands in its file, from the beginning of its line if nothing else stands there,
 /// without what may be secret.
-fn shown(text: &str, entry: &Entry<'_>) -> String {
+fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     let range = entry.range();
     let before = text.get(..range.start).unwrap_or_default();
     let indent = before.len() - before.trim_end_matches([' ', '\t']).len();

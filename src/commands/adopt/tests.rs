@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::document::{self, apply};
-use super::entry::{self, Fate};
+use super::entry;
 
 /// Every entry of a file wrapped (or unwrapped), as `adopt` does it.
 fn changed(text: &str, undo: bool) -> String {
@@ -18,7 +18,7 @@ fn changed(text: &str, undo: bool) -> String {
             true => entry::unwrap(text, entry.object),
             false => entry::wrap(text, entry.object, "/opt/milepost", false),
         };
-        if let Fate::Changes(more) = fate {
+        if let Ok(Some(more)) = fate {
             edits.extend(more);
         }
     }
@@ -107,7 +107,7 @@ fn alone(text: &str, undo: bool) -> String {
         false => entry::wrap(&text, entry.object, "milepost", false),
     };
     match fate {
-        Fate::Alone(alone) => alone.why,
+        Err(alone) => alone.why,
         fate => panic!("{text}: {fate:?}"),
     }
 }
@@ -166,7 +166,7 @@ fn the_servers_are_found_where_each_client_keeps_them() {
     let names = |text: &str| {
         let parsed = document::parse(text).unwrap()?;
         let entries = document::entries(&parsed)?;
-        Some(entries.iter().map(document::Entry::title).collect::<Vec<_>>().join(" "))
+        Some(entries.iter().map(document::ServerEntry::title).collect::<Vec<_>>().join(" "))
     };
     let check = |text: &str, expected: &str| {
         assert_eq!(names(&text.replace('@', r#"{"command":"a"}"#)).as_deref(), Some(expected));

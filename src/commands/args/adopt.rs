@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 /// `milepost adopt`.
 #[derive(Debug, Args)]
-pub struct Adopt {
+pub struct AdoptArgs {
     /// The client's file: claude_desktop_config.json, ~/.claude.json, .mcp.json, .cursor/mcp.json,
     /// .vscode/mcp.json, settings.json ...
     #[arg(value_name = "CLIENT_CONFIG")]
@@ -33,7 +33,7 @@ pub struct Adopt {
 
 /// `milepost completions`.
 #[derive(Debug, Args)]
-pub struct Completions {
+pub struct CompletionsArgs {
     /// Whose
     #[arg(value_enum)]
     pub shell: Shell,
@@ -41,7 +41,7 @@ pub struct Completions {
 
 /// `milepost man`.
 #[derive(Debug, Args)]
-pub struct Man {
+pub struct ManArgs {
     /// Write one page for each command into this folder instead
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -1,25 +1,18 @@
 //! The command line of `milepost doctor`.
 
 use std::ffi::OsString;
-use std::fs;
-use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use http::HeaderValue;
-use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
 
-use super::remote::{RemoteArgs, at_address};
+use super::remote::{RemoteArgs, at_address, bearer, read_token};
 use super::{WrapError, address};
-use crate::commands::doctor::{Ask, Options, Place};
-use crate::config::values::positive_time;
-use crate::protocol::mcp::Revision;
+use crate::commands::doctor::{DoctorTarget, Options, RequestedCall, SessionArgs};
 use crate::transport::child::Program;
 
 /// `milepost doctor`.
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// The tool to call; without it only what comes before a call is looked at
     #[arg(long, value_name = "NAME")]
     call: Option<String>,
@@ -32,24 +25,8 @@ pub struct Doctor {
     /// Call it once more, without a progress token
     #[arg(long, requires = "call")]
     without_token: bool,
-    /// Do the same again through the proxy, with the lines that are suggested, and compare
-    #[arg(long)]
-    through: bool,
-    /// How long any answer is waited for
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
-    timeout: Duration,
-    /// The longest time during a call in which a client may be told nothing
-    #[arg(long, value_name = "TIME", default_value = "11s", value_parser = positive_time)]
-    silence: Duration,
-    /// Ask for this revision alone [default: ask for all, call in the newest with a handshake]
-    #[arg(long, value_name = "DATE", value_parser = revision())]
-    revision: Option<&'static str>,
-    /// Pose as the client of this name (`clientInfo.name`), and tell what is known of it
-    #[arg(long, value_name = "NAME")]
-    client: Option<String>,
-    /// Report in JSON, on one line (docs/doctor.md)
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    session: SessionArgs,
     #[command(flatten, next_help_heading = "Server at an address")]
     remote: RemoteArgs,
     /// The server's command and its arguments, or its address (`http://…`, `https://…`)
@@ -69,14 +46,7 @@ fn arguments(text: &str) -> Result<Arguments, String> {
     }
 }
 
-fn revision() -> impl TypedValueParser<Value = &'static str> {
-    let dates = Revision::ALL.map(|(_, date)| date);
-    PossibleValuesParser::new(dates).try_map(move |said| {
-        dates.into_iter().find(|date| *date == said).ok_or("no revision of the specification")
-    })
-}
-
-impl Doctor {
+impl DoctorArgs {
     /// The options from the arguments.
     ///
     /// # Errors
@@ -87,36 +57,24 @@ impl Doctor {
                 let mut route = at_address(url.clone(), self.remote.transport(), None);
                 self.remote.apply(&mut route.request_headers)?;
                 if let Some(file) = &self.remote.bearer_file() {
-                    let wrong =
-                        |why: String| WrapError::BearerFile(format!("{}: {why}", file.display()));
-                    let token = fs::read_to_string(file).map_err(|why| wrong(why.to_string()))?;
-                    let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-                    let mut header = header.map_err(|_| wrong("it holds no token".to_owned()))?;
-                    header.set_sensitive(true);
-                    route.request_headers.set.push((AUTHORIZATION, header));
+                    let why = || format!("{}: it holds no token", file.display());
+                    let header = bearer(&read_token(file)?);
+                    let header = header.ok_or_else(|| WrapError::BearerFile(why()))?;
+                    route.request_headers.set.push(header);
                 }
-                Place::Http(Box::new(route), url)
+                DoctorTarget::Http(Box::new(route), url)
             }
             None if !self.remote.is_given() => {
-                Place::Command(Program { command: self.command, ..Program::default() })
+                DoctorTarget::Command(Program { command: self.command, ..Program::default() })
             }
             None => return Err(WrapError::NoAddress),
         };
-        let call = self.call.map(|tool| Ask {
+        let call = self.call.map(|tool| RequestedCall {
             tool,
             arguments: self.args.0,
             concurrent: self.concurrent,
             without_token: self.without_token,
         });
-        Ok(Options {
-            server,
-            call,
-            revision: self.revision,
-            timeout: self.timeout,
-            through: self.through,
-            json: self.json,
-            client: self.client,
-            silence: self.silence,
-        })
+        Ok(Options { server, call, session: self.session })
     }
 }

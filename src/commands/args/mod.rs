@@ -27,11 +27,11 @@ use crate::observe::log::LogFormat;
 use crate::observe::record::Recording;
 use crate::progress::Policy;
 
-pub use self::adopt::{Adopt, Completions, Man};
-pub use self::doctor::Doctor;
-pub use self::record::Replay;
+pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
+pub use self::doctor::DoctorArgs;
+pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
-pub use self::tap::Tap;
+pub use self::tap::TapArgs;
 
 /// The route file of a folder.
 const ROUTE_FILE: &str = "proxy.toml";
@@ -56,11 +56,11 @@ pub enum Command {
         Standard output belongs to the protocol; what Milepost has to say is on standard error. \
         The exit code is the server's; with an address 0, or 1 if nobody ever answered there."
     )]
-    Wrap(Box<Wrap>),
+    Wrap(Box<WrapArgs>),
     /// Serve the routes of a file over HTTP
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Say what is wrong with a route file, or what it leads to
-    Check(Check),
+    Check(CheckArgs),
     /// Say what a server's progress gets wrong, and what cures it
     #[command(
         after_help = "Examples:\n  milepost doctor --call build --args '{\"target\":\"all\"}' --through -- node server.js\n  \
@@ -68,7 +68,7 @@ pub enum Command {
         The exit code is 0 if a plain client would be safe with the server, 1 if it would not, 2 if nothing \
         can be said."
     )]
-    Doctor(Box<Doctor>),
+    Doctor(Box<DoctorArgs>),
     /// Say how long tools take, as far as that has been learned
     Stats(stats::Args),
     /// Play a recorded conversation again, and say what became of each message
@@ -77,18 +77,18 @@ pub enum Command {
         those of the route file hold instead. The exit code is 0 if it comes out as it was recorded, \
         otherwise 1, and 2 for a file that is no recording."
     )]
-    Replay(Box<Replay>),
+    Replay(Box<ReplayArgs>),
     /// Show each message that passes through `milepost serve`, and what becomes of it
     #[command(
         after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\
         It needs the [admin] table in the route file of `milepost serve`, and goes on until Ctrl-C: 0. The \
         exit code is 1 if the proxy ends first, and 2 if it cannot be asked."
     )]
-    Tap(Tap),
+    Tap(TapArgs),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Put Milepost in front of the servers of a client's file of servers, and take it out again
     #[command(
         after_help = "The files of Claude Desktop, Claude Code, Cursor, VS Code and Zed are known: \
@@ -96,16 +96,16 @@ pub enum Command {
         What changes is shown first; comments, order and spacing stay. The file as it was is kept \
         beside it, as NAME.milepost-backup."
     )]
-    Adopt(Adopt),
+    Adopt(AdoptArgs),
     /// Print what completes `milepost` in a shell
-    Completions(Completions),
+    Completions(CompletionsArgs),
     /// Print the manual, or write it as pages
-    Man(Man),
+    Man(ManArgs),
 }
 
 /// `milepost wrap`.
 #[derive(Debug, Args)]
-pub struct Wrap {
+pub struct WrapArgs {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten, next_help_heading = "Server at an address")]
@@ -138,7 +138,7 @@ pub struct LogArgs {
 
 /// `milepost serve`.
 #[derive(Debug, Args)]
-pub struct Serve {
+pub struct ServeArgs {
     /// The route file
     #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
     pub file: PathBuf,
@@ -152,7 +152,7 @@ pub struct Serve {
     pub log: LogArgs,
 }
 
-impl Serve {
+impl ServeArgs {
     /// The recording of conversations, if there is one.
     pub fn recording(&self) -> Option<Recording> {
         self.record.recording()
@@ -161,7 +161,7 @@ impl Serve {
 
 /// `milepost check`.
 #[derive(Debug, Args)]
-pub struct Check {
+pub struct CheckArgs {
     /// The route file
     #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
     pub file: PathBuf,
@@ -175,7 +175,7 @@ pub struct Check {
 
 /// `milepost demo`.
 #[derive(Debug, Args)]
-pub struct Demo {
+pub struct DemoArgs {
     /// How long the silent tool is silent
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
     pub silence: Duration,
@@ -188,7 +188,7 @@ fn level(text: &str) -> Result<Level, String> {
 /// The program of `wrap`, and its settings.
 #[derive(Debug)]
 pub struct Wrapped {
-    /// How progress is treated.
+    /// The settings of progress.
     pub policy: Policy,
     /// The server behind the proxy.
     pub server: WrappedServer,
@@ -256,7 +256,7 @@ pub enum WrapError {
     NoAddress,
 }
 
-impl Wrap {
+impl WrapArgs {
     /// The settings from the arguments and the route file.
     ///
     /// # Errors

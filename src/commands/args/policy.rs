@@ -72,7 +72,7 @@ impl<S: SettingScope> Given<S> {
     }
 
     fn changes(given: &[Self]) -> Result<Vec<SettingChange<S>>, String> {
-        given.iter().map(|one| (one.setting.read)(&one.texts)).collect()
+        given.iter().map(|one| one.setting.read_flag(&one.texts)).collect()
     }
 }
 
@@ -86,18 +86,18 @@ fn argument<S: SettingScope>(
     let arg = Arg::new(name.clone()).long(name).help(setting.help());
     let arg = heading.map_or_else(|| arg.clone(), |heading| arg.clone().help_heading(heading));
     let Some(value) = flag.value else { return Some(arg.action(ArgAction::SetTrue)) };
-    let choices = (setting.choices)();
-    let parser = if !choices.is_empty() {
-        ValueParser::new(PossibleValuesParser::new(choices))
-    } else if flag.repeats {
-        // Patterns are read together: one may not be there twice.
-        ValueParser::new(clap::builder::StringValueParser::new())
-    } else {
-        ValueParser::new(
-            clap::builder::StringValueParser::new()
-                .try_map(|text: String| (setting.read)(std::slice::from_ref(&text)).map(|_| text)),
-        )
-    };
+    let choices = setting.choices();
+    let parser =
+        if !choices.is_empty() {
+            ValueParser::new(PossibleValuesParser::new(choices))
+        } else if flag.repeats {
+            // Patterns are read together: one may not be there twice.
+            ValueParser::new(clap::builder::StringValueParser::new())
+        } else {
+            ValueParser::new(clap::builder::StringValueParser::new().try_map(|text: String| {
+                setting.read_flag(std::slice::from_ref(&text)).map(|_| text)
+            }))
+        };
     let action = if flag.repeats { ArgAction::Append } else { ArgAction::Set };
     Some(arg.value_name(value).value_parser(parser).action(action))
 }

@@ -29,7 +29,7 @@ impl RecordArgs {
 
 /// `milepost replay`.
 #[derive(Debug, Args)]
-pub struct Replay {
+pub struct ReplayArgs {
     /// The recording
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -40,7 +40,7 @@ pub struct Replay {
     policy: PolicyArgs,
 }
 
-impl Replay {
+impl ReplayArgs {
     /// Whether a route file says what holds, and the recording does not.
     pub fn has_config(&self) -> bool {
         self.policy.config.is_some()

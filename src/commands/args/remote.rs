@@ -1,6 +1,7 @@
 //! The options of `milepost wrap` for a server at a URL.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use http::header::AUTHORIZATION;
@@ -47,28 +48,31 @@ pub(super) fn at_address(
     transport: Option<RemoteTransport>,
     route: Option<Route>,
 ) -> Route {
+    let new = || Upstream::Http(HttpUpstream::new(url.clone()));
+    let mut route = route.unwrap_or_else(|| Route::new("/".to_owned(), new()));
+    let known = match route.upstream {
+        Upstream::Http(http) => http,
+        _ => HttpUpstream::new(url.clone()),
+    };
     let (url, sse) = match transport {
         Some(RemoteTransport::Sse) => (None, Some(url)),
         _ => (Some(url), None),
     };
-    let new = |url, sse| HttpUpstream {
-        url,
-        sse,
-        http2: false,
-        ca_file: None,
-        client_certificate: None,
-        lifecycle: None,
-    };
-    match route {
-        Some(mut route) => {
-            route.upstream = match route.upstream {
-                Upstream::Http(http) => Upstream::Http(HttpUpstream { url, sse, ..http }),
-                _ => Upstream::Http(new(url, sse)),
-            };
-            route
-        }
-        None => Route::new("/".to_owned(), Upstream::Http(new(url, sse))),
-    }
+    route.upstream = Upstream::Http(HttpUpstream { url, sse, ..known });
+    route
+}
+
+/// The text of a file that holds a token.
+pub(super) fn read_token(file: &Path) -> Result<String, WrapError> {
+    fs::read_to_string(file)
+        .map_err(|why| WrapError::BearerFile(format!("{}: {why}", file.display())))
+}
+
+/// The header that presents a token, if the text holds one.
+pub(super) fn bearer(token: &str) -> Option<(HeaderName, HeaderValue)> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).ok()?;
+    value.set_sensitive(true);
+    Some((AUTHORIZATION, value))
 }
 
 impl RemoteArgs {
@@ -104,9 +108,9 @@ impl RemoteArgs {
         }
         if let Some(name) = &self.bearer_env {
             let token = environment.get(name).map_err(WrapError::Bearer)?;
-            let value = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-            let no_token = |_| WrapError::Bearer(format!("{name} holds no token"));
-            set(AUTHORIZATION, value.map_err(no_token)?);
+            let no_token = || WrapError::Bearer(format!("{name} holds no token"));
+            let (header, value) = bearer(token).ok_or_else(no_token)?;
+            set(header, value);
         }
         Ok(())
     }

@@ -1,23 +1,20 @@
 //! The command line of `milepost tap`.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use http::HeaderValue;
-use http::header::AUTHORIZATION;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::WrapError;
-use super::remote::{RemoteTransport, at_address};
+use super::remote::{RemoteTransport, at_address, bearer, read_token};
 use crate::config::routes::{Route, Routes};
 use crate::observe::calls::PATH_OF_TAP;
 
 /// `milepost tap`.
 #[derive(Debug, Args)]
-pub struct Tap {
+pub struct TapArgs {
     /// The admin listener of `milepost serve`
     #[arg(value_name = "ADMIN", default_value = "http://127.0.0.1:7333")]
     admin: Url,
@@ -42,7 +39,7 @@ pub struct Tap {
     pub(crate) json: bool,
 }
 
-impl Tap {
+impl TapArgs {
     /// The address with its headers, and the URL of the request.
     ///
     /// # Errors
@@ -58,8 +55,7 @@ impl Tap {
             token = routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned());
         }
         if let Some(file) = &self.bearer_file {
-            let wrong = |why: String| WrapError::BearerFile(format!("{}: {why}", file.display()));
-            token = Some(fs::read_to_string(file).map_err(|why| wrong(why.to_string()))?);
+            token = Some(read_token(file)?);
         }
         if !["http", "https"].contains(&admin.scheme()) || !admin.has_host() {
             return Err(WrapError::Admin(admin.to_string()));
@@ -76,11 +72,8 @@ impl Tap {
         admin.set_query((!query.is_empty()).then_some(&*query));
         let mut route = at_address(admin.clone(), Some(RemoteTransport::Http), None);
         if let Some(token) = token {
-            let no_token = |_| WrapError::BearerFile("it holds no token".to_owned());
-            let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-            let mut header = header.map_err(no_token)?;
-            header.set_sensitive(true);
-            route.request_headers.set.push((AUTHORIZATION, header));
+            let no_token = || WrapError::BearerFile("it holds no token".to_owned());
+            route.request_headers.set.push(bearer(&token).ok_or_else(no_token)?);
         }
         Ok((route, admin))
     }

@@ -14,11 +14,11 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 pub(super) struct DemoClient {
     last_id: i64,
     /// Its unanswered requests.
-    open: BTreeMap<i64, Open>,
+    open: BTreeMap<i64, ClientRequest>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct ClientRequest {
     token: String,
     told: Option<f64>,
 }
@@ -34,7 +34,7 @@ pub(super) enum ClientEvent {
         ok: bool,
     },
     /// A message that an MCP client cannot use.
-    Refused(Fault),
+    Refused(MessageFault),
 }
 
 /// Progress in the server's, or the proxy's, own spelling.
@@ -47,7 +47,7 @@ pub(super) struct Progress {
 
 /// Why a client cannot use a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum MessageFault {
     /// MCP has no such method.
     Method,
     /// There is no progress token, or none of an open request of this client.
@@ -64,7 +64,7 @@ pub enum Fault {
     Answer,
 }
 
-impl Fault {
+impl MessageFault {
     /// The description of the fault.
     pub const fn words(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl DemoClient {
         let line = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params},"_meta":{{"progressToken":{token}}}}}}}"#
         );
-        self.open.insert(id, Open { token, told: None });
+        self.open.insert(id, ClientRequest { token, told: None });
         line
     }
 
@@ -121,35 +121,35 @@ impl DemoClient {
         heard.unwrap_or_else(ClientEvent::Refused)
     }
 
-    fn answer(&mut self, message: &Message) -> Result<ClientEvent, Fault> {
-        let Some(Key::Integer(id)) = message.id_key() else { return Err(Fault::Answer) };
-        self.open.remove(&id).ok_or(Fault::Answer)?;
+    fn answer(&mut self, message: &Message) -> Result<ClientEvent, MessageFault> {
+        let Some(Key::Integer(id)) = message.id_key() else { return Err(MessageFault::Answer) };
+        self.open.remove(&id).ok_or(MessageFault::Answer)?;
         Ok(ClientEvent::Answer { ok: message.result().is_some() })
     }
 
-    fn progress(&mut self, message: &Message) -> Result<Progress, Fault> {
+    fn progress(&mut self, message: &Message) -> Result<Progress, MessageFault> {
         if message.kind() != Kind::Notification
             || message.method().as_deref() != Some("notifications/progress")
         {
-            return Err(Fault::Method);
+            return Err(MessageFault::Method);
         }
         let params = message.params().unwrap_or_default();
         let part = |name| json::member(&params, name);
-        let token = part("progressToken").ok_or(Fault::Token)?;
+        let token = part("progressToken").ok_or(MessageFault::Token)?;
         let open = self.open.values_mut().find(|open| *open.token.as_bytes() == *token);
-        let open = open.ok_or(Fault::Token)?;
-        let figure = part("progress").ok_or(Fault::Figure)?;
-        let value = json::number(&figure).ok_or(Fault::Figure)?;
+        let open = open.ok_or(MessageFault::Token)?;
+        let figure = part("progress").ok_or(MessageFault::Figure)?;
+        let value = json::number(&figure).ok_or(MessageFault::Figure)?;
         let total = part("total");
         if total.as_ref().is_some_and(|total| json::number(total).is_none()) {
-            return Err(Fault::Total);
+            return Err(MessageFault::Total);
         }
         let message = part("message");
         if message.as_ref().is_some_and(|message| json::decode_str(message).is_none()) {
-            return Err(Fault::Words);
+            return Err(MessageFault::Words);
         }
         if open.told.is_some_and(|told| value <= told) {
-            return Err(Fault::Falls);
+            return Err(MessageFault::Falls);
         }
         open.told = Some(value);
         let text = |raw: Bytes| String::from_utf8_lossy(&raw).into_owned();
@@ -168,7 +168,7 @@ mod tests {
 
     /// What the client makes of progress whose params end like this.
     #[track_caller]
-    fn check(client: &mut DemoClient, params: &str, fault: Option<Fault>) {
+    fn check(client: &mut DemoClient, params: &str, fault: Option<MessageFault>) {
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#
         );
@@ -184,19 +184,23 @@ mod tests {
         let mut client = DemoClient::default();
         client.call("t");
         let own = r#""progressToken":"progress-1","#;
-        check(&mut client, r#""progressToken":"other","progress":1"#, Some(Fault::Token));
-        check(&mut client, r#""token":"progress-1","progress":1"#, Some(Fault::Token));
-        check(&mut client, &format!(r#"{own}"progress":null"#), Some(Fault::Figure));
-        check(&mut client, &format!(r#"{own}"progress":1,"total":null"#), Some(Fault::Total));
-        check(&mut client, &format!(r#"{own}"progress":1,"message":7"#), Some(Fault::Words));
+        check(&mut client, r#""progressToken":"other","progress":1"#, Some(MessageFault::Token));
+        check(&mut client, r#""token":"progress-1","progress":1"#, Some(MessageFault::Token));
+        check(&mut client, &format!(r#"{own}"progress":null"#), Some(MessageFault::Figure));
+        check(
+            &mut client,
+            &format!(r#"{own}"progress":1,"total":null"#),
+            Some(MessageFault::Total),
+        );
+        check(&mut client, &format!(r#"{own}"progress":1,"message":7"#), Some(MessageFault::Words));
         check(&mut client, &format!(r#"{own}"progress":1,"total":2,"message":"m""#), None);
-        check(&mut client, &format!(r#"{own}"progress":1"#), Some(Fault::Falls));
+        check(&mut client, &format!(r#"{own}"progress":1"#), Some(MessageFault::Falls));
         check(&mut client, &format!(r#"{own}"progress":1.5"#), None);
         let answer = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
         assert_eq!(client.hear(&answer), ClientEvent::Answer { ok: true });
-        assert_eq!(client.hear(&answer), ClientEvent::Refused(Fault::Answer));
-        check(&mut client, &format!(r#"{own}"progress":2"#), Some(Fault::Token));
+        assert_eq!(client.hear(&answer), ClientEvent::Refused(MessageFault::Answer));
+        check(&mut client, &format!(r#"{own}"progress":2"#), Some(MessageFault::Token));
         let own_method = Bytes::from_static(br#"{"method":"tools/progress","params":{}}"#);
-        assert_eq!(client.hear(&own_method), ClientEvent::Refused(Fault::Method));
+        assert_eq!(client.hear(&own_method), ClientEvent::Refused(MessageFault::Method));
     }
 }

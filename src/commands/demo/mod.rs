@@ -22,21 +22,21 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::progress::{FilterEvent, Policy, Verdict};
 use client::{ClientEvent, DemoClient, Progress};
-use pipes::{Event, Pipes};
+use pipes::{PipeEvent, Pipes};
 use rows::{CallFate, DemoRow, Rows};
-use view::{Line, Tone};
+use view::{Tone, ViewLine};
 
-pub use client::Fault;
+pub use client::MessageFault;
 pub use tally::DemoTally;
 pub use view::DemoView;
 
 /// Time between two calls, to read what the last one came to.
 const PAUSE: Duration = Duration::from_millis(600);
 
-/// How long a tool may take beyond its silence.
+/// The time that a tool may take beyond its silence.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often bars move by themselves.
+/// The interval at which bars move by themselves.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The exit code of a program that Ctrl-C has ended.
@@ -72,7 +72,7 @@ pub enum DemoError {
     #[error("the client was told something it cannot use ({}): {line}", fault.words())]
     Invalid {
         /// The fault of the message.
-        fault: Fault,
+        fault: MessageFault,
         /// The line.
         line: String,
     },
@@ -153,7 +153,7 @@ fn introduce(view: &mut DemoView<'_>) -> io::Result<()> {
     view.words(Tone::Plain, "  ~ repaired   + added   x dropped   = as the server sent it", 2)
 }
 
-/// How far the demonstration is.
+/// The phase of the demonstration.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     /// `initialize` is not answered yet.
@@ -244,19 +244,19 @@ impl Show<'_, '_> {
         Ok(())
     }
 
-    async fn see(&mut self, event: Event) -> Result<(), DemoError> {
+    async fn see(&mut self, event: PipeEvent) -> Result<(), DemoError> {
         match event {
-            Event::Sent(line) => {
+            PipeEvent::Sent(line) => {
                 self.count_without(&line);
                 self.rows.sent(line);
             }
-            Event::Decided(record) => {
+            PipeEvent::Decided(record) => {
                 if let FilterEvent::Call(summary) = &record {
                     self.proxy_sent = summary.account.sent;
                 }
                 self.rows.decided(&record);
             }
-            Event::Got(line) => self.rows.got(line),
+            PipeEvent::Got(line) => self.rows.got(line),
         }
         while let Some(row) = self.rows.next() {
             self.take(&row).await?;
@@ -333,7 +333,7 @@ impl Show<'_, '_> {
     fn show(&mut self, row: &DemoRow, mark: char, right: String, tone: Tone) -> io::Result<()> {
         let left = row.sent.as_ref().map(view::telling_part).unwrap_or_default();
         let at = row.at.saturating_duration_since(self.began);
-        self.view.message(&Line { at, left, mark, right, tone })
+        self.view.message(&ViewLine { at, left, mark, right, tone })
     }
 }
 

@@ -18,7 +18,7 @@ const PIPE_BYTES: usize = 64 << 10;
 
 /// Something passed.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum PipeEvent {
     /// The server sent this line.
     Sent(Bytes),
     /// The proxy has decided something.
@@ -31,7 +31,7 @@ pub(crate) enum Event {
 pub(crate) struct Pipes {
     requests: WriteHalf<DuplexStream>,
     /// Ends when everything has ended.
-    pub(crate) events: UnboundedReceiver<Event>,
+    pub(crate) events: UnboundedReceiver<PipeEvent>,
     /// Kept because they end with it.
     _tasks: JoinSet<()>,
 }
@@ -55,7 +55,7 @@ impl Pipes {
         let (from_proxy, to_proxy) = split(tapped);
         let (from_server, to_server) = split(tap);
         tasks.spawn(pump(from_proxy, to_server, |_| {}));
-        tasks.spawn(pump(from_server, to_proxy, tell(report.clone(), Event::Sent)));
+        tasks.spawn(pump(from_server, to_proxy, tell(report.clone(), PipeEvent::Sent)));
 
         let (client_in, client_out) = split(proxy_front);
         let (server_in, server_out) = split(proxy_back);
@@ -63,10 +63,10 @@ impl Pipes {
         let server = Pipe::new(Box::new(server_in), Box::new(server_out));
         let diagnostics = DiagnosticsSink::new(Box::new(sink()), None);
         let proxy = Relay::with_sole_stream(policy, client, server, diagnostics);
-        tasks.spawn(relay(proxy, tell(report.clone(), Event::Decided)));
+        tasks.spawn(relay(proxy, tell(report.clone(), PipeEvent::Decided)));
 
         let (answers, requests) = split(client_end);
-        tasks.spawn(pump(answers, sink(), tell(report, Event::Got)));
+        tasks.spawn(pump(answers, sink(), tell(report, PipeEvent::Got)));
         Self { requests, events, _tasks: tasks }
     }
 
@@ -81,7 +81,7 @@ impl Pipes {
     }
 }
 
-fn tell<T>(to: UnboundedSender<Event>, event: fn(T) -> Event) -> impl FnMut(T) {
+fn tell<T>(to: UnboundedSender<PipeEvent>, event: fn(T) -> PipeEvent) -> impl FnMut(T) {
     move |what| {
         let _ = to.send(event(what));
     }

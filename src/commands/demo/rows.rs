@@ -30,7 +30,7 @@ pub(super) enum CallFate {
 
 /// A row that is not complete yet.
 #[derive(Debug)]
-struct Open {
+struct OpenRow {
     key: u64,
     /// The proxy numbers the server's messages as they come, and so does this.
     number: Option<u64>,
@@ -46,7 +46,7 @@ struct Open {
 pub(super) struct Rows {
     last_key: u64,
     numbers: u64,
-    open: VecDeque<Open>,
+    open: VecDeque<OpenRow>,
     /// Keys of the rows whose line the client has yet to get.
     to_come: VecDeque<u64>,
     /// Lines whose verdict is not known yet.
@@ -90,7 +90,7 @@ impl Rows {
         if first.got.is_none() && !matches!(fate, CallFate::Verdict(Verdict::Withheld(_))) {
             return None;
         }
-        let Open { at, sent, got, .. } = self.open.pop_front()?;
+        let OpenRow { at, sent, got, .. } = self.open.pop_front()?;
         Some(DemoRow { at, sent, fate, got })
     }
 
@@ -102,7 +102,7 @@ impl Rows {
     fn push(&mut self, number: Option<u64>, sent: Option<Bytes>, fate: Option<CallFate>) -> u64 {
         self.last_key += 1;
         let key = self.last_key;
-        self.open.push_back(Open { key, number, at: Instant::now(), sent, fate, got: None });
+        self.open.push_back(OpenRow { key, number, at: Instant::now(), sent, fate, got: None });
         key
     }
 

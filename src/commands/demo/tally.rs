@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use super::client::Fault;
+use super::client::MessageFault;
 use super::rows::CallFate;
 use super::view::{DemoView, Tone};
 use crate::progress::{Reason, Repair, Verdict};
@@ -13,23 +13,23 @@ use crate::progress::{Reason, Repair, Verdict};
 const TABLE_WIDTH: usize = 76;
 
 /// The result of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DemoTally {
     /// The tool that was called.
     pub tool: &'static str,
     /// Notifications that the server sent.
     pub sent: u64,
-    /// How many of them a client could have used as they were.
+    /// The number of notifications that a client could use unchanged.
     pub usable: u64,
-    /// Why it could not have used the others.
-    pub faults: BTreeMap<Fault, u64>,
+    /// The faults of the other notifications.
+    pub faults: BTreeMap<MessageFault, u64>,
     /// Notifications that the client got.
     pub got: u64,
-    /// How many of them had been repaired.
+    /// The number of repaired notifications.
     pub repaired: u64,
-    /// In which ways; a notification can be repaired in several.
+    /// The number of each repair; a notification can have several.
     pub repairs: BTreeMap<Repair, u64>,
-    /// How many of them the server had not sent.
+    /// The number of added notifications, which the server did not send.
     pub added: u64,
     /// Notifications of the server that were withheld, by reason.
     pub dropped: BTreeMap<Reason, u64>,
@@ -39,18 +39,7 @@ pub struct DemoTally {
 
 impl DemoTally {
     pub(super) fn new(tool: &'static str) -> Self {
-        Self {
-            tool,
-            sent: 0,
-            usable: 0,
-            faults: BTreeMap::new(),
-            got: 0,
-            repaired: 0,
-            repairs: BTreeMap::new(),
-            added: 0,
-            dropped: BTreeMap::new(),
-            took: Duration::ZERO,
-        }
+        Self { tool, ..Self::default() }
     }
 
     /// Counts a notification.

@@ -31,9 +31,9 @@ const RIGHT_MAX: usize = 44;
 const BAR_PARTS: u64 = 1000;
 
 /// The view of the demo.
-pub struct DemoView<'a>(Out<'a>);
+pub struct DemoView<'a>(ViewOutput<'a>);
 
-enum Out<'a> {
+enum ViewOutput<'a> {
     /// Lines, and no control sequences.
     Plain(Box<dyn Write + 'a>, usize),
     Live(Live),
@@ -47,7 +47,7 @@ struct Live {
     calls: Vec<ProgressBar>,
 }
 
-/// How a piece of a line looks where there are colours.
+/// The style of a piece of a line, for terminals with colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -59,7 +59,7 @@ pub(super) enum Tone {
 }
 
 /// One message, as the server sent it and as the client got it.
-pub(super) struct Line {
+pub(super) struct ViewLine {
     /// Since the call began.
     pub(super) at: Duration,
     pub(super) left: String,
@@ -76,28 +76,28 @@ impl<'a> DemoView<'a> {
         }
         let term = Term::stdout();
         if console::is_dumb() {
-            return Self(Out::Plain(Box::new(io::stdout()), width_of(&term)));
+            return Self(ViewOutput::Plain(Box::new(io::stdout()), width_of(&term)));
         }
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let color = console::colors_enabled();
-        Self(Out::Live(Live { term, color, bars, calls: Vec::new() }))
+        Self(ViewOutput::Live(Live { term, color, bars, calls: Vec::new() }))
     }
 
     /// Lines without control sequences.
     pub fn plain(out: impl Write + 'a) -> Self {
-        Self(Out::Plain(Box::new(out), PLAIN_WIDTH))
+        Self(ViewOutput::Plain(Box::new(out), PLAIN_WIDTH))
     }
 
     /// Whether [`DemoView::tick`] is of any use.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.0, Out::Live(_))
+        matches!(self.0, ViewOutput::Live(_))
     }
 
     /// Room in a line.
     pub(super) fn width(&self) -> usize {
         let width = match &self.0 {
-            Out::Plain(_, width) => *width,
-            Out::Live(live) => width_of(&live.term),
+            ViewOutput::Plain(_, width) => *width,
+            ViewOutput::Live(live) => width_of(&live.term),
         };
         width.max(WIDTH_MIN)
     }
@@ -127,7 +127,7 @@ impl<'a> DemoView<'a> {
     }
 
     /// One message.
-    pub(super) fn message(&mut self, line: &Line) -> io::Result<()> {
+    pub(super) fn message(&mut self, line: &ViewLine) -> io::Result<()> {
         let columns = Columns::of(self.width());
         let left = cut(&line.left, columns.left);
         let gap = " ".repeat(columns.left - length(&left) + 2);
@@ -143,11 +143,11 @@ impl<'a> DemoView<'a> {
     /// One line that fits.
     pub(super) fn line(&mut self, pieces: &[(Tone, &str)]) -> io::Result<()> {
         match &mut self.0 {
-            Out::Plain(out, _) => {
+            ViewOutput::Plain(out, _) => {
                 let line: String = pieces.iter().map(|(_, text)| *text).collect();
                 writeln!(out, "{}", line.trim_end())
             }
-            Out::Live(live) => {
+            ViewOutput::Live(live) => {
                 let paint = |(tone, text): &(Tone, &str)| live.paint(*tone, text);
                 live.bars.println(pieces.iter().map(paint).collect::<String>())
             }
@@ -156,7 +156,7 @@ impl<'a> DemoView<'a> {
 
     /// A call begins: its bar appears.
     pub(super) fn begin(&mut self, tool: &'static str) {
-        let Out::Live(live) = &mut self.0 else { return };
+        let ViewOutput::Live(live) = &mut self.0 else { return };
         let bar = ProgressBar::new(BAR_PARTS).with_style(live.style(false)).with_prefix(tool);
         let bar = live.bars.add(bar.with_message("waiting"));
         bar.tick();
@@ -194,8 +194,8 @@ impl<'a> DemoView<'a> {
     /// Takes the bars away.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Out::Plain(out, _) => out.flush(),
-            Out::Live(live) => {
+            ViewOutput::Plain(out, _) => out.flush(),
+            ViewOutput::Live(live) => {
                 live.bars.clear()?;
                 live.calls.drain(..).for_each(|bar| live.bars.remove(&bar));
                 Ok(())
@@ -204,7 +204,7 @@ impl<'a> DemoView<'a> {
     }
 
     fn bar(&self) -> Option<(&Live, &ProgressBar)> {
-        let Out::Live(live) = &self.0 else { return None };
+        let ViewOutput::Live(live) = &self.0 else { return None };
         live.calls.last().map(|bar| (live, bar))
     }
 }
@@ -265,7 +265,7 @@ fn parts(fraction: f64) -> u64 {
     (fraction.clamp(0.0, 1.0) * BAR_PARTS as f64) as u64
 }
 
-/// How a line is divided.
+/// The columns of a line.
 struct Columns {
     time: bool,
     left: usize,

@@ -8,8 +8,8 @@ use http::HeaderValue;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::link::{Arrival, Arrived, Link};
-use super::traffic::{Entry, Stream, What};
+use super::link::{Arrival, Link, TimedArrival};
+use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::{
     DISCOVER, INITIALIZE, INITIALIZED, META_CAPABILITIES, META_CLIENT, META_REVISION, TOOLS_CALL,
@@ -26,10 +26,10 @@ const BYTES_MAX: usize = 128 << 20;
 /// Pages of a list of tools that `doctor` requests.
 const PAGES_MAX: usize = 100;
 
-/// How long the head of the GET stream is waited for: progress may come there.
+/// The time that `doctor` waits for the head of the GET stream, where progress may arrive.
 const GET_HEAD: Duration = Duration::from_secs(2);
 
-/// How long the server may take to name the endpoint of HTTP+SSE.
+/// The time that the server has to send the `endpoint` event of HTTP+SSE.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(5);
 
 /// The last words of standard error that are shown of a server that has ended.
@@ -39,7 +39,7 @@ const LAST_WORDS: usize = 3;
 const FIRST_TOKEN: u64 = 7001;
 
 /// Why something was not answered.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Trouble {
     /// Nobody said anything.
     #[error("it does not answer within {0:?}")]
@@ -56,29 +56,13 @@ pub(super) enum Trouble {
         /// The method of the request.
         method: String,
         /// The answer.
-        answer: Refusal,
+        answer: Message,
     },
-}
-
-/// An answer that is an error.
-#[derive(Debug, Clone)]
-pub(super) struct Refusal(pub(super) Message);
-
-impl Refusal {
-    fn raw(&self) -> &Bytes {
-        self.0.raw()
-    }
-}
-
-impl PartialEq for Refusal {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.raw() == other.0.raw()
-    }
 }
 
 /// A tool call that is to be made.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct CallPlan {
     pub(super) tool: String,
     pub(super) arguments: Map<String, Value>,
     /// Calls at once.
@@ -88,10 +72,10 @@ pub(super) struct Wanted {
 }
 
 /// A session with a server, and what has been seen of it.
-pub(super) struct Client {
+pub(super) struct DoctorClient {
     link: Link,
     began: Instant,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TrafficEntry>,
     bytes: usize,
     /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
     pub(super) next_id: u64,
@@ -115,7 +99,7 @@ pub(super) struct Client {
     last_errors: Vec<String>,
 }
 
-impl Client {
+impl DoctorClient {
     pub(super) fn new(link: Link, name: &str, timeout: Duration) -> Self {
         Self {
             link,
@@ -142,17 +126,19 @@ impl Client {
         json!({ "name": self.name, "version": env!("CARGO_PKG_VERSION") })
     }
 
-    fn keep(&mut self, at: Instant, what: What) {
+    fn keep(&mut self, at: Instant, what: TrafficEvent) {
         let length = match &what {
-            What::Said(message) | What::Heard { message, .. } => message.raw().len(),
-            What::Noise(text) => text.len(),
-            What::Aside(line) => line.len(),
-            What::Head(_) | What::Over(_) => 0,
+            TrafficEvent::Said(message) | TrafficEvent::Heard { message, .. } => {
+                message.raw().len()
+            }
+            TrafficEvent::Noise(text) => text.len(),
+            TrafficEvent::Aside(line) => line.len(),
+            TrafficEvent::Head(_) | TrafficEvent::Over(_) => 0,
         };
         if self.entries.len() < ENTRIES_MAX && self.bytes + length <= BYTES_MAX {
             self.bytes += length;
             let at = at.saturating_duration_since(self.began);
-            self.entries.push(Entry { at, what });
+            self.entries.push(TrafficEntry { at, what });
         }
     }
 
@@ -166,53 +152,22 @@ impl Client {
         true
     }
 
-    async fn take(&mut self, Arrived { at, what }: Arrived) {
+    async fn take(&mut self, TimedArrival { at, what }: TimedArrival) {
         match what {
-            Arrival::Heard { event, text, .. } if event.as_deref() == Some("endpoint") => {
-                let web = self.link.web().filter(|web| web.is_sse);
-                self.has_endpoint |= web.is_some_and(|web| web.found(&text));
-            }
-            Arrival::Heard { stream, read, event, text } => {
-                let message = Message::parse(text);
-                if message.kind() == Kind::Noise {
-                    return self.keep(at, What::Noise(message.raw().clone()));
-                }
-                self.hear(&message).await;
-                for element in message.elements() {
-                    self.hear(&element).await;
-                }
-                self.keep(at, What::Heard { stream, read, event, message });
-            }
-            Arrival::Noise(text) => self.keep(at, What::Noise(text)),
-            Arrival::Aside(line) => {
-                if self.last_errors.len() >= LAST_WORDS {
-                    self.last_errors.remove(0);
-                }
-                self.last_errors.push(super::findings::shown(line.as_bytes()));
-                self.keep(at, What::Aside(line));
-            }
+            Arrival::Seen(what) => self.see(at, what).await,
             Arrival::Head(stream, session) => {
-                self.get_head |= stream == Stream::Get;
+                self.get_head |= stream == TrafficStream::Get;
                 self.session = session.or_else(|| self.session.take());
-                self.keep(at, What::Head(stream));
-            }
-            Arrival::Over(stream) => {
-                if let Stream::Post(Some(id)) = stream
-                    && !self.answers.contains_key(&id)
-                    && !self.taken.contains(&id)
-                {
-                    self.failures.insert(Some(id), self.unanswered(stream));
-                }
-                self.keep(at, What::Over(stream));
+                self.keep(at, TrafficEvent::Head(stream));
             }
             Arrival::Failed(stream, why) => {
                 let id = match stream {
-                    Stream::Post(id) => id,
-                    Stream::Get => {
+                    TrafficStream::Post(id) => id,
+                    TrafficStream::Get => {
                         self.get_head = true;
                         return;
                     }
-                    Stream::Shared => {
+                    TrafficStream::Shared => {
                         self.closed = true;
                         None
                     }
@@ -223,10 +178,43 @@ impl Client {
         }
     }
 
+    async fn see(&mut self, at: Instant, what: TrafficEvent) {
+        match &what {
+            TrafficEvent::Heard { event: Some(name), message, .. } if name == "endpoint" => {
+                let web = self.link.web().filter(|web| web.is_sse);
+                self.has_endpoint |= web.is_some_and(|web| web.found(message.raw()));
+                return;
+            }
+            TrafficEvent::Heard { message, .. } if message.kind() == Kind::Noise => {
+                return self.keep(at, TrafficEvent::Noise(message.raw().clone()));
+            }
+            TrafficEvent::Heard { message, .. } => {
+                self.hear(message).await;
+                for element in message.elements() {
+                    self.hear(&element).await;
+                }
+            }
+            TrafficEvent::Aside(line) => {
+                if self.last_errors.len() >= LAST_WORDS {
+                    self.last_errors.remove(0);
+                }
+                self.last_errors.push(super::findings::shown(line.as_bytes()));
+            }
+            TrafficEvent::Over(TrafficStream::Post(Some(id)))
+                if !self.answers.contains_key(id) && !self.taken.contains(id) =>
+            {
+                let why = self.unanswered(TrafficStream::Post(Some(*id)));
+                self.failures.insert(Some(*id), why);
+            }
+            _ => {}
+        }
+        self.keep(at, what);
+    }
+
     /// The description of a response that has ended without an answer.
-    fn unanswered(&self, stream: Stream) -> String {
+    fn unanswered(&self, stream: TrafficStream) -> String {
         let said = self.entries.iter().rev().find_map(|entry| match &entry.what {
-            What::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),
+            TrafficEvent::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),
             _ => None,
         });
         let said = said.map(|text| format!("; it said {}", super::findings::shown(text)));
@@ -279,7 +267,7 @@ impl Client {
 
     async fn say(&mut self, text: Value) -> Result<(), Trouble> {
         let message = Message::parse(Bytes::from(text.to_string()));
-        self.keep(Instant::now(), What::Said(message.clone()));
+        self.keep(Instant::now(), TrafficEvent::Said(message.clone()));
         match self.link.say(&message).await {
             Ok(()) => Ok(()),
             Err(why) => {
@@ -289,7 +277,7 @@ impl Client {
         }
     }
 
-    /// How the server has ended, if it has.
+    /// The server's end, if it has ended.
     async fn ended(&mut self) -> Option<Trouble> {
         if !self.closed {
             return None;
@@ -359,7 +347,7 @@ impl Client {
             Some(result) => Ok(serde_json::from_slice(&result).unwrap_or_default()),
             None => {
                 let method = method.to_owned();
-                Err(Trouble::Refused { method, answer: Refusal(answer) })
+                Err(Trouble::Refused { method, answer })
             }
         }
     }
@@ -415,7 +403,6 @@ impl Client {
         self.attach().await?;
         self.modern = Some(revision);
         if let Some(web) = self.link.web() {
-            web.is_modern = true;
             web.revision = HeaderValue::try_from(revision).ok();
         }
         let params = json!({ "_meta": {} });
@@ -453,7 +440,7 @@ impl Client {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub(super) async fn call(&mut self, wanted: &Wanted, after: Duration) -> Result<(), Trouble> {
+    pub(super) async fn call(&mut self, wanted: &CallPlan, after: Duration) -> Result<(), Trouble> {
         let mut ids = Vec::new();
         for at in 0..wanted.at_once {
             ids.push(self.begin(wanted, self.token(at)).await?);
@@ -474,7 +461,7 @@ impl Client {
         Some(if at.is_multiple_of(2) { number.into() } else { format!("token-{number}").into() })
     }
 
-    async fn begin(&mut self, wanted: &Wanted, token: Option<Value>) -> Result<u64, Trouble> {
+    async fn begin(&mut self, wanted: &CallPlan, token: Option<Value>) -> Result<u64, Trouble> {
         let mut params = json!({ "name": wanted.tool, "arguments": wanted.arguments });
         if let Some(token) = token {
             params["_meta"] = json!({ "progressToken": token });
@@ -483,7 +470,7 @@ impl Client {
     }
 
     /// Ends the session, and the server if we have started it.
-    pub(super) async fn close(self) -> Vec<Entry> {
+    pub(super) async fn close(self) -> Vec<TrafficEntry> {
         self.link.close().await;
         self.entries
     }

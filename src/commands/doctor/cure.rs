@@ -83,7 +83,7 @@ pub(super) fn routes(cure: &Cure, behind: &Behind) -> Result<Routes, RoutesError
     Routes::parse("proxy.toml".as_ref(), &text, &Environment::of_process())
 }
 
-/// How the server is reached, as it is written in a shell.
+/// The command or address of the server, quoted for a shell.
 pub(super) fn shown(behind: &Behind) -> String {
     match behind {
         Behind::Command(command) => {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::findings::{Answer, Call, Examined, Finding, Terms, shown};
+use super::findings::{Answer, Examined, Finding, ObservedCall, Terms, shown};
 use super::rules::Rule;
-use super::traffic::{Entry, Stream, What, Wire};
+use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream, TransportKind};
 use crate::progress::dialect;
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -37,7 +37,7 @@ pub(super) const FIGURES: [&str; 10] = [
 ];
 
 /// Says what is wrong in a conversation.
-pub fn examine(entries: &[Entry], terms: Terms) -> Examined {
+pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
     let mut examiner = Examiner {
         terms,
         asked: BTreeMap::new(),
@@ -57,18 +57,18 @@ struct Examiner {
     terms: Terms,
     /// Requests of ours that are not calls, and whether they have been answered.
     asked: BTreeMap<u64, bool>,
-    calls: Vec<Call>,
+    calls: Vec<ObservedCall>,
     found: BTreeMap<(Rule, Option<String>), Finding>,
     /// Streams that have ended.
-    over: Vec<Stream>,
+    over: Vec<TrafficStream>,
     presets: Extract,
 }
 
 /// The stream and the time of a message.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct MessageContext<'a> {
     at: Duration,
-    stream: Stream,
+    stream: TrafficStream,
     read: u64,
     event: Option<&'a str>,
 }
@@ -95,26 +95,26 @@ impl Examiner {
         self.found.entry((rule, None)).or_insert_with(new).count += 1;
     }
 
-    fn see(&mut self, entry: &Entry) {
+    fn see(&mut self, entry: &TrafficEntry) {
         match &entry.what {
-            What::Said(message) => self.said(entry.at, message),
-            What::Heard { stream, read, event, message } => {
+            TrafficEvent::Said(message) => self.said(entry.at, message),
+            TrafficEvent::Heard { stream, read, event, message } => {
                 let event = event.as_deref();
-                let place = Place { at: entry.at, stream: *stream, read: *read, event };
+                let place = MessageContext { at: entry.at, stream: *stream, read: *read, event };
                 self.byte(entry.at, *stream);
                 self.heard(place, message);
             }
-            What::Noise(text) => {
-                self.byte(entry.at, Stream::Shared);
+            TrafficEvent::Noise(text) => {
+                self.byte(entry.at, TrafficStream::Shared);
                 self.note(Rule::Noise, shown(text));
             }
-            What::Aside(line) => {
+            TrafficEvent::Aside(line) => {
                 if self.calls.iter().any(|call| call.ended.is_none()) && self.tells_how_far(line) {
                     self.note(Rule::AsideProgress, shown(line.as_bytes()));
                 }
             }
-            What::Head(stream) => self.byte(entry.at, *stream),
-            What::Over(stream) => self.over.push(*stream),
+            TrafficEvent::Head(stream) => self.byte(entry.at, *stream),
+            TrafficEvent::Over(stream) => self.over.push(*stream),
         }
     }
 
@@ -126,12 +126,12 @@ impl Examiner {
     }
 
     /// The server has sent bytes on this stream.
-    fn byte(&mut self, at: Duration, stream: Stream) {
+    fn byte(&mut self, at: Duration, stream: TrafficStream) {
         for call in &mut self.calls {
             let its = match stream {
-                Stream::Shared => true,
-                Stream::Post(id) => id == Some(call.id),
-                Stream::Get => false,
+                TrafficStream::Shared => true,
+                TrafficStream::Post(id) => id == Some(call.id),
+                TrafficStream::Get => false,
             };
             if its && call.ended.is_none() && call.first_byte.is_none() {
                 call.first_byte = Some(at.saturating_sub(call.begun));
@@ -148,26 +148,17 @@ impl Examiner {
             return;
         }
         let params = &text["params"];
-        self.calls.push(Call {
+        self.calls.push(ObservedCall {
             id,
             tool: params["name"].as_str().unwrap_or_default().to_owned(),
             token: params["_meta"].get("progressToken").cloned(),
-            answer: Answer::None,
-            took: Duration::ZERO,
-            first_byte: None,
-            first_progress: None,
-            silence: Duration::ZERO,
-            usable: 0,
-            reports: 0,
             begun: at,
-            ended: None,
             told: at,
-            figure: None,
-            last: None,
+            ..ObservedCall::default()
         });
     }
 
-    fn heard(&mut self, place: Place<'_>, message: &Message) {
+    fn heard(&mut self, place: MessageContext<'_>, message: &Message) {
         if place.event.is_some_and(|name| name != "message") {
             self.found(Rule::EventName, message);
         }
@@ -177,7 +168,7 @@ impl Examiner {
                     self.found(Rule::Array, message);
                 }
                 for element in message.elements() {
-                    self.heard(Place { event: None, ..place }, &element);
+                    self.heard(MessageContext { event: None, ..place }, &element);
                 }
             }
             Kind::Response => self.response(place, message),
@@ -187,7 +178,7 @@ impl Examiner {
         }
     }
 
-    fn notification(&mut self, place: Place<'_>, message: &Message) {
+    fn notification(&mut self, place: MessageContext<'_>, message: &Message) {
         let method = message.method().unwrap_or_default().into_owned();
         let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
         let params = &text["params"];
@@ -217,7 +208,7 @@ impl Examiner {
     }
 
     /// Progress under a method that a plain client does not know.
-    fn foreign(&mut self, place: Place<'_>, message: &Message, named: Option<usize>) {
+    fn foreign(&mut self, place: MessageContext<'_>, message: &Message, named: Option<usize>) {
         if let Some(at) = named.or_else(|| self.supposed(place.stream))
             && let Some(call) = self.calls.get_mut(at)
         {
@@ -231,21 +222,23 @@ impl Examiner {
     }
 
     /// The call that a value names, and how.
-    fn named(&self, value: &Value) -> Option<(usize, Named)> {
+    fn named(&self, value: &Value) -> Option<(usize, CallReference)> {
         let text = Bytes::from(value.to_string());
         let key = Key::read(&text)?;
-        let by = |named: Named, is: &dyn Fn(&Call) -> bool| {
+        let by = |named: CallReference, is: &dyn Fn(&ObservedCall) -> bool| {
             self.calls.iter().rposition(is).map(|at| (at, named))
         };
-        let token = |call: &Call| {
+        let token = |call: &ObservedCall| {
             call.token.as_ref().and_then(|token| Key::read(&token.to_string().into()))
         };
-        by(Named::Token, &|call| token(call).as_ref() == Some(&key))
+        by(CallReference::Token, &|call| token(call).as_ref() == Some(&key))
             .or_else(|| {
-                by(Named::Respelled, &|call| token(call).is_some_and(|own| own.respelled(&key)))
+                by(CallReference::Respelled, &|call| {
+                    token(call).is_some_and(|own| own.respelled(&key))
+                })
             })
             .or_else(|| {
-                by(Named::Id, &|call| {
+                by(CallReference::Id, &|call| {
                     let id = i64::try_from(call.id).map(Key::Integer);
                     id.is_ok_and(|id| id == key || id.respelled(&key))
                 })
@@ -254,8 +247,8 @@ impl Examiner {
 
     /// The call that is meant if nothing names it: that of the stream, or the only one that is open, or
     /// the last one.
-    fn supposed(&self, stream: Stream) -> Option<usize> {
-        if let Stream::Post(Some(id)) = stream {
+    fn supposed(&self, stream: TrafficStream) -> Option<usize> {
+        if let TrafficStream::Post(Some(id)) = stream {
             return self.calls.iter().position(|call| call.id == id);
         }
         let open = || self.calls.iter().enumerate().filter(|(_, call)| call.ended.is_none());
@@ -266,7 +259,7 @@ impl Examiner {
         }
     }
 
-    fn progress(&mut self, place: Place<'_>, message: &Message, text: &Value) {
+    fn progress(&mut self, place: MessageContext<'_>, message: &Message, text: &Value) {
         if text.is_null() || !message.is_strict() || message.repeats_a_key() {
             return self.found(Rule::Envelope, message);
         }
@@ -290,14 +283,14 @@ impl Examiner {
         }
         let mut right = true;
         match named {
-            Some((_, Named::Token)) => {}
+            Some((_, CallReference::Token)) => {}
             _ if token.is_none() => right = self.wrong(Rule::TokenMissing, message),
-            Some((_, Named::Respelled)) => right = self.wrong(Rule::TokenSpelling, message),
-            Some((_, Named::Id)) => right = self.wrong(Rule::TokenIsId, message),
+            Some((_, CallReference::Respelled)) => right = self.wrong(Rule::TokenSpelling, message),
+            Some((_, CallReference::Id)) => right = self.wrong(Rule::TokenIsId, message),
             None => right = self.wrong(Rule::TokenInvented, message),
         }
         right &= self.figures(at, message, params);
-        if place.stream == Stream::Get {
+        if place.stream == TrafficStream::Get {
             self.found(Rule::OnGet, message);
         }
         let heard = place.event.is_none_or(|name| name == "message");
@@ -356,7 +349,7 @@ impl Examiner {
         right
     }
 
-    fn response(&mut self, place: Place<'_>, message: &Message) {
+    fn response(&mut self, place: MessageContext<'_>, message: &Message) {
         let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
         let id = text.get("id").filter(|id| !id.is_null()).cloned();
         if text.is_null() || !message.is_strict() {
@@ -402,7 +395,7 @@ impl Examiner {
         }
     }
 
-    fn answered(&mut self, at: usize, place: Place<'_>, text: &Value, message: &Message) {
+    fn answered(&mut self, at: usize, place: MessageContext<'_>, text: &Value, message: &Message) {
         let answer = match text.get("result") {
             None => Answer::Error,
             Some(result) if result["isError"] == true => Answer::ToolError,
@@ -450,12 +443,12 @@ impl Examiner {
                 self.note(Rule::Silence, format!("{tool} said nothing for {silent:.1} s"));
             }
             let begun = call.first_byte.unwrap_or(call.took);
-            if self.terms.wire == Wire::Streamable && begun > limit {
+            if self.terms.wire == TransportKind::Streamable && begun > limit {
                 let late = begun.as_secs_f64();
                 self.note(Rule::FirstByte, format!("{tool} sent no byte for {late:.1} s"));
             }
-            let open = !self.over.contains(&Stream::Post(Some(id)));
-            if self.terms.wire == Wire::Streamable && call.ended.is_some() && open {
+            let open = !self.over.contains(&TrafficStream::Post(Some(id)));
+            if self.terms.wire == TransportKind::Streamable && call.ended.is_some() && open {
                 self.note(Rule::StaysOpen, format!("the response to {tool} (id {id})"));
             }
         }
@@ -468,9 +461,9 @@ impl Examiner {
     }
 }
 
-/// How a call is named.
+/// The value by which a report names its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum CallReference {
     Token,
     Respelled,
     Id,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::rules::{Rule, Weight};
-use super::traffic::Wire;
+use super::traffic::TransportKind;
 
 /// Characters of an example message in a report.
 const EXAMPLE_MAX: usize = 200;
@@ -16,7 +16,7 @@ const EXAMPLE_MAX: usize = 200;
 pub struct Finding {
     /// The rule that the finding breaks.
     pub rule: Rule,
-    /// How often.
+    /// The number of messages with the fault.
     pub count: usize,
     /// The first time, as it was seen.
     pub example: String,
@@ -33,8 +33,8 @@ impl Finding {
     }
 }
 
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The end of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answer {
     /// With a result.
     Result,
@@ -43,6 +43,7 @@ pub enum Answer {
     /// With a JSON-RPC error.
     Error,
     /// Not at all.
+    #[default]
     None,
 }
 
@@ -59,17 +60,17 @@ impl Answer {
 }
 
 /// One call, as it went.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ObservedCall {
     /// The id of its request.
     pub id: u64,
     /// The tool.
     pub tool: String,
     /// The progress token that it gave, as JSON.
     pub token: Option<Value>,
-    /// How it ended.
+    /// The end of the call.
     pub answer: Answer,
-    /// How long that took; until the last that was seen, if there is no answer.
+    /// The duration of the call; without an answer, the time until the last event.
     pub took: Duration,
     /// From the request to the first byte that the server said after it.
     pub first_byte: Option<Duration>,
@@ -94,7 +95,7 @@ pub struct Examined {
     /// The findings, in the order of [`Rule`].
     pub findings: Vec<Finding>,
     /// The calls, in the order in which they were made.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ObservedCall>,
 }
 
 impl Examined {
@@ -117,17 +118,17 @@ impl Examined {
         }
     }
 
-    /// How often a rule is broken.
+    /// The number of messages that break a rule.
     pub fn count(&self, rule: Rule) -> usize {
         self.findings.iter().filter(|f| f.rule == rule).map(|f| f.count).sum()
     }
 }
 
-/// How a conversation is judged.
+/// The terms for the examination of a conversation.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// How the server is spoken to.
-    pub wire: Wire,
+    /// The transport of the server.
+    pub wire: TransportKind,
     /// 2025-03-26 was agreed on, which knows arrays.
     pub knows_arrays: bool,
     /// A longer silence during a call is a fault.

@@ -5,22 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, sink};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::traffic::Stream;
+use super::traffic::{TrafficEvent, TrafficStream};
 use super::web::Web;
+use crate::observe::error_chain::error_chain;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
-use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::lines::{Frame, Lines};
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::lines::{LineFrame, Lines};
 use crate::relay::child_session::ChildSession;
 use crate::relay::{Pipe, Relay};
-use crate::transport::child::{self, Child, Grace, Program, SpawnError, Stderr};
+use crate::transport::child::{self, ChildProcess, Grace, Program, SpawnError, Stderr};
+use crate::transport::http::client::UpstreamError;
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
@@ -38,43 +40,36 @@ const READ_BYTES: usize = 64 << 10;
 /// The buffer between a client and the proxy inside this process, in bytes.
 const DUPLEX_BYTES: usize = 64 << 10;
 
-/// How long a server has to end when nobody needs it any more. Nothing of it is looked at then.
+/// The time that a server has to end after the last call. Its last messages are not examined.
 const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_secs(2) };
 
-/// How long the proxy has to end its server: its own graces, and to sweep.
+/// The time that the proxy has to end its server: its own grace times, and the sweep of the descendants.
 const PROXY_ENDS: Duration = Duration::from_secs(15);
 
 /// The longest time for writing one message. A server that reads nothing for so long does not read
 /// at all.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
-/// How long what a server has left in its pipe is read after its end.
+/// The time that a server's pipe is read after the server's end.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// How long the exit code of a server that has closed its output is waited for.
+/// The time that `doctor` waits for the exit code of a server that has closed its output.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
 /// Something that has arrived.
-pub(super) struct Arrived {
+pub(super) struct TimedArrival {
     pub(super) at: Instant,
     pub(super) what: Arrival,
 }
 
 /// An arrival from the server.
 pub(super) enum Arrival {
-    Heard {
-        stream: Stream,
-        read: u64,
-        event: Option<String>,
-        text: Bytes,
-    },
-    Noise(Bytes),
-    Aside(String),
+    /// Something to examine. The text of an event may be no message.
+    Seen(TrafficEvent),
     /// The head of a response, and the session that it names.
-    Head(Stream, Option<HeaderValue>),
-    Over(Stream),
+    Head(TrafficStream, Option<HeaderValue>),
     /// A response that is not MCP, in words.
-    Failed(Stream, String),
+    Failed(TrafficStream, String),
     /// The server says nothing more.
     Closed,
 }
@@ -82,14 +77,19 @@ pub(super) enum Arrival {
 /// Sends arrivals to the client.
 #[derive(Clone)]
 pub(super) struct Reporter {
-    to: mpsc::Sender<Arrived>,
+    to: mpsc::Sender<TimedArrival>,
     reads: Arc<AtomicU64>,
 }
 
 impl Reporter {
     /// Tells of something; whether anybody listens.
     pub(super) async fn tell(&self, at: Instant, what: Arrival) -> bool {
-        self.to.send(Arrived { at, what }).await.is_ok()
+        self.to.send(TimedArrival { at, what }).await.is_ok()
+    }
+
+    /// Tells of a connection that has failed.
+    pub(super) async fn fail(&self, stream: TrafficStream, error: &UpstreamError) {
+        self.tell(Instant::now(), Arrival::Failed(stream, error_chain(error))).await;
     }
 
     /// The number of a read.
@@ -100,7 +100,7 @@ impl Reporter {
 
 /// A connection to a server.
 pub(super) struct Link {
-    arrivals: mpsc::Receiver<Arrived>,
+    arrivals: mpsc::Receiver<TimedArrival>,
     reporter: Reporter,
     tasks: JoinSet<()>,
     way: Way,
@@ -110,7 +110,7 @@ pub(super) struct Link {
 
 /// The kind of the link.
 enum Way {
-    Child(ByteWriter, Box<Child>),
+    ChildProcess(ByteWriter, Box<ChildProcess>),
     /// A child behind the proxy, inside this process.
     Proxied(ByteWriter, JoinHandle<()>),
     Web(Box<Web>),
@@ -126,7 +126,7 @@ impl Link {
     /// Starts a server.
     pub(super) fn start(program: &Program) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(program, Stderr::Piped)?;
-        let mut link = Self::new(Way::Child(Box::new(pipes.stdin), Box::new(child)));
+        let mut link = Self::new(Way::ChildProcess(Box::new(pipes.stdin), Box::new(child)));
         link.tasks.spawn(read_lines(Box::new(pipes.stdout), link.reporter.clone()));
         if let Some(errors) = pipes.stderr {
             link.tasks.spawn(read_errors(Box::new(errors), link.reporter.clone()));
@@ -141,10 +141,10 @@ impl Link {
         let client = Pipe::new(Box::new(reader), Box::new(writer));
         let relay = |server, aside| Relay::with_sole_stream(policy, client, server, aside);
         let era = Arc::default();
-        let (noise, log) = (Box::new(sink()), Connection::default());
-        let mut host = ChildSession::start(program.clone(), None, era, noise, log, relay)?;
+        let (diagnostics, log) = (Box::new(sink()), Connection::default());
+        let mut child = ChildSession::start(program.clone(), None, era, diagnostics, log, relay)?;
         let running = tokio::spawn(async move {
-            host.run(None).await;
+            child.run(None).await;
         });
         let (reader, writer) = tokio::io::split(ours);
         let mut link = Self::new(Way::Proxied(Box::new(writer), running));
@@ -166,8 +166,8 @@ impl Link {
     }
 
     /// The next arrival; `None` at `deadline`. May be cancelled at any time.
-    pub(super) async fn next(&mut self, deadline: Instant) -> Option<Arrived> {
-        if let (Way::Child(_, child), None) = (&mut self.way, self.left) {
+    pub(super) async fn next(&mut self, deadline: Instant) -> Option<TimedArrival> {
+        if let (Way::ChildProcess(_, child), None) = (&mut self.way, self.left) {
             tokio::select! {
                 biased;
                 arrived = self.arrivals.recv() => return arrived,
@@ -180,7 +180,7 @@ impl Link {
             Ok(arrived) => arrived,
             // Somebody whom the server has started holds its output open.
             Err(_) if self.left.is_some_and(|left| left <= Instant::now()) => {
-                Some(Arrived { at: Instant::now(), what: Arrival::Closed })
+                Some(TimedArrival { at: Instant::now(), what: Arrival::Closed })
             }
             Err(_) => None,
         }
@@ -189,7 +189,7 @@ impl Link {
     /// Sends a message to the server; `Err` if the message cannot be sent.
     pub(super) async fn say(&mut self, message: &Message) -> Result<(), String> {
         match &mut self.way {
-            Way::Child(writer, _) | Way::Proxied(writer, _) => {
+            Way::ChildProcess(writer, _) | Way::Proxied(writer, _) => {
                 let line = [&message.raw()[..], b"\n"].concat();
                 let write = async {
                     writer.write_all(&line).await?;
@@ -215,16 +215,16 @@ impl Link {
         }
     }
 
-    /// How the server has ended, if it is ours and has.
+    /// The exit of a server that `doctor` started, if the server has ended.
     pub(super) async fn exit(&mut self) -> Option<String> {
-        let Way::Child(_, child) = &mut self.way else { return None };
+        let Way::ChildProcess(_, child) = &mut self.way else { return None };
         timeout(EXIT_WAIT, child.wait()).await.ok().map(|exit| exit.to_string())
     }
 
     /// Ends the connection, and the server if it is ours, with everything that it has started.
     pub(super) async fn close(mut self) {
         match self.way {
-            Way::Child(writer, mut child) => {
+            Way::ChildProcess(writer, mut child) => {
                 child.note_descendants().await;
                 drop(writer);
                 child.shut_down(GRACE).await;
@@ -245,8 +245,36 @@ impl Link {
     }
 }
 
-async fn read_lines(mut from: ByteReader, reporter: Reporter) {
-    let mut lines = Lines::new(HELD_MAX);
+async fn read_lines(from: ByteReader, reporter: Reporter) {
+    let each = |read, frame| {
+        let (LineFrame::Line(text) | LineFrame::Rest(text)) = frame else { return None };
+        let message = Message::parse(text);
+        Some(TrafficEvent::Heard { stream: TrafficStream::Shared, read, event: None, message })
+    };
+    if read_frames(from, HELD_MAX, &reporter, each).await {
+        reporter.tell(Instant::now(), Arrival::Closed).await;
+    }
+}
+
+async fn read_errors(from: ByteReader, reporter: Reporter) {
+    let each = |_, frame| {
+        let (LineFrame::Line(text) | LineFrame::Rest(text) | LineFrame::Start(text)) = frame else {
+            return None;
+        };
+        Some(TrafficEvent::Aside(String::from_utf8_lossy(&text).trim_end().to_owned()))
+    };
+    read_frames(from, ASIDE_MAX, &reporter, each).await;
+}
+
+/// Tells of the frames of lines up to `max` bytes, each with the time and the number of its read.
+/// Returns whether somebody listened to the end.
+async fn read_frames(
+    mut from: ByteReader,
+    max: usize,
+    reporter: &Reporter,
+    each: impl Fn(u64, LineFrame) -> Option<TrafficEvent>,
+) -> bool {
+    let mut lines = Lines::new(max);
     let mut buffer = BytesMut::new();
     let mut open = true;
     while open {
@@ -256,38 +284,12 @@ async fn read_lines(mut from: ByteReader, reporter: Reporter) {
         loop {
             let frame = if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
             let Some(frame) = frame else { break };
-            let (Frame::Line(text) | Frame::Rest(text)) = frame else { continue };
-            let what = if Message::parse(text.clone()).kind() == Kind::Noise {
-                Arrival::Noise(text)
-            } else {
-                Arrival::Heard { stream: Stream::Shared, read, event: None, text }
-            };
-            if !reporter.tell(at, what).await {
-                return;
+            if let Some(what) = each(read, frame)
+                && !reporter.tell(at, Arrival::Seen(what)).await
+            {
+                return false;
             }
         }
     }
-    reporter.tell(Instant::now(), Arrival::Closed).await;
-}
-
-async fn read_errors(mut from: ByteReader, reporter: Reporter) {
-    let mut lines = Lines::new(ASIDE_MAX);
-    let mut buffer = BytesMut::new();
-    let mut open = true;
-    while open {
-        buffer.reserve(READ_BYTES);
-        open = matches!(from.read_buf(&mut buffer).await, Ok(1..));
-        let at = Instant::now();
-        loop {
-            let frame = if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
-            let Some(frame) = frame else { break };
-            let (Frame::Line(text) | Frame::Rest(text) | Frame::Start(text)) = frame else {
-                continue;
-            };
-            let line = String::from_utf8_lossy(&text).trim_end().to_owned();
-            if !reporter.tell(at, Arrival::Aside(line)).await {
-                return;
-            }
-        }
-    }
+    true
 }

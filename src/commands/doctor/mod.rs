@@ -20,30 +20,32 @@ mod web;
 use std::pin::pin;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use url::Url;
 
 use crate::config::routes::{HttpUpstream, Route, RoutesError, Upstream};
-use crate::config::values::nearest;
+use crate::config::values::{nearest, positive_time};
 use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
+use crate::protocol::mcp::Revision;
 use crate::relay::child_session::Signals;
 use crate::transport::child::{self, Program, SpawnError};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
-use client::{Client, Trouble, Wanted};
+use client::{CallPlan, DoctorClient, Trouble};
 use cure::{Behind, Cure};
 use examine::examine;
 use findings::{Examined, Terms};
 use link::Link;
-use negotiate::{Beginning, Known};
+use negotiate::{ServerFacts, SessionStart};
 use rules::Rule;
 use through::Served;
-use traffic::Wire;
+use traffic::TransportKind;
 use web::Web;
 
-/// How long is listened behind the answer to a call: late progress comes within milliseconds.
+/// The time that `doctor` reads on after the answer to a call: late progress comes within milliseconds.
 const AFTER: Duration = Duration::from_millis(300);
 
 /// The default client name of the doctor.
@@ -53,26 +55,46 @@ pub const NAME: &str = "milepost-doctor";
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The server.
-    pub server: Place,
+    pub server: DoctorTarget,
     /// The tool to call, if one is to be called.
-    pub call: Option<Ask>,
-    /// The only revision to speak; otherwise all are tried, and the newest is used.
-    pub revision: Option<&'static str>,
-    /// How long any answer is waited for.
-    pub timeout: Duration,
-    /// Do it again through the proxy.
+    pub call: Option<RequestedCall>,
+    /// The settings of each session.
+    pub session: SessionArgs,
+}
+
+/// The options of a session with a server.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SessionArgs {
+    /// Do the same again through the proxy, with the lines that are suggested, and compare
+    #[arg(long)]
     pub through: bool,
-    /// Report in JSON.
-    pub json: bool,
-    /// The client whose name is used, `clientInfo.name`.
-    pub client: Option<String>,
-    /// A longer silence during a call is a fault.
+    /// How long any answer is waited for
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
+    pub timeout: Duration,
+    /// The longest time during a call in which a client may be told nothing
+    #[arg(long, value_name = "TIME", default_value = "11s", value_parser = positive_time)]
     pub silence: Duration,
+    /// Ask for this revision alone [default: ask for all, call in the newest with a handshake]
+    #[arg(long, value_name = "DATE", value_parser = revision())]
+    pub revision: Option<&'static str>,
+    /// Pose as the client of this name (`clientInfo.name`), and tell what is known of it
+    #[arg(long, value_name = "NAME")]
+    pub client: Option<String>,
+    /// Report in JSON, on one line (docs/doctor.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn revision() -> impl TypedValueParser<Value = &'static str> {
+    let dates = Revision::ALL.map(|(_, date)| date);
+    PossibleValuesParser::new(dates).try_map(move |said| {
+        dates.into_iter().find(|date| *date == said).ok_or("no revision of the specification")
+    })
 }
 
 /// A server.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum DoctorTarget {
     /// A command.
     Command(Program),
     /// An address, with what every request has in its headers.
@@ -81,7 +103,7 @@ pub enum Place {
 
 /// A call to be made.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct RequestedCall {
     /// The tool.
     pub tool: String,
     /// Its arguments.
@@ -94,7 +116,7 @@ pub struct Ask {
 
 /// The result of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct DoctorResult {
     /// The report.
     pub text: String,
     /// Whether a plain client would be safe.
@@ -143,12 +165,12 @@ pub enum DoctorError {
 ///
 /// # Errors
 /// If the server cannot be talked to, or not as it was asked for.
-pub async fn run(options: Options) -> Result<Outcome, DoctorError> {
+pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     child::adopt_orphans();
     let mut signals = Signals::listen().ok();
     let (tell, stop) = watch::channel(false);
-    let json = options.json;
-    let doctor = Doctor { options, stop };
+    let json = options.session.json;
+    let doctor = Inspection { options, stop };
     let mut look = pin!(doctor.look());
     loop {
         let signal = async {
@@ -158,7 +180,7 @@ pub async fn run(options: Options) -> Result<Outcome, DoctorError> {
             }
         };
         tokio::select! {
-            report = &mut look => return report.map(|report| Outcome {
+            report = &mut look => return report.map(|report| DoctorResult {
                 text: if json { report.json() } else { report.text() },
                 is_safe: report.before.is_safe(),
             }),
@@ -170,14 +192,14 @@ pub async fn run(options: Options) -> Result<Outcome, DoctorError> {
     }
 }
 
-struct Doctor {
+struct Inspection {
     options: Options,
     /// Whether it is to stop.
     stop: watch::Receiver<bool>,
 }
 
-impl Doctor {
-    async fn look(&self) -> Result<report::Report, DoctorError> {
+impl Inspection {
+    async fn look(&self) -> Result<report::DoctorReport, DoctorError> {
         let mut known = self.negotiate().await?;
         let beginning = self.beginning(&known)?;
         let link = self.link(&known)?;
@@ -189,20 +211,20 @@ impl Doctor {
         let behind = self.behind(&known);
         let lists_tools = known.has_no_lifecycle && !known.tools.is_empty();
         let cure = cure::cure(&before, &behind, lists_tools);
-        let after = match self.options.through {
+        let after = match self.options.session.through {
             true => match self.through(&known, beginning, &cure, &behind, &before).await {
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
                 after => Some(after.map_err(|error| error_chain(&error))),
             },
             false => None,
         };
-        Ok(report::Report {
+        Ok(report::DoctorReport {
             server: cure::shown(&behind),
             wire,
             known,
             revision: beginning.revision(),
             called: self.options.call.is_some(),
-            client: self.options.client.clone(),
+            client: self.options.session.client.clone(),
             before,
             cure,
             after,
@@ -219,33 +241,33 @@ impl Doctor {
     }
 
     fn name(&self) -> &str {
-        self.options.client.as_deref().unwrap_or(NAME)
+        self.options.session.client.as_deref().unwrap_or(NAME)
     }
 
-    fn client(&self, link: Link) -> Client {
-        Client::new(link, self.name(), self.options.timeout)
+    fn client(&self, link: Link) -> DoctorClient {
+        DoctorClient::new(link, self.name(), self.options.session.timeout)
     }
 
-    fn wire(&self, known: &Known) -> Wire {
+    fn wire(&self, known: &ServerFacts) -> TransportKind {
         match (&self.options.server, known.is_sse) {
-            (Place::Command(_), _) => Wire::Stdio,
-            (Place::Http(..), false) => Wire::Streamable,
-            (Place::Http(..), true) => Wire::Sse,
+            (DoctorTarget::Command(_), _) => TransportKind::Stdio,
+            (DoctorTarget::Http(..), false) => TransportKind::Streamable,
+            (DoctorTarget::Http(..), true) => TransportKind::Sse,
         }
     }
 
-    fn behind(&self, known: &Known) -> Behind {
+    fn behind(&self, known: &ServerFacts) -> Behind {
         match &self.options.server {
-            Place::Command(program) => Behind::Command(program.command.clone()),
-            Place::Http(_, url) => Behind::Http(url.clone(), known.is_sse),
+            DoctorTarget::Command(program) => Behind::Command(program.command.clone()),
+            DoctorTarget::Http(_, url) => Behind::Http(url.clone(), known.is_sse),
         }
     }
 
     /// A fresh connection to the server itself.
-    fn link(&self, known: &Known) -> Result<Link, DoctorError> {
+    fn link(&self, known: &ServerFacts) -> Result<Link, DoctorError> {
         match &self.options.server {
-            Place::Command(program) => Ok(Link::start(program)?),
-            Place::Http(route, _) => web_link(route, known.is_sse),
+            DoctorTarget::Command(program) => Ok(Link::start(program)?),
+            DoctorTarget::Http(route, _) => web_link(route, known.is_sse),
         }
     }
 
@@ -253,16 +275,16 @@ impl Doctor {
     async fn session(
         &self,
         link: Link,
-        beginning: Beginning,
-        wire: Wire,
-        known: &mut Known,
+        beginning: SessionStart,
+        wire: TransportKind,
+        known: &mut ServerFacts,
     ) -> Result<Examined, DoctorError> {
         let mut client = self.client(link);
         let done = self.unless_stopped(self.visit(&mut client, beginning, known)).await;
         let entries = client.close().await;
         let unanswered = done??;
         let knows_arrays = beginning.revision() == Some("2025-03-26");
-        let silence_max = self.options.silence;
+        let silence_max = self.options.session.silence;
         let mut examined = examine(&entries, Terms { wire, knows_arrays, silence_max });
         if let Some(why) = unanswered {
             examined.explain(Rule::NoAnswer, why.to_string());
@@ -273,21 +295,21 @@ impl Doctor {
     /// Begins, lists and calls; answers with why a call has no answer, if one has none.
     async fn visit(
         &self,
-        client: &mut Client,
-        beginning: Beginning,
-        known: &mut Known,
+        client: &mut DoctorClient,
+        beginning: SessionStart,
+        known: &mut ServerFacts,
     ) -> Result<Option<Trouble>, DoctorError> {
         let trouble = |trouble: Trouble| DoctorError::Server(trouble.to_string());
         match beginning {
-            Beginning::Handshake(date) => drop(client.initialize(date).await.map_err(trouble)?),
-            Beginning::Modern(date) => {
-                drop(client.discover(date, self.options.timeout).await.map_err(trouble)?);
+            SessionStart::Handshake(date) => drop(client.initialize(date).await.map_err(trouble)?),
+            SessionStart::Modern(date) => {
+                drop(client.discover(date, self.options.session.timeout).await.map_err(trouble)?);
             }
             // Servers written by hand may take the id 0 for none.
-            Beginning::None => client.next_id = 1,
+            SessionStart::None => client.next_id = 1,
         }
         known.tools = match beginning {
-            Beginning::None => client.tools_elsewhere().await.unwrap_or_default(),
+            SessionStart::None => client.tools_elsewhere().await.unwrap_or_default(),
             _ => match client.tools().await {
                 Ok(tools) => tools,
                 // A server need not have tools.
@@ -299,7 +321,7 @@ impl Doctor {
         if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
             return Err(no_tool(&ask.tool, &known.tools));
         }
-        let wanted = Wanted {
+        let wanted = CallPlan {
             tool: ask.tool.clone(),
             arguments: ask.arguments.clone(),
             at_once: if ask.concurrent { 2 } else { 1 },
@@ -311,8 +333,8 @@ impl Doctor {
     /// Repeats the session behind the proxy; `before` has the findings without the proxy.
     async fn through(
         &self,
-        known: &Known,
-        beginning: Beginning,
+        known: &ServerFacts,
+        beginning: SessionStart,
         cure: &Cure,
         behind: &Behind,
         before: &Examined,
@@ -320,16 +342,17 @@ impl Doctor {
         let mut routes = cure::routes(cure, behind)?;
         // With what is answered in its place, a server has a beginning.
         let beginning = match beginning {
-            Beginning::None => Beginning::Handshake("2025-06-18"),
+            SessionStart::None => SessionStart::Handshake("2025-06-18"),
             other => other,
         };
-        let mut again = Known { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
+        let mut again = ServerFacts { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
         match &self.options.server {
-            Place::Command(program) => {
+            DoctorTarget::Command(program) => {
                 let route = routes.find(None)?;
                 let policy = routes.policy(route);
                 let link = Link::start_proxied(policy.clone(), program)?;
-                let mut after = self.session(link, beginning, Wire::Stdio, &mut again).await?;
+                let mut after =
+                    self.session(link, beginning, TransportKind::Stdio, &mut again).await?;
                 if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
                     let link = Link::start_proxied(policy, program)?;
                     let found = self.asked_anew(link).await?;
@@ -337,7 +360,7 @@ impl Doctor {
                 }
                 Ok(after)
             }
-            Place::Http(route, _) => {
+            DoctorTarget::Http(route, _) => {
                 routes.set_request_headers(&route.request_headers);
                 let served = Served::start(&routes).await?;
                 let wire = self.wire(known);

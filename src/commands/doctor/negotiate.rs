@@ -8,7 +8,7 @@ use super::client::Trouble;
 use super::findings::{Finding, shown};
 use super::link::Link;
 use super::rules::Rule;
-use super::{Doctor, DoctorError, Place};
+use super::{DoctorError, DoctorTarget, Inspection};
 use crate::config::routes::{Route, Upstream};
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
 use crate::protocol::mcp::Revision;
@@ -23,7 +23,7 @@ const PROXY_ANSWERS: Duration = Duration::from_secs(15);
 
 /// A server's answer to a revision.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Spoken {
+pub(super) enum RevisionSupport {
     /// The server speaks the revision.
     Yes,
     /// The server speaks another revision.
@@ -34,10 +34,10 @@ pub(super) enum Spoken {
 
 /// Facts about a server before a tool is called.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct ServerFacts {
     /// Name and version.
     pub(super) name: Option<String>,
-    pub(super) revisions: Vec<(&'static str, Spoken)>,
+    pub(super) revisions: Vec<(&'static str, RevisionSupport)>,
     /// The findings of the negotiation.
     pub(super) found: Vec<Finding>,
     pub(super) is_sse: bool,
@@ -45,16 +45,16 @@ pub(super) struct Known {
     pub(super) tools: Vec<String>,
 }
 
-/// How a session begins.
+/// The first exchange of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beginning {
+pub(super) enum SessionStart {
     Handshake(&'static str),
     Modern(&'static str),
     /// No client can begin: calls are made all the same.
     None,
 }
 
-impl Beginning {
+impl SessionStart {
     pub(super) const fn revision(self) -> Option<&'static str> {
         match self {
             Self::Handshake(date) | Self::Modern(date) => Some(date),
@@ -63,22 +63,22 @@ impl Beginning {
     }
 }
 
-impl Known {
+impl ServerFacts {
     /// Whether it speaks anything.
     fn speaks_one(&self) -> bool {
-        self.revisions.iter().any(|(_, spoken)| !matches!(spoken, Spoken::No(_)))
+        self.revisions.iter().any(|(_, spoken)| !matches!(spoken, RevisionSupport::No(_)))
     }
 }
 
-impl Doctor {
+impl Inspection {
     /// Asks for every revision, each in a connection of its own.
-    pub(super) async fn negotiate(&self) -> Result<Known, DoctorError> {
+    pub(super) async fn negotiate(&self) -> Result<ServerFacts, DoctorError> {
         let is_sse = match &self.options.server {
-            Place::Http(route, _) => is_of_2024(route),
-            Place::Command(_) => false,
+            DoctorTarget::Http(route, _) => is_of_2024(route),
+            DoctorTarget::Command(_) => false,
         };
-        let mut known = Known { is_sse, ..Known::default() };
-        let wanted = |date: &str| self.options.revision.is_none_or(|only| only == date);
+        let mut known = ServerFacts { is_sse, ..ServerFacts::default() };
+        let wanted = |date: &str| self.options.session.revision.is_none_or(|only| only == date);
         let dates = Revision::ALL.iter().rev().map(|(_, date)| *date).filter(|date| wanted(date));
         let (modern, old): (Vec<_>, Vec<_>) =
             dates.partition(|date| Revision::from_date(date) >= Some(Revision::V2026_07_28));
@@ -97,7 +97,7 @@ impl Doctor {
                     if !goes_on && !known.speaks_one() {
                         return Err(DoctorError::Server(first.unwrap_or(trouble).to_string()));
                     }
-                    known.revisions.push((date, Spoken::No(trouble.to_string())));
+                    known.revisions.push((date, RevisionSupport::No(trouble.to_string())));
                     first.get_or_insert(trouble);
                 }
             }
@@ -106,7 +106,7 @@ impl Doctor {
             self.ask_modern(date, &mut known).await?;
         }
         if !known.speaks_one() {
-            let is_http = matches!(self.options.server, Place::Http(..));
+            let is_http = matches!(self.options.server, DoctorTarget::Http(..));
             match first {
                 Some(trouble @ Trouble::Refused { .. }) if is_http && is_unknown(&trouble) => {
                     known.has_no_lifecycle = true;
@@ -125,13 +125,13 @@ impl Doctor {
     async fn ask_for(
         &self,
         date: &'static str,
-        known: &mut Known,
-    ) -> Result<Result<Spoken, Trouble>, DoctorError> {
+        known: &mut ServerFacts,
+    ) -> Result<Result<RevisionSupport, Trouble>, DoctorError> {
         let mut client = self.client(self.link(known)?);
         let said = self.unless_stopped(client.initialize(date)).await;
         client.close().await;
         let mut said = said?;
-        let is_http = matches!(self.options.server, Place::Http(..));
+        let is_http = matches!(self.options.server, DoctorTarget::Http(..));
         if is_http
             && !known.is_sse
             && known.revisions.is_empty()
@@ -153,36 +153,40 @@ impl Doctor {
             let words: Vec<&str> = words.iter().filter_map(|word| word.as_str()).collect();
             known.name.get_or_insert_with(|| shown(words.join(" ").as_bytes()));
             match said["protocolVersion"].as_str() {
-                Some(agreed) if agreed == date => Spoken::Yes,
-                Some(other) => Spoken::Other(shown(other.as_bytes())),
-                None => Spoken::No("it names no protocolVersion".to_owned()),
+                Some(agreed) if agreed == date => RevisionSupport::Yes,
+                Some(other) => RevisionSupport::Other(shown(other.as_bytes())),
+                None => RevisionSupport::No("it names no protocolVersion".to_owned()),
             }
         }))
     }
 
     /// Asks as a client of 2026-07-28 begins.
-    async fn ask_modern(&self, date: &'static str, known: &mut Known) -> Result<(), DoctorError> {
+    async fn ask_modern(
+        &self,
+        date: &'static str,
+        known: &mut ServerFacts,
+    ) -> Result<(), DoctorError> {
         let mut client = self.client(self.link(known)?);
-        let patience = DISCOVER_MAX.min(self.options.timeout);
+        let patience = DISCOVER_MAX.min(self.options.session.timeout);
         let said = self.unless_stopped(client.discover(date, patience)).await;
         client.close().await;
         let said = said?;
-        let is_stdio = matches!(self.options.server, Place::Command(_));
+        let is_stdio = matches!(self.options.server, DoctorTarget::Command(_));
         let spoken = match said {
             Ok(said) => {
                 let known = said["supportedVersions"].as_array().into_iter().flatten();
                 match known.filter_map(Value::as_str).any(|known| known == date) {
-                    true => Spoken::Yes,
-                    false => Spoken::No("it does not list it".to_owned()),
+                    true => RevisionSupport::Yes,
+                    false => RevisionSupport::No("it does not list it".to_owned()),
                 }
             }
             Err(trouble) => {
                 known.found.extend(fault(&trouble).filter(|_| is_stdio));
                 match &trouble {
                     Trouble::Refused { .. } if is_unknown(&trouble) => {
-                        Spoken::No("it does not know `server/discover`".to_owned())
+                        RevisionSupport::No("it does not know `server/discover`".to_owned())
                     }
-                    trouble => Spoken::No(trouble.to_string()),
+                    trouble => RevisionSupport::No(trouble.to_string()),
                 }
             }
         };
@@ -198,25 +202,27 @@ impl Doctor {
         Ok(said?.err().as_ref().and_then(fault))
     }
 
-    /// How the session with the calls begins: in the newest revision that has a handshake, as most clients
-    /// have one.
-    pub(super) fn beginning(&self, known: &Known) -> Result<Beginning, DoctorError> {
+    /// The start of the session with the calls: the newest revision with a handshake, because most clients
+    /// use a handshake.
+    pub(super) fn beginning(&self, known: &ServerFacts) -> Result<SessionStart, DoctorError> {
         if known.has_no_lifecycle {
-            return Ok(Beginning::None);
+            return Ok(SessionStart::None);
         }
         let is_modern = |date: &str| Revision::from_date(date) >= Some(Revision::V2026_07_28);
-        let agreed = known.revisions.iter().rev().filter(|(_, spoken)| *spoken == Spoken::Yes);
+        let agreed =
+            known.revisions.iter().rev().filter(|(_, spoken)| *spoken == RevisionSupport::Yes);
         let agreed: Vec<&'static str> = agreed.map(|(date, _)| *date).collect();
         if let Some(date) = agreed.iter().find(|date| !is_modern(date)) {
-            return Ok(Beginning::Handshake(date));
+            return Ok(SessionStart::Handshake(date));
         }
         if let Some(date) = agreed.first() {
-            return Ok(Beginning::Modern(date));
+            return Ok(SessionStart::Modern(date));
         }
-        let other = known.revisions.iter().find(|(_, spoken)| matches!(spoken, Spoken::Other(_)));
-        match (other, self.options.revision) {
+        let other =
+            known.revisions.iter().find(|(_, spoken)| matches!(spoken, RevisionSupport::Other(_)));
+        match (other, self.options.session.revision) {
             (_, Some(only)) => Err(DoctorError::Revision(only)),
-            (Some((date, _)), None) => Ok(Beginning::Handshake(date)),
+            (Some((date, _)), None) => Ok(SessionStart::Handshake(date)),
             (None, None) => Err(DoctorError::Server("it speaks no known revision".to_owned())),
         }
     }
@@ -240,5 +246,5 @@ fn fault(trouble: &Trouble) -> Option<Finding> {
 /// Whether the method is not known to the server.
 fn is_unknown(trouble: &Trouble) -> bool {
     matches!(trouble, Trouble::Refused { answer, .. }
-        if answer.0.error_code() == Some(METHOD_NOT_FOUND))
+        if answer.error_code() == Some(METHOD_NOT_FOUND))
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cure::Cure;
-use super::findings::{Answer, Call, Examined, Finding, shown};
-use super::negotiate::{Known, Spoken};
+use super::findings::{Answer, Examined, Finding, ObservedCall, shown};
+use super::negotiate::{RevisionSupport, ServerFacts};
 use super::rules::{Rule, Weight};
-use super::traffic::Wire;
+use super::traffic::TransportKind;
 use crate::progress::clients;
 
 /// The form of the report for machines. It changes when a member changes its meaning or goes.
@@ -20,11 +20,11 @@ const FORM: u32 = 1;
 const TOOLS_SHOWN: usize = 20;
 
 /// Everything that was seen.
-pub(super) struct Report {
-    /// How the server is reached.
+pub(super) struct DoctorReport {
+    /// The command or address of the server.
     pub(super) server: String,
-    pub(super) wire: Wire,
-    pub(super) known: Known,
+    pub(super) wire: TransportKind,
+    pub(super) known: ServerFacts,
     /// The revision in which tools were called.
     pub(super) revision: Option<&'static str>,
     /// A tool was called.
@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) after: Option<Result<Examined, String>>,
 }
 
-impl Report {
+impl DoctorReport {
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -56,9 +56,9 @@ impl Report {
         let _ = writeln!(to, "\nRevisions");
         for (date, spoken) in &self.known.revisions {
             let words = match spoken {
-                Spoken::Yes => "yes".to_owned(),
-                Spoken::Other(other) => format!("no: it answers with {other}"),
-                Spoken::No(why) => format!("no: {why}"),
+                RevisionSupport::Yes => "yes".to_owned(),
+                RevisionSupport::Other(other) => format!("no: it answers with {other}"),
+                RevisionSupport::No(why) => format!("no: {why}"),
             };
             let _ = writeln!(to, "  {date}  {words}");
         }
@@ -172,7 +172,7 @@ impl Report {
             let (without, with) = (self.before.count(rule), after.count(rule));
             let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}", rule.name());
         }
-        let sum = |examined: &Examined, of: fn(&Call) -> usize| -> usize {
+        let sum = |examined: &Examined, of: fn(&ObservedCall) -> usize| -> usize {
             examined.calls.iter().map(of).sum()
         };
         let (without, with) = (sum(&self.before, |c| c.usable), sum(after, |c| c.usable));
@@ -221,9 +221,9 @@ impl Report {
     pub(super) fn json(&self) -> String {
         let revisions = self.known.revisions.iter().map(|(date, spoken)| {
             let (speaks, answer) = match spoken {
-                Spoken::Yes => (true, Value::Null),
-                Spoken::Other(other) => (false, other.clone().into()),
-                Spoken::No(why) => (false, why.clone().into()),
+                RevisionSupport::Yes => (true, Value::Null),
+                RevisionSupport::Other(other) => (false, other.clone().into()),
+                RevisionSupport::No(why) => (false, why.clone().into()),
             };
             json!({ "revision": date, "spoken": speaks, "answer": answer })
         });
@@ -258,7 +258,7 @@ fn rules(before: &Examined, after: &Examined) -> BTreeSet<Rule> {
 
 fn calls(examined: &Examined) -> Value {
     let seconds = |time: Duration| (time.as_secs_f64() * 1e3).round() / 1e3;
-    let one = |call: &Call| {
+    let one = |call: &ObservedCall| {
         json!({
             "tool": call.tool,
             "token": call.token,

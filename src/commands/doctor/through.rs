@@ -16,7 +16,7 @@ use crate::gateway::listen::{Listeners, Routed, StartError};
 use crate::observe::durations::DurationStore;
 use crate::transport::http::via::Via;
 
-/// How long what is served may take to end.
+/// The time that the listeners have to end.
 const ENDS: Duration = Duration::from_secs(10);
 
 /// Routes that are served on a port of their own.
@@ -40,12 +40,12 @@ impl Served {
             drain: Duration::ZERO,
             ..Server::default()
         };
-        let site =
+        let listeners =
             Listeners::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
                 .await?;
-        let address = site.address().unwrap_or(server.listen);
+        let address = listeners.address().unwrap_or(server.listen);
         let (stop, stopped) = mpsc::channel(2);
-        let running = tokio::spawn(site.serve(stopped));
+        let running = tokio::spawn(listeners.serve(stopped));
         Ok(Self { address, stop, running, proxy })
     }
 

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::protocol::jsonrpc::Message;
 
-/// How the server is spoken to.
+/// The transport of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum TransportKind {
     /// Lines of a child process.
     Stdio,
     /// Streamable HTTP: each request has a response of its own.
@@ -17,7 +17,7 @@ pub enum Wire {
     Sse,
 }
 
-impl Wire {
+impl TransportKind {
     /// Its name for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Wire {
 
 /// The stream of a server message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stream {
+pub enum TrafficStream {
     /// Its standard output, or the one stream of HTTP+SSE.
     Shared,
     /// The response to the POST of the request with this id; `None`: of a notification.
@@ -47,22 +47,22 @@ pub enum Stream {
 
 /// One thing that was seen.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct TrafficEntry {
     /// When, since the conversation began.
     pub at: Duration,
     /// The event.
-    pub what: What,
+    pub what: TrafficEvent,
 }
 
 /// An event of the conversation.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum TrafficEvent {
     /// We said this.
     Said(Message),
     /// The server said this.
     Heard {
         /// The stream of the event.
-        stream: Stream,
+        stream: TrafficStream,
         /// In which read; what has the same number came together.
         read: u64,
         /// The name of its event, if it came in an event that has one.
@@ -75,7 +75,7 @@ pub enum What {
     /// A line on standard error.
     Aside(String),
     /// The head of a response has come.
-    Head(Stream),
+    Head(TrafficStream),
     /// A stream has ended.
-    Over(Stream),
+    Over(TrafficStream),
 }

@@ -10,21 +10,18 @@ use http::{HeaderName, HeaderValue, Method};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Arrival, HELD_MAX, Reporter};
-use super::traffic::Stream;
-use crate::observe::error_chain::error_chain;
-use crate::protocol::json;
+use super::traffic::{TrafficEvent, TrafficStream};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::sse::{Events, Frame};
+use crate::protocol::sse::{Events, SseFrame};
 use crate::transport::http::client::UpstreamError;
+use crate::transport::mcp_http::header_mirror;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
+use crate::transport::mcp_http::response_reader::milliseconds;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Times that `doctor` resumes a stream that ends before its answer, as servers of 2025-11-25 may
 /// end it.
@@ -35,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The longest pause before `doctor` resumes a stream, whatever `retry` says.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// How long the server may take to hear that its session is over.
+/// The time that the server has to answer the DELETE of its session.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Bytes of a web page that are read in place of an expected answer.
@@ -54,18 +51,16 @@ pub(super) struct Web {
     pub(super) is_sse: bool,
     pub(super) session: Option<HeaderValue>,
     pub(super) revision: Option<HeaderValue>,
-    /// Requests name their method in headers (2026-07-28).
-    pub(super) is_modern: bool,
 }
 
 impl Web {
     pub(super) fn new(visitor: RawHttpClient, is_sse: bool) -> Self {
         let (endpoint, session, revision) = (None, None, None);
-        Self { visitor, endpoint, is_sse, session, revision, is_modern: false }
+        Self { visitor, endpoint, is_sse, session, revision }
     }
 
     fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
-        let session = self.session.clone().map(|id| (SESSION, id));
+        let session = self.session.clone().map(|id| (SESSION_ID, id));
         let revision = self.revision.clone().map(|date| (REVISION, date));
         session.into_iter().chain(revision).collect()
     }
@@ -93,41 +88,34 @@ impl Web {
         let visitor = self.endpoint.clone().unwrap_or_else(|| self.visitor.clone());
         let mut headers = self.headers();
         headers.extend([(ACCEPT, BOTH), (CONTENT_TYPE, JSON)]);
-        if self.is_modern {
-            headers.extend(mirrored(message));
-        }
+        headers.extend(mirrored(message));
         let id = match message.id_key().filter(|_| message.kind() == Kind::Request) {
             Some(Key::Integer(id)) => u64::try_from(id).ok(),
             _ => None,
         };
-        let stream = Stream::Post(id);
+        let stream = TrafficStream::Post(id);
         let (body, is_sse) = (message.raw().clone(), self.is_sse);
         let mut again = self.headers();
         again.push((ACCEPT, EVENTS));
         async move {
-            match visitor.send(Method::POST, headers, body).await {
-                Err(error) => {
-                    let why = error_chain(&error);
-                    reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
-                }
+            let posted = async {
+                let reply = visitor.send(Method::POST, headers, body).await?;
                 // The answer comes on the GET stream.
-                Ok(reply) if is_sse && reply.status.is_success() => {}
-                Ok(reply) => {
-                    let mut left = receive(reply, stream, &reporter).await;
-                    for _ in 0..RESUMED_MAX {
-                        let Some(Left { event, retry }) = left else { return };
-                        sleep(retry).await;
-                        let headers = again.iter().cloned().chain([(LAST_EVENT, event)]);
-                        match visitor.send(Method::GET, headers, Bytes::new()).await {
-                            Ok(reply) => left = receive(reply, stream, &reporter).await,
-                            Err(error) => {
-                                let what = Arrival::Failed(stream, error_chain(&error));
-                                reporter.tell(Instant::now(), what).await;
-                                return;
-                            }
-                        }
-                    }
+                if is_sse && reply.status.is_success() {
+                    return Ok(());
                 }
+                let mut left = receive(reply, stream, &reporter).await?;
+                for _ in 0..RESUMED_MAX {
+                    let Some(Left { event, retry }) = left else { break };
+                    sleep(retry).await;
+                    let headers = again.iter().cloned().chain([(LAST_EVENT_ID, event)]);
+                    let reply = visitor.send(Method::GET, headers, Bytes::new()).await?;
+                    left = receive(reply, stream, &reporter).await?;
+                }
+                Ok::<_, UpstreamError>(())
+            };
+            if let Err(error) = posted.await {
+                reporter.fail(stream, &error).await;
             }
         }
     }
@@ -138,18 +126,15 @@ impl Web {
         let mut headers = self.headers();
         headers.push((ACCEPT, EVENTS));
         async move {
-            let stream = if is_sse { Stream::Shared } else { Stream::Get };
-            match visitor.send(Method::GET, headers, Bytes::new()).await {
-                Ok(reply) => {
-                    receive(reply, stream, &reporter).await;
-                    if is_sse {
-                        reporter.tell(Instant::now(), Arrival::Closed).await;
-                    }
-                }
-                Err(error) => {
-                    let why = error_chain(&error);
-                    reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
-                }
+            let stream = if is_sse { TrafficStream::Shared } else { TrafficStream::Get };
+            let listened = async {
+                let reply = visitor.send(Method::GET, headers, Bytes::new()).await?;
+                receive(reply, stream, &reporter).await
+            };
+            match listened.await {
+                Ok(_) if is_sse => drop(reporter.tell(Instant::now(), Arrival::Closed).await),
+                Ok(_) => {}
+                Err(error) => reporter.fail(stream, &error).await,
             }
         }
     }
@@ -176,14 +161,12 @@ impl Web {
     }
 }
 
-/// The headers that 2026-07-28 requires.
-fn mirrored(message: &Message) -> Vec<(HeaderName, HeaderValue)> {
-    let method = message.method().and_then(|method| HeaderValue::try_from(&*method).ok());
-    let name = message.params().and_then(|params| json::member(&params, "name"));
-    let name = name.and_then(|name| HeaderValue::try_from(json::decode_str(&name)?.as_ref()).ok());
-    let method = method.map(|value| (HeaderName::from_static("mcp-method"), value));
-    let name = name.map(|value| (HeaderName::from_static("mcp-name"), value));
-    method.into_iter().chain(name).collect()
+/// The headers that repeat members of a request of 2026-07-28, besides the revision, which all
+/// messages name.
+fn mirrored(message: &Message) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let repeats = header_mirror::repeats(message).into_iter().flatten();
+    let repeats = repeats.filter(|(name, _)| *name != REVISION);
+    repeats.filter_map(|(name, text)| Some((name, header_mirror::encoded(&text?)?)))
 }
 
 /// All of a body, up to `max` bytes.
@@ -202,39 +185,39 @@ async fn whole(reply: &mut RawResponse, max: usize) -> Result<Bytes, UpstreamErr
 struct Left {
     /// The id of its last event.
     event: HeaderValue,
-    /// How long to wait before.
+    /// The wait before the reconnect.
     retry: Duration,
 }
 
 /// Tells of what a response says, to its end.
-async fn receive(mut reply: RawResponse, stream: Stream, reporter: &Reporter) -> Option<Left> {
+async fn receive(
+    mut reply: RawResponse,
+    stream: TrafficStream,
+    reporter: &Reporter,
+) -> Result<Option<Left>, UpstreamError> {
     let (status, kind) = (reply.status.as_u16(), reply.content_type());
-    let session = reply.headers.get(SESSION).cloned();
+    let session = reply.headers.get(SESSION_ID).cloned();
     reporter.tell(Instant::now(), Arrival::Head(stream, session)).await;
     if kind == "text/event-stream" {
         return receive_events(reply, stream, reporter).await;
     }
-    let limit = if kind == "application/json" { HELD_MAX } else { PAGE_MAX };
-    let what = match whole(&mut reply, limit).await {
-        Err(error) => Arrival::Failed(stream, error_chain(&error)),
-        Ok(body) => {
-            let is_message = Message::parse(body.clone()).kind() != Kind::Noise;
-            if kind == "application/json" && is_message {
-                let read = reporter.read();
-                Arrival::Heard { stream, read, event: None, text: body }
-            } else if (200..300).contains(&status) && body.iter().all(u8::is_ascii_whitespace) {
-                Arrival::Over(stream)
-            } else {
-                Arrival::Failed(stream, refused(status, &kind, &body))
-            }
-        }
-    };
-    let said = matches!(what, Arrival::Heard { .. });
-    reporter.tell(Instant::now(), what).await;
-    if said {
-        reporter.tell(Instant::now(), Arrival::Over(stream)).await;
+    let is_json = kind == "application/json";
+    let body = whole(&mut reply, if is_json { HELD_MAX } else { PAGE_MAX }).await?;
+    let at = Instant::now();
+    let message = Message::parse(body.clone());
+    let is_message = is_json && message.kind() != Kind::Noise;
+    if is_message {
+        let read = reporter.read();
+        let heard = TrafficEvent::Heard { stream, read, event: None, message };
+        reporter.tell(at, Arrival::Seen(heard)).await;
     }
-    None
+    let is_empty = (200..300).contains(&status) && body.iter().all(u8::is_ascii_whitespace);
+    let end = match is_message || is_empty {
+        true => Arrival::Seen(TrafficEvent::Over(stream)),
+        false => Arrival::Failed(stream, refused(status, &kind, &body)),
+    };
+    reporter.tell(at, end).await;
+    Ok(None)
 }
 
 /// The description of a response that is not MCP.
@@ -258,24 +241,16 @@ fn refused(status: u16, kind: &str, body: &[u8]) -> String {
 
 async fn receive_events(
     mut reply: RawResponse,
-    stream: Stream,
+    stream: TrafficStream,
     reporter: &Reporter,
-) -> Option<Left> {
+) -> Result<Option<Left>, UpstreamError> {
     let mut events = Events::new(HELD_MAX);
     let (mut last, mut retry, mut answered) = (None, RETRY, false);
     while let Some(chunk) = reply.chunk().await {
-        let chunk = match chunk {
-            Ok(chunk) => chunk,
-            Err(error) => {
-                let why = error_chain(&error);
-                reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
-                return None;
-            }
-        };
+        events.push(chunk?);
         let (at, read) = (Instant::now(), reporter.read());
-        events.push(chunk);
         while let Some(frame) = events.next() {
-            let Frame::Event(event) = frame else { continue };
+            let SseFrame::Event(event) = frame else { continue };
             if event.has_id() {
                 last = event.id().and_then(|id| HeaderValue::from_bytes(id).ok());
             }
@@ -283,24 +258,20 @@ async fn receive_events(
                 retry = milliseconds(&line).unwrap_or(retry).min(RETRY_MAX);
             }
             let Some(text) = event.data().filter(|text| !text.is_empty()) else { continue };
-            answered |= Message::parse(text.clone()).kind() == Kind::Response;
+            let message = Message::parse(text);
+            answered |= message.kind() == Kind::Response;
             let name = event.name().filter(|name| !name.is_empty());
-            let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
-            if !reporter.tell(at, Arrival::Heard { stream, read, event: name, text }).await {
-                return None;
+            let event = name.map(|name| String::from_utf8_lossy(name).into_owned());
+            let heard = TrafficEvent::Heard { stream, read, event, message };
+            if !reporter.tell(at, Arrival::Seen(heard)).await {
+                return Ok(None);
             }
         }
     }
-    let event =
-        last.filter(|id| !answered && !id.is_empty() && matches!(stream, Stream::Post(Some(_))));
+    let event = last
+        .filter(|id| !answered && !id.is_empty() && matches!(stream, TrafficStream::Post(Some(_))));
     if event.is_none() {
-        reporter.tell(Instant::now(), Arrival::Over(stream)).await;
+        reporter.tell(Instant::now(), Arrival::Seen(TrafficEvent::Over(stream))).await;
     }
-    event.map(|event| Left { event, retry })
-}
-
-/// The time that a `retry` line tells.
-fn milliseconds(line: &[u8]) -> Option<Duration> {
-    let (_, digits) = str::from_utf8(line).ok()?.split_once(':')?;
-    digits.trim().parse().ok().map(Duration::from_millis)
+    Ok(event.map(|event| Left { event, retry }))
 }

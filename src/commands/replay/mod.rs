@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::commands::args::{Replay, WrapError};
+use crate::commands::args::{ReplayArgs, WrapError};
 use crate::config::values::exact_time;
-use crate::observe::transcript::{At, Line, SAME, settings, words};
+use crate::observe::transcript::{LineStream, SAME, TranscriptLine, settings, words};
 use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
@@ -67,7 +67,7 @@ struct Recorded<'a> {
     /// The words of its settings, and on which line they are.
     settings: Vec<(usize, &'a str)>,
     /// The events, each with the number of its line.
-    lines: Vec<(usize, Line<'a>)>,
+    lines: Vec<(usize, TranscriptLine<'a>)>,
     /// Remarks that limit the result of a replay.
     remarks: Vec<&'a str>,
 }
@@ -76,7 +76,7 @@ struct Recorded<'a> {
 ///
 /// # Errors
 /// If it cannot be read or is no recording, or the settings cannot be used.
-pub fn run(args: &Replay) -> Result<Played, ReplayError> {
+pub fn run(args: &ReplayArgs) -> Result<Played, ReplayError> {
     let text = read(&args.file)?;
     let wrong = |(line, expected)| ReplayError::Line { path: args.file.clone(), line, expected };
     let recorded = parse(&text).map_err(wrong)?;
@@ -123,7 +123,8 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         if let Some(remark) = text.strip_prefix("# ") {
             recorded.remarks.extend(limits(remark));
         }
-        let Some(mut line) = Line::read(text).map_err(|expected| (number, expected))? else {
+        let Some(mut line) = TranscriptLine::read(text).map_err(|expected| (number, expected))?
+        else {
             continue;
         };
         if b"><".contains(&line.sign) {
@@ -140,7 +141,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         }
         if is_setting {
             recorded.settings.push((number, line.text));
-        } else if matches!(input_of(&line), Some(Input::Failed)) {
+        } else if matches!(input_of(&line), Some(Input::FailOpen)) {
             recorded.remarks.push("a filter failed, and nothing of it was recorded from there on");
             failed.insert(line.part);
         } else if !failed.contains(&line.part) {
@@ -163,7 +164,7 @@ fn limits(remark: &str) -> Option<&str> {
 }
 
 /// Something that came in, and what came out then.
-struct Step {
+struct ReplayStep {
     part: u64,
     said: String,
     /// The server's messages in it.
@@ -186,7 +187,7 @@ struct Track {
 
 impl Track {
     /// Takes what came out now: to its last step, or to a new one.
-    fn take(&mut self, steps: &mut Vec<Step>, step: Option<Step>) {
+    fn take(&mut self, steps: &mut Vec<ReplayStep>, step: Option<ReplayStep>) {
         let out = self.player.take();
         self.actual.extend(out.iter().cloned());
         if let Some(step) = step {
@@ -206,12 +207,12 @@ fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
     }
 }
 
-fn said(line: &Line<'_>) -> String {
+fn said(line: &TranscriptLine<'_>) -> String {
     let at = match line.at {
-        At::Only => String::new(),
-        At::Nowhere => "-".to_owned(),
-        At::Stream(stream) => stream.to_string(),
-        At::Client(stream) => format!("@{stream}"),
+        LineStream::Only => String::new(),
+        LineStream::Nowhere => "-".to_owned(),
+        LineStream::Stream(stream) => stream.to_string(),
+        LineStream::Client(stream) => format!("@{stream}"),
     };
     format!("{}{at} {}", char::from(line.sign), line.text)
 }
@@ -222,20 +223,22 @@ fn of_part(part: u64) -> String {
 }
 
 /// The input of a line without a message.
-fn input_of(line: &Line<'_>) -> Option<Input> {
+fn input_of(line: &TranscriptLine<'_>) -> Option<Input> {
     (line.sign == b'!').then(|| Input::read(line.text, None).ok()).flatten()
 }
 
 /// For each line, the streams that a later line marks as written. A stream without such a line was
 /// written at once.
-fn written_later(lines: &[(usize, Line<'_>)]) -> Vec<BTreeSet<StreamId>> {
+fn written_later(lines: &[(usize, TranscriptLine<'_>)]) -> Vec<BTreeSet<StreamId>> {
     let mut named: BTreeMap<u64, BTreeSet<StreamId>> = BTreeMap::new();
     let mut later = Vec::with_capacity(lines.len());
     for (_, line) in lines.iter().rev() {
         let named = named.entry(line.part).or_default();
         if !b"=x~^e+".contains(&line.sign) {
             match input_of(line) {
-                Some(Input::Waits(stream) | Input::Written(stream)) => drop(named.insert(stream)),
+                Some(Input::MarkUnread(stream) | Input::MarkWritten(stream)) => {
+                    named.insert(stream);
+                }
                 _ => named.clear(),
             }
         }
@@ -251,14 +254,14 @@ type Tracks = BTreeMap<u64, Track>;
 /// The filter that a line tells of, which may begin there; whether it does.
 fn track<'a>(
     tracks: &'a mut Tracks,
-    line: &Line<'_>,
+    line: &TranscriptLine<'_>,
     start: Instant,
     (policy, eager): (&Arc<Policy>, bool),
 ) -> Result<(&'a mut Track, bool), String> {
     let is_known = tracks.contains_key(&line.part);
     let begins = match input_of(line) {
-        Some(Input::Begins(_)) if is_known => return Err("it has begun before".to_owned()),
-        Some(Input::Begins(begins)) => Some(begins),
+        Some(Input::Begin(_)) if is_known => return Err("it has begun before".to_owned()),
+        Some(Input::Begin(begins)) => Some(begins),
         _ if !is_known && line.part != 1 => {
             return Err("what begins is expected to be said before".to_owned());
         }
@@ -279,15 +282,15 @@ fn compare(
 ) -> Result<Played, (usize, String)> {
     let (policy, start) = (Arc::new(policy), Instant::now());
     let mut tracks = Tracks::new();
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<ReplayStep> = Vec::new();
     let later = written_later(&recorded.lines);
     for ((number, line), later) in recorded.lines.iter().zip(&later) {
         let wrong = |expected| (*number, expected);
         let mut from = match input_of(line) {
-            Some(Input::TakesOver(from)) => {
+            Some(Input::TakeOver(from, on)) => {
                 let expected = || wrong("the number of another filter is expected".to_owned());
                 let other = tracks.remove(&from).filter(|_| from != line.part);
-                Some((from, other.ok_or_else(expected)?))
+                Some((from, on, other.ok_or_else(expected)?))
             }
             _ => None,
         };
@@ -307,12 +310,12 @@ fn compare(
             b'x' | b'~' | b'^' | b'e' => {}
             b'+' => player.pass(line.text).map_err(wrong)?,
             _ if begins => {}
-            b'!' if matches!(input_of(line), Some(Input::Ends)) => {
+            b'!' if matches!(input_of(line), Some(Input::End)) => {
                 player.end();
                 track.ends = true;
             }
             _ => match &mut from {
-                Some((_, other)) => player.take_over(&mut other.player),
+                Some((_, on, other)) => player.take_over(&mut other.player, *on),
                 None => numbers = player.input(line).map_err(wrong)?,
             },
         }
@@ -324,18 +327,18 @@ fn compare(
             Some(_) if is_out => None,
             None if is_out => {
                 let said = "# before anything was said".to_owned();
-                Some(Step { part, said, numbers, out: Vec::new() })
+                Some(ReplayStep { part, said, numbers, out: Vec::new() })
             }
-            _ => Some(Step { part, said: said(line), numbers, out: Vec::new() }),
+            _ => Some(ReplayStep { part, said: said(line), numbers, out: Vec::new() }),
         };
         track.take(&mut steps, step);
-        tracks.extend(from);
+        tracks.extend(from.map(|(number, _, track)| (number, track)));
     }
     Ok(shown(recorded, &tracks, &steps, path))
 }
 
 /// The summary of a replay.
-fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) -> Played {
+fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[ReplayStep], path: &Path) -> Played {
     let mut text = String::new();
     for step in steps {
         let Some(track) = tracks.get(&step.part) else { continue };
@@ -411,7 +414,7 @@ fn as_test(
 ) -> Result<String, (usize, String)> {
     let mut text = String::from("# A recorded conversation.\n");
     put(&mut text, words.iter().map(|words| format!("! {words}")));
-    let begins = |line: &Line<'_>| matches!(input_of(line), Some(Input::Begins(_)));
+    let begins = |line: &TranscriptLine<'_>| matches!(input_of(line), Some(Input::Begin(_)));
     if let Some((number, _)) = recorded.lines.iter().find(|(_, line)| begins(line)) {
         let why = "several streams of clients begin here; a transcript of tests is printed of one client on \
                    one stream (`wrap`, or HTTP+SSE to HTTP+SSE)";
@@ -421,7 +424,7 @@ fn as_test(
     let mut lines = recorded.lines.iter().peekable();
     while let Some((number, line)) = lines.next() {
         let wrong = |expected| (*number, expected);
-        let kept = matches!(input_of(line), Some(Input::Left | Input::Gone(_)));
+        let kept = matches!(input_of(line), Some(Input::CloseClients | Input::CloseServer(_)));
         match line.sign {
             b'+' => {
                 player.pass_exactly(line.text).map_err(wrong)?;
@@ -430,7 +433,7 @@ fn as_test(
             b'>' => {
                 player.input(line).map_err(wrong)?;
                 let pair =
-                    lines.next_if(|(_, next)| matches!(input_of(next), Some(Input::Pairs(..))));
+                    lines.next_if(|(_, next)| matches!(input_of(next), Some(Input::Pair(..))));
                 match pair {
                     Some((number, pair)) => {
                         player.input(pair).map_err(|expected| (*number, expected))?;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::config::values::read_exact_time;
+use crate::config::values;
 use crate::observe::events::APART;
-use crate::observe::transcript::{At, Line, escape, settings, summary, unescape};
-use crate::progress::durations::Learned;
-use crate::progress::input::{Beginning, Input, MessageLine, Output, upstream_stream};
+use crate::observe::transcript::{LineStream, TranscriptLine, escape, settings, summary, unescape};
+use crate::progress::durations::LearnedDurations;
+use crate::progress::input::{FilterScope, Input, MessageLine, Output, upstream_stream};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Fragment, Origin, Pacing, Policy, Reason, StreamId,
     StreamKind, Verdict,
@@ -19,17 +19,14 @@ use crate::progress::{
 use crate::protocol::jsonrpc::Message;
 use crate::relay::SOLE_STREAM;
 
-/// A recording tells when something was done, a little after it was due. What is due by more than this is
-/// done without it being told.
+/// The tolerance between the due time of an action and its recorded time. An action that is due for longer
+/// is done although the recording does not name its time.
 const SLACK: Duration = Duration::from_millis(100);
-
-/// The output, as lines of a transcript.
-pub(super) type Out = Vec<String>;
 
 /// A filter, its clients, and a clock that moves only on command.
 pub(super) struct Player {
     filter: Filter,
-    learned: Arc<Learned>,
+    learned: Arc<LearnedDurations>,
     pacing: Pacing,
     /// There is one client, on one stream.
     is_wire: bool,
@@ -54,7 +51,7 @@ pub(super) struct Player {
     /// Streams whose client has not read its messages yet.
     unwritten: BTreeSet<StreamId>,
     waits: BTreeSet<StreamId>,
-    out: Out,
+    out: Vec<String>,
     messages: u64,
     /// The verdicts on server messages, by number.
     pub(super) verdicts: BTreeMap<u64, Verdict>,
@@ -63,19 +60,19 @@ pub(super) struct Player {
 }
 
 impl Player {
-    pub(super) fn new(policy: &Arc<Policy>, begins: Option<Beginning>, start: Instant) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, begins: Option<FilterScope>, start: Instant) -> Self {
         let (pacing, learned) = (policy.pacing, Arc::clone(&policy.learned));
         let mut policy = Arc::clone(policy);
-        if begins == Some(Beginning::Shared) {
+        if begins == Some(FilterScope::Shared) {
             Arc::make_mut(&mut policy).remap = true;
         }
         let mut filter = match begins {
-            Some(Beginning::Request(_)) => Filter::of_request(policy),
-            Some(Beginning::Session) => Filter::of_session(policy),
+            Some(FilterScope::Request(_)) => Filter::of_request(policy),
+            Some(FilterScope::Session) => Filter::of_session(policy),
             _ => Filter::new(policy),
         };
         match begins {
-            Some(begins) => drop(filter.handle(start, &Input::Begins(begins))),
+            Some(begins) => drop(filter.handle(start, &Input::Begin(begins))),
             None => filter.open_stream(SOLE_STREAM, StreamKind::Shared, pacing),
         }
         Self {
@@ -83,7 +80,7 @@ impl Player {
             learned,
             pacing,
             is_wire: begins.is_none(),
-            is_shared: begins == Some(Beginning::Shared),
+            is_shared: begins == Some(FilterScope::Shared),
             start,
             clock: start,
             now: start,
@@ -95,7 +92,7 @@ impl Player {
             passes: None,
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
-            out: Out::new(),
+            out: Vec::new(),
             messages: 0,
             verdicts: BTreeMap::new(),
             beats: 0,
@@ -103,7 +100,7 @@ impl Player {
     }
 
     /// Takes the output since the last call.
-    pub(super) fn take(&mut self) -> Out {
+    pub(super) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.out)
     }
 
@@ -116,7 +113,7 @@ impl Player {
     ///
     /// # Errors
     /// What is expected instead.
-    pub(super) fn input(&mut self, line: &Line<'_>) -> Result<Range<u64>, String> {
+    pub(super) fn input(&mut self, line: &TranscriptLine<'_>) -> Result<Range<u64>, String> {
         let before = self.filter.messages();
         let text = unescape(line.text)?;
         if line.sign == b'!' {
@@ -128,11 +125,11 @@ impl Player {
             }
         } else {
             let stream = match line.at {
-                At::Only => (line.sign == b'>').then_some(SOLE_STREAM),
-                At::Nowhere => Some(StreamId::NOWHERE).filter(|_| line.sign == b'>'),
-                At::Stream(0) if line.sign == b'<' => None,
-                At::Stream(stream) if line.sign == b'<' => Some(upstream_stream(stream)),
-                At::Stream(stream) | At::Client(stream) => Some(StreamId(stream)),
+                LineStream::Only => (line.sign == b'>').then_some(SOLE_STREAM),
+                LineStream::Nowhere => Some(StreamId::NOWHERE).filter(|_| line.sign == b'>'),
+                LineStream::Stream(0) if line.sign == b'<' => None,
+                LineStream::Stream(stream) if line.sign == b'<' => Some(upstream_stream(stream)),
+                LineStream::Stream(stream) | LineStream::Client(stream) => Some(StreamId(stream)),
             };
             if self.is_wire && line.sign == b'>' && stream != Some(SOLE_STREAM) {
                 return Err("a client on its only stream is expected".to_owned());
@@ -150,23 +147,23 @@ impl Player {
     /// Gives the filter an input, and completes it with what the recording does not repeat.
     fn handle(&mut self, input: Input) -> Result<(), String> {
         let input = match input {
-            Input::Looks(stream) => {
+            Input::PollInVain(stream) => {
                 self.look(stream, APART);
                 return Ok(());
             }
-            Input::Waits(stream) => {
+            Input::MarkUnread(stream) => {
                 self.waits.insert(stream);
                 return Ok(());
             }
-            Input::Passes(_) => {
+            Input::ForwardLast(_) => {
                 let (_, message) = self.last_server_message()?;
                 self.passes = Some(format!("= {}", escape(message.raw())));
                 return Ok(());
             }
-            Input::Here(_) => Input::Here(Some(self.last_server_message()?)),
-            Input::Pairs(_, upstream) => Input::Pairs(self.asked.clone(), upstream),
-            Input::Opens(stream, kind, pacing) if pacing != Pacing::IMMEDIATE => {
-                Input::Opens(stream, kind, self.pacing)
+            Input::HandleLast(_) => Input::HandleLast(Some(self.last_server_message()?)),
+            Input::Pair(_, upstream) => Input::Pair(self.asked.clone(), upstream),
+            Input::OpenStream(stream, kind, pacing) if pacing != Pacing::IMMEDIATE => {
+                Input::OpenStream(stream, kind, self.pacing)
             }
             Input::Settings(words, _) => {
                 let learned = Arc::clone(&self.learned);
@@ -194,22 +191,24 @@ impl Player {
                 }
                 self.said = Some((origin, message));
             }
-            (Input::Settled(message), _) => self.said = Some((Origin::Shared, message)),
+            (Input::NoteDelivery(on, message), _) => {
+                self.said = Some((on.map_or(Origin::Shared, Origin::Stream), message));
+            }
             (
-                Input::Whose(origin, message)
-                | Input::Learns(origin, message)
-                | Input::Moved(origin, message),
+                Input::FindStream(origin, message)
+                | Input::LearnToken(origin, message)
+                | Input::HandleForeign(origin, message),
                 _,
             ) => self.said = Some((origin, message)),
-            (Input::Opens(stream, ..) | Input::Replays(stream), _) => {
+            (Input::OpenStream(stream, ..) | Input::OpenReplay(stream), _) => {
                 self.streams.insert(stream);
             }
-            (Input::Closes(stream, _), _) => {
+            (Input::CloseStream(stream, _), _) => {
                 self.streams.remove(&stream);
                 self.unwritten.remove(&stream);
                 self.waits.remove(&stream);
             }
-            (Input::Written(stream), _) => {
+            (Input::MarkWritten(stream), _) => {
                 self.waits.remove(&stream);
                 self.unwritten.remove(&stream);
             }
@@ -223,8 +222,8 @@ impl Player {
     }
 
     /// The calls of another filter of the conversation go on here.
-    pub(super) fn take_over(&mut self, from: &mut Self) {
-        from.filter.hand_over(&mut self.filter);
+    pub(super) fn take_over(&mut self, from: &mut Self, on: Option<StreamId>) {
+        from.filter.hand_over(&mut self.filter, on);
         self.records();
     }
 
@@ -246,7 +245,7 @@ impl Player {
     /// # Errors
     /// If that is no time.
     pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
-        let end = self.clock + read_exact_time(text)?;
+        let end = self.clock + values::time(text)?;
         while self.eager
             && self.waits.is_empty()
             && let Some(due) = self.filter.poll_timeout()
@@ -268,7 +267,7 @@ impl Player {
     /// If that is no time.
     pub(super) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
         let begin = self.now;
-        let end = begin + read_exact_time(text)?;
+        let end = begin + values::time(text)?;
         while let Some(due) = self.filter.poll_timeout()
             && due <= end
         {
@@ -285,13 +284,13 @@ impl Player {
     }
 
     /// Writes a message to a client that was recorded at this time.
-    pub(super) fn tell(&mut self, at: At) {
+    pub(super) fn tell(&mut self, at: LineStream) {
         if let Some(text) = self.passes.take() {
             self.unwritten.insert(SOLE_STREAM);
             return self.out.push(text);
         }
         match at {
-            At::Stream(stream) => self.look(StreamId(stream), SLACK),
+            LineStream::Stream(stream) => self.look(StreamId(stream), SLACK),
             _ => self.look(SOLE_STREAM, SLACK),
         }
     }

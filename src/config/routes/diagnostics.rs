@@ -1,13 +1,15 @@
 //! Errors of a route file: the position, the key, and a message that names the right value.
 
+use std::fmt;
 use std::ops::Range;
 
-use toml::de::{DeTable, DeValue};
+use serde::de::{Deserializer, Visitor};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::schema;
 use crate::config::values::nearest;
 
-/// What is wrong, and where in the text.
+/// An error, and its place in the text.
 #[derive(Debug)]
 pub(super) struct ConfigError {
     pub(super) at: usize,
@@ -18,36 +20,53 @@ impl ConfigError {
     pub(super) fn new(span: Range<usize>, what: impl Into<String>) -> Self {
         Self { at: span.start, what: what.into() }
     }
+
+    /// What serde says of a value at `span`, in our words.
+    pub(super) fn within(span: Range<usize>, error: toml::de::Error) -> Self {
+        Self::new(error.span().unwrap_or(span), reword(error.message()))
+    }
+
+    /// A key that is none of the keys of its table.
+    pub(super) fn unknown_key(span: Range<usize>, key: &str, known: &[&str]) -> Self {
+        Self::new(span, unknown_key(key, known))
+    }
 }
 
 impl From<toml::de::Error> for ConfigError {
     fn from(error: toml::de::Error) -> Self {
-        Self::new(error.span().unwrap_or(0..0), reword(error.message()))
+        Self::within(0..0, error)
     }
 }
 
-/// Whether what stands at a key may be a secret.
+/// What is wrong with a value that is no table or list, in the words of serde.
+pub(super) fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
+    struct Reject<'a>(&'a str);
+    impl<'de> Visitor<'de> for Reject<'_> {
+        type Value = ();
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    let span = value.span();
+    match ValueDeserializer::from(value).deserialize_any(Reject(expected)) {
+        Ok(()) => ConfigError::new(span, format!("{expected} is expected")),
+        Err(error) => ConfigError::within(span, error),
+    }
+}
+
+/// Whether the value of a key may be a secret.
 fn is_secret(key: &str) -> bool {
     matches!(key, "server.bearer" | "admin.bearer")
         || key.contains(".env.")
         || key.contains(".set.")
 }
 
-/// What serde says, in our words.
+/// Rewords an error of serde.
 fn reword(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field") {
         let unknown = quoted.next().unwrap_or_default();
-        let known: Vec<&str> = quoted.collect();
-        return match nearest(unknown, known.iter().copied()) {
-            Some(near) => format!("unknown key; did you mean `{near}`?"),
-            None => match schema::tables_with(unknown) {
-                tables if tables.is_empty() => {
-                    format!("unknown key; known here: {}", known.join(", "))
-                }
-                tables => format!("unknown key here; it belongs to {}", tables.join(" or ")),
-            },
-        };
+        return unknown_key(unknown, &quoted.collect::<Vec<_>>());
     }
     if message.starts_with("missing field") {
         return format!("`{}` is missing", quoted.next().unwrap_or_default());
@@ -56,6 +75,16 @@ fn reword(message: &str) -> String {
         message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "));
     let Some((found, expected)) = found else { return message.to_owned() };
     format!("{} is expected, not {}", kind(expected), kind(found))
+}
+
+/// How an unknown key is told that resembles none of the known ones.
+pub(super) const KNOWN_HERE: &str = "unknown key; known here: ";
+
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    match nearest(key, known.iter().copied()) {
+        Some(near) => format!("unknown key; did you mean `{near}`?"),
+        None => format!("{KNOWN_HERE}{}", known.join(", ")),
+    }
 }
 
 /// The kind of a value as TOML calls it.
@@ -69,7 +98,7 @@ fn kind(name: &str) -> &str {
     }
 }
 
-/// What is wrong at `key`, without the value that stands there if it may be a secret.
+/// The error at `key`, without the value that stands there if it may be a secret.
 pub(super) fn at_key(key: Option<&str>, what: String) -> String {
     if let Some(table @ ("route" | "dialect")) = key
         && what.ends_with(", not a table")

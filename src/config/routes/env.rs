@@ -14,7 +14,7 @@ use crate::config::values::nearest;
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Those of this process. A variable that is no Unicode cannot stand in a file that is.
+    /// The variables of this process. A variable that is not Unicode cannot be used: the file is Unicode.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -25,7 +25,7 @@ impl Environment {
     /// `text` with the variables that it names.
     ///
     /// # Errors
-    /// What is wrong with it, in words: a variable that is not set, or something that is none.
+    /// A variable is not set, or the text has something that is no variable.
     pub fn fill(&self, text: &str) -> Result<String, String> {
         fill(text, self).map(|filled| filled.text).map_err(|fault| fault.what)
     }
@@ -33,7 +33,7 @@ impl Environment {
     /// The value of a variable.
     ///
     /// # Errors
-    /// That it is not set, in words.
+    /// The variable is not set.
     pub fn get(&self, name: &str) -> Result<&str, String> {
         look_up(name, self)
     }
@@ -50,12 +50,12 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 #[derive(Clone, Default)]
 pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
-    /// Where in the file each of them begins.
+    /// The place in the file where each of them begins.
     places: BTreeMap<usize, String>,
 }
 
 impl EnvValues {
-    /// How `text` is shown, if it holds something of the environment.
+    /// The text as the file has it, if `text` holds a value of the environment.
     pub(super) fn written(&self, text: &str) -> Option<&str> {
         self.written.get(text).map(String::as_str)
     }
@@ -113,27 +113,27 @@ pub(super) fn expand(
 }
 
 /// A string with its variables filled in.
-struct Filled {
+struct ExpandedText {
     text: String,
     has_variables: bool,
 }
 
-/// What is wrong with a string, and the part of it that is.
-struct Fault {
+/// An error in a string, and the part of the string that is wrong.
+struct EnvFault {
     part: String,
     what: String,
 }
 
-impl Fault {
-    /// Where the part is in the file.
+impl EnvFault {
+    /// The error with the place of the part in the file.
     fn at(self, text: &str, span: Range<usize>) -> ConfigError {
         let within = text.get(span.clone()).and_then(|raw| raw.find(&self.part)).unwrap_or(0);
         ConfigError { at: span.start + within, what: self.what }
     }
 }
 
-fn fill(written: &str, environment: &Environment) -> Result<Filled, Fault> {
-    let mut filled = Filled { text: String::new(), has_variables: false };
+fn fill(written: &str, environment: &Environment) -> Result<ExpandedText, EnvFault> {
+    let mut filled = ExpandedText { text: String::new(), has_variables: false };
     let mut rest = written;
     while let Some(at) = rest.find("${") {
         let (before, reference) = rest.split_at(at);
@@ -144,13 +144,13 @@ fn fill(written: &str, environment: &Environment) -> Result<Filled, Fault> {
             continue;
         }
         filled.text += before;
-        let fault = |what| Fault { part: reference.to_owned(), what };
+        let fault = |what| EnvFault { part: reference.to_owned(), what };
         let Some((name, after)) = reference[2..].split_once('}') else {
             let what = "`${` without its `}`; what is not a variable is written `$${`";
             return Err(fault(what.to_owned()));
         };
         let value = look_up(name, environment)
-            .map_err(|what| Fault { part: format!("${{{name}}}"), what })?;
+            .map_err(|what| EnvFault { part: format!("${{{name}}}"), what })?;
         filled.text += value;
         filled.has_variables = true;
         rest = after;

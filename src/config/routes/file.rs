@@ -5,161 +5,79 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
+use super::diagnostics::{ConfigError, reject};
+use super::keys::{
+    AdminSchema, DefaultsSchema, RouteSection, RouteTableSchema, ScopeTable, ServerSchema,
+    SettingsTable, StateSchema, read, read_table,
+};
+use super::route::{Admin, Server, ServerInfo, StateSettings};
+use crate::config::values::compound::{FinalSection, OneOrMore, Sources};
+use crate::config::values::text::{JsonPointer, OneOf, Reference, TextValue};
 use crate::progress::dialect;
 
-use super::keys::{Defaults, RouteTable};
-use crate::config::values::compound::{Final, OneOrMore, Sources};
-use crate::config::values::text::{
-    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period,
-    Reference, Text, TimeOrOff,
-};
-
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Default, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {
-    /// Where clients are listened to, and whom.
-    pub(super) server: Server,
-    /// Where operators look. Without this table there is no admin listener.
-    pub(super) admin: Option<Admin>,
-    /// Where is kept what is to outlive the process.
-    pub(super) state: State,
+    /// The listener for clients, and the clients that it accepts.
+    #[schemars(with = "ServerSchema")]
+    pub(super) server: ScopeTable<Server>,
+    /// The admin listener, for operators. Without this table there is none.
+    #[schemars(with = "Option<AdminSchema>")]
+    pub(super) admin: Option<ScopeTable<Admin>>,
+    /// The folder for data that outlives the process.
+    #[schemars(with = "StateSchema")]
+    pub(super) state: ScopeTable<StateSettings>,
     /// What holds for every route unless it says otherwise.
-    pub(super) defaults: Defaults,
+    #[schemars(with = "DefaultsSchema")]
+    pub(super) defaults: SettingsTable,
     /// The routes, each with a path and an upstream.
-    #[schemars(with = "Vec<RouteTable>")]
-    pub(super) route: Vec<Spanned<RouteTable>>,
+    #[schemars(with = "Vec<RouteTableSchema>")]
+    pub(super) route: Vec<RouteSection>,
     /// Ways of saying "progress" that are not built in.
     #[schemars(with = "Vec<DialectTable>")]
     pub(super) dialect: Vec<Spanned<DialectTable>>,
 }
 
-/// Where clients are listened to, and whom.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Server {
-    /// The address clients connect to. Default: "127.0.0.1:7332".
-    #[schemars(with = "Option<Text<Address>>")]
-    pub(super) listen: Option<Spanned<Text<Address>>>,
-    /// Host names that are answered, besides the listener's own and loopback's. An address beyond
-    /// loopback needs at least one. Default: none.
-    pub(super) allowed_hosts: Vec<Text<HostName>>,
-    /// Origins of browsers that are answered, besides loopback's. Default: none.
-    pub(super) allowed_origins: Vec<Text<Origin>>,
-    /// Whether every host name is answered: any page that a user of this network opens can then
-    /// reach the routes. Default: false.
-    pub(super) insecure: bool,
-    /// The certificate and key of the listener. Default: none, it speaks plain HTTP.
-    pub(super) tls: Option<Certificate>,
-    /// What clients have to present as `Authorization: Bearer`. Default: nothing.
-    pub(super) bearer: Option<Text<Hidden>>,
-    /// How long open calls may go on after SIGTERM. Default: "30s".
-    pub(super) drain: Option<Text<AnyTime>>,
-    /// Client connections that may be open at once; more are refused with 503. Default: 10000.
-    pub(super) max_connections: Option<Count<1>>,
-    /// Bytes of a request's head; more is refused with 431. Default: 65536.
-    pub(super) max_header_bytes: Option<Count<8192>>,
-}
+/// The keys of a route file.
+const KEYS: [&str; 6] = ["server", "admin", "state", "defaults", "route", "dialect"];
 
-/// A certificate and its key. Paths are relative to the route file.
-#[derive(Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a table such as { certificate = \"certificate.pem\", key = \"key.pem\" }"
-)]
-pub(super) struct Certificate {
-    /// PEM file with the certificate and those that lead to its root.
-    #[schemars(with = "String")]
-    pub(super) certificate: Spanned<String>,
-    /// PEM file with the private key.
-    #[schemars(with = "String")]
-    pub(super) key: Spanned<String>,
-}
-
-/// Where operators look.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Admin {
-    /// The address. Default: "127.0.0.1:7333".
-    #[schemars(with = "Option<Text<Address>>")]
-    pub(super) listen: Option<Spanned<Text<Address>>>,
-    /// What operators have to present as `Authorization: Bearer` for more than /livez and /readyz.
-    /// Default: nothing, and other machines get no more than those.
-    pub(super) bearer: Option<Text<Hidden>>,
-}
-
-/// Where is kept what is to outlive the process: how long tools took.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct State {
-    /// The folder, relative to this file, or "off". Default: $XDG_STATE_HOME/milepost or
-    /// ~/.local/state/milepost.
-    #[schemars(with = "Option<String>")]
-    pub(super) dir: Option<Spanned<String>>,
-}
-
-/// What stands behind a route.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a table such as { command = [\"server\"] }")]
-pub(super) struct Upstream {
-    /// The embedded legacy server.
-    #[schemars(with = "Option<bool>")]
-    pub(super) demo: Option<Spanned<bool>>,
-    /// The command of a stdio server and its arguments.
-    #[schemars(with = "Option<Vec<String>>")]
-    pub(super) command: Option<Spanned<Vec<String>>>,
-    /// What the environment of the command has besides ours.
-    #[schemars(with = "Option<BTreeMap<String, String>>")]
-    pub(super) env: Option<Spanned<BTreeMap<Spanned<String>, String>>>,
-    /// The folder that the command runs in, relative to this file. Default: that of milepost.
-    #[schemars(with = "Option<String>")]
-    pub(super) cwd: Option<Spanned<String>>,
-    /// Whether clients of 2026-07-28, which have no sessions, share one child per `Authorization`;
-    /// otherwise they are refused. Default: true.
-    #[schemars(with = "Option<bool>")]
-    pub(super) share: Option<Spanned<bool>>,
-    /// Children that may run at once; more sessions are refused with 503. Default: 100.
-    #[schemars(with = "Option<Count<1>>")]
-    pub(super) max_children: Option<Spanned<Count<1>>>,
-    /// How long after its start a child may take to answer its first request. Default: "60s".
-    #[schemars(with = "Option<Text<Period>>")]
-    pub(super) start_timeout: Option<Spanned<Text<Period>>>,
-    /// Time without use after which a session or a shared child is ended. Default: "30m".
-    #[schemars(with = "Option<Text<TimeOrOff>>")]
-    pub(super) idle_timeout: Option<Spanned<Text<TimeOrOff>>>,
-    /// Whether a shared child that has died is started again, after a pause that grows; otherwise
-    /// its clients get errors. Default: true.
-    #[schemars(with = "Option<bool>")]
-    pub(super) restart: Option<Spanned<bool>>,
-    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
-    /// temporary file. Default: 16777216.
-    #[schemars(with = "Option<Count<65536>>")]
-    pub(super) max_frame: Option<Spanned<Count<65536>>>,
-    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
-    /// caller gets an error. Default: 1073741824.
-    #[schemars(with = "Option<Count<0>>")]
-    pub(super) max_spill: Option<Spanned<Count<0>>>,
-    /// The Streamable HTTP endpoint of a server.
-    #[schemars(with = "Option<Text<Endpoint>>")]
-    pub(super) url: Option<Spanned<Text<Endpoint>>>,
-    /// The HTTP+SSE endpoint of a server (2024-11-05).
-    #[schemars(with = "Option<Text<Endpoint>>")]
-    pub(super) sse: Option<Spanned<Text<Endpoint>>>,
-    /// Whether the server is spoken to in HTTP/2 without TLS too; with TLS that is negotiated.
-    /// Default: false.
-    #[schemars(with = "Option<bool>")]
-    pub(super) http2: Option<Spanned<bool>>,
-    /// PEM file with certificate authorities that are trusted besides the system's.
-    #[schemars(with = "Option<String>")]
-    pub(super) ca_file: Option<Spanned<String>>,
-    /// What is presented to a server that asks for a certificate.
-    #[schemars(with = "Option<Certificate>")]
-    pub(super) client_certificate: Option<Spanned<Certificate>>,
-    /// For a server of tools that knows `tools/call` at `url` and not how a client begins: what the
-    /// proxy answers in its place. Default: nothing.
-    #[schemars(with = "Option<Lifecycle>")]
-    pub(super) lifecycle: Option<Spanned<Lifecycle>>,
+impl File {
+    /// Reads a file.
+    pub(super) fn read(table: Spanned<DeTable<'_>>) -> Result<Self, ConfigError> {
+        let mut file = Self::default();
+        let table = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        read_table(table, "a table", Some(&KEYS), &mut |key, value| {
+            match &**key.get_ref() {
+                "server" => {
+                    file.server =
+                        ScopeTable::read(value, "a table such as { listen = \"127.0.0.1:7332\" }")?
+                }
+                "admin" => {
+                    file.admin = Some(ScopeTable::read(
+                        value,
+                        "a table such as { listen = \"127.0.0.1:7333\" }",
+                    )?)
+                }
+                "state" => {
+                    file.state = ScopeTable::read(value, "a table such as { dir = \"state\" }")?
+                }
+                "defaults" => file.defaults = SettingsTable::defaults(value)?,
+                "dialect" => file.dialect = read(value)?,
+                _ => {
+                    let DeValue::Array(routes) = value.get_ref() else {
+                        return Err(reject(value, "a sequence"));
+                    };
+                    let routes = routes.iter().cloned().map(RouteSection::read);
+                    file.route = routes.collect::<Result<_, _>>()?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(file)
+    }
 }
 
 /// What is answered in the place of a server: `initialize`, `ping`, notifications, and every method
@@ -170,15 +88,16 @@ pub(super) struct Upstream {
     default,
     expecting = "a table such as { tools = \"/tools/list\" }, or {}"
 )]
-pub(super) struct Lifecycle {
+#[schemars(rename = "Lifecycle")]
+pub(super) struct LifecycleSection {
     /// Where the list of tools is read, with a GET: `{"tools":[...]}` or an array. Default: it is asked
     /// for at `url`, with `tools/list`.
-    #[schemars(with = "Option<Text<Reference>>")]
-    pub(super) tools: Option<Spanned<Text<Reference>>>,
+    #[schemars(with = "Option<TextValue<Reference>>")]
+    pub(super) tools: Option<Spanned<TextValue<Reference>>>,
     /// Where the server is told of clients, with a POST: what it answers there says who it is. Default:
     /// it is not told.
-    #[schemars(with = "Option<Text<Reference>>")]
-    pub(super) initialize: Option<Spanned<Text<Reference>>>,
+    #[schemars(with = "Option<TextValue<Reference>>")]
+    pub(super) initialize: Option<Spanned<TextValue<Reference>>>,
     /// Who the server is, for clients. Default: what it says at `initialize`, or its address.
     pub(super) server: Option<ServerInfo>,
     /// Whether results of tools that are bare payloads are wrapped as the specification has it. Default:
@@ -188,19 +107,6 @@ pub(super) struct Lifecycle {
     pub(super) end_with_answer: Option<bool>,
 }
 
-/// Who a server is.
-#[derive(Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a table such as { name = \"reports\", version = \"1.0.0\" }"
-)]
-pub(super) struct ServerInfo {
-    /// Its name.
-    pub(super) name: String,
-    /// Its version.
-    pub(super) version: String,
-}
-
 /// What is done to headers.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(
@@ -208,11 +114,12 @@ pub(super) struct ServerInfo {
     default,
     expecting = "a table such as { request = { remove = [\"cookie\"] } }"
 )]
-pub(super) struct Headers {
+#[schemars(rename = "Headers")]
+pub(super) struct HeadersSection {
     /// Those of requests, on their way to the upstream.
-    pub(super) request: HeaderRules,
+    pub(super) request: HeaderRulesSection,
     /// Those of responses, on their way to the client.
-    pub(super) response: HeaderRules,
+    pub(super) response: HeaderRulesSection,
 }
 
 /// What is done to the headers of one direction.
@@ -222,7 +129,8 @@ pub(super) struct Headers {
     default,
     expecting = "a table such as { set = { x-team = \"core\" }, remove = [\"cookie\"] }"
 )]
-pub(super) struct HeaderRules {
+#[schemars(rename = "HeaderRules")]
+pub(super) struct HeaderRulesSection {
     /// Headers that are set, whatever they were.
     #[schemars(with = "BTreeMap<String, String>")]
     pub(super) set: BTreeMap<Spanned<String>, Spanned<String>>,
@@ -249,19 +157,19 @@ pub(super) struct DialectTable {
     #[schemars(with = "Option<Sources>")]
     pub(super) source: Option<Spanned<Sources>>,
     /// The id of the request that a message is about.
-    pub(super) request_id: Option<Text<JsonPointer>>,
+    pub(super) request_id: Option<TextValue<JsonPointer>>,
     /// What stands where the progress token belongs.
-    pub(super) token: Option<Text<JsonPointer>>,
+    pub(super) token: Option<TextValue<JsonPointer>>,
     /// The figure: a number, also in a string, or "45%" or "234/520".
-    pub(super) progress: Option<Text<JsonPointer>>,
+    pub(super) progress: Option<TextValue<JsonPointer>>,
     /// The total of the figure.
-    pub(super) total: Option<Text<JsonPointer>>,
+    pub(super) total: Option<TextValue<JsonPointer>>,
     /// The words.
-    pub(super) message: Option<Text<JsonPointer>>,
+    pub(super) message: Option<TextValue<JsonPointer>>,
     /// What marks the last message of a call: a pointer to `true`, or a pointer and the value there.
     #[serde(rename = "final")]
-    pub(super) last: Option<Final>,
+    pub(super) last: Option<FinalSection>,
     /// What a figure without total counts: hundredths (percent), parts of one (unit), or not known
     /// (raw). Default: "raw".
-    pub(super) scale: Option<Text<OneOf<dialect::Count>>>,
+    pub(super) scale: Option<TextValue<OneOf<dialect::Count>>>,
 }

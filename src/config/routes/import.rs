@@ -12,7 +12,7 @@ use crate::config::settings::toml_text::{key, list, plain as quote, table};
 use crate::config::values::text::{RoutePath, Spelling};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
-/// Where clients keep their servers, by the keys that lead there.
+/// The places where clients keep their servers, by the keys that lead there.
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp"], &["context_servers"]];
 
@@ -48,7 +48,7 @@ fn read(text: &str) -> Result<String, (ConfigError, Option<String>)> {
         let what = "no servers are here; a file with \"mcpServers\" or \"servers\" is expected";
         (ConfigError::new(0..0, what), None)
     })?;
-    let mut page = Page::default();
+    let mut page = ImportDraft::default();
     for (name, server) in servers {
         page.server(name, server).map_err(|what| {
             let at = text.find(&Value::from(name.as_str()).to_string()).unwrap_or(0);
@@ -112,17 +112,17 @@ fn without_comments(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// What has been printed.
+/// The printed text.
 #[derive(Default)]
-struct Page {
+struct ImportDraft {
     out: String,
     paths: BTreeSet<String>,
     variables: BTreeSet<String>,
-    /// What the server that is being printed has for the reader.
+    /// Notes for the reader about the server that is being printed.
     notes: Vec<String>,
 }
 
-impl Page {
+impl ImportDraft {
     fn server(&mut self, name: &str, server: &Value) -> Result<(), String> {
         let path = self.path(name);
         let kind = text(server, "type")?.unwrap_or_default();
@@ -292,7 +292,7 @@ impl Page {
         reference
     }
 
-    /// What clients put for a variable, as a route file has it.
+    /// Rewrites the references of clients to variables as a route file has them.
     fn references(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;

@@ -1,31 +1,171 @@
-//! Routes, the defaults of a route file and single tools as they are written: tables of settings.
+//! Tables of settings as they are written: a route, the defaults of a route file, a single tool.
 //!
 //! The keys of settings come from their declarations. serde cannot flatten one table into another that
 //! refuses unknown keys, so these tables are read by hand.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
+use std::ops::Range;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
 
-use super::file::{Headers, Upstream};
-use super::route::Route;
-use crate::config::settings::{SettingChange, SettingScope, Settings};
-use crate::config::values::text::{RoutePath, Spelling, Text};
+use super::diagnostics::{ConfigError, reject};
+use super::file::{HeadersSection, LifecycleSection};
+use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
+use crate::config::settings::{Setting, SettingChange, SettingScope, Settings};
+use crate::config::values::text::{Endpoint, RoutePath, Spelling, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
 /// What a key says, if it is there.
-pub(super) fn said<S: Spelling<Value: Clone>>(key: &Option<Text<S>>) -> Option<S::Value> {
+pub(super) fn said<S: Spelling>(key: &Option<TextValue<S>>) -> Option<S::Value> {
     key.as_ref().map(|text| text.0.clone())
+}
+
+/// A value and its place in the text.
+pub(super) type FileValue<'a> = Spanned<DeValue<'a>>;
+
+/// A key and its place in the text.
+pub(super) type FileKey<'a> = Spanned<Cow<'a, str>>;
+
+/// What reads one key of a table.
+type KeyReader<'r, 'a> = dyn FnMut(&FileKey<'a>, FileValue<'a>) -> Result<(), ConfigError> + 'r;
+
+/// Reads a value as a type.
+pub(super) fn read<T: DeserializeOwned>(value: FileValue<'_>) -> Result<T, ConfigError> {
+    let span = value.span();
+    T::deserialize(ValueDeserializer::from(value)).map_err(|error| ConfigError::within(span, error))
+}
+
+/// Reads a table: hands each key to `read_key`, and refuses keys that are not known.
+pub(super) fn read_table<'a>(
+    table: FileValue<'a>,
+    expected: &str,
+    known: Option<&[&str]>,
+    read_key: &mut KeyReader<'_, 'a>,
+) -> Result<(), ConfigError> {
+    let DeValue::Table(keys) = table.get_ref() else { return Err(reject(table, expected)) };
+    for (key, value) in keys.clone() {
+        if let Some(known) = known.filter(|known| !known.contains(&&**key.get_ref())) {
+            return Err(ConfigError::unknown_key(key.span(), key.get_ref(), known));
+        }
+        read_key(&key, value)?;
+    }
+    Ok(())
+}
+
+/// A table of the settings of one scope.
+pub(super) struct ScopeTable<S> {
+    changes: Vec<SettingChange<S>>,
+    /// Where each key stands, and its value; also those of tables within.
+    places: BTreeMap<String, (Range<usize>, Range<usize>)>,
+}
+
+impl<S> Default for ScopeTable<S> {
+    fn default() -> Self {
+        Self { changes: Vec::new(), places: BTreeMap::new() }
+    }
+}
+
+impl<S: SettingScope> ScopeTable<S> {
+    /// The keys of the table.
+    pub(super) fn keys() -> Vec<&'static str> {
+        S::SETTINGS.iter().map(|setting| setting.key).collect()
+    }
+
+    /// Reads a table that holds nothing else.
+    pub(super) fn read(table: FileValue<'_>, expected: &str) -> Result<Self, ConfigError> {
+        let mut scope = Self::default();
+        read_table(table, expected, Some(&Self::keys()), &mut |key, value| {
+            scope.read_key(key, value).map(|_| ())
+        })?;
+        Ok(scope)
+    }
+
+    /// Reads the value of a key, if that is one of a setting of this scope.
+    pub(super) fn read_key(
+        &mut self,
+        key: &FileKey<'_>,
+        value: FileValue<'_>,
+    ) -> Result<bool, ConfigError> {
+        let Some(setting) = Setting::<S>::named(key.get_ref()) else { return Ok(false) };
+        self.keep_place(key.get_ref(), key.span(), &value);
+        self.changes.push(change(setting, value)?);
+        Ok(true)
+    }
+
+    fn keep_place(&mut self, path: &str, key: Range<usize>, value: &FileValue<'_>) {
+        self.places.insert(path.to_owned(), (key, value.span()));
+        if let DeValue::Table(table) = value.get_ref() {
+            for (key, value) in table {
+                self.keep_place(&format!("{path}.{}", key.get_ref()), key.span(), value);
+            }
+        }
+    }
+
+    /// Where the value of a key stands, if it is there: `tls`, `tls.key`.
+    pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
+        self.places.get(key).map(|(_, value)| value.clone())
+    }
+
+    /// Where a key stands.
+    pub(super) fn place_of_key(&self, key: &str) -> Range<usize> {
+        self.places.get(key).map(|(key, _)| key.clone()).unwrap_or_default()
+    }
+
+    /// The scope with these settings over those of `scope`.
+    pub(super) fn over(&self, mut scope: S) -> S {
+        self.changes.iter().for_each(|change| change.apply(&mut scope));
+        scope
+    }
+}
+
+/// What stands behind a route.
+#[derive(Default)]
+pub(super) struct UpstreamSection {
+    /// The place of the table.
+    pub(super) span: Range<usize>,
+    pub(super) demo: Option<Spanned<bool>>,
+    pub(super) command: Option<Spanned<Vec<String>>>,
+    pub(super) url: Option<Spanned<TextValue<Endpoint>>>,
+    pub(super) sse: Option<Spanned<TextValue<Endpoint>>>,
+    pub(super) lifecycle: Option<Spanned<LifecycleSection>>,
+    pub(super) stdio: ScopeTable<StdioUpstream>,
+    pub(super) http: ScopeTable<HttpUpstream>,
+}
+
+impl UpstreamSection {
+    fn read(table: FileValue<'_>) -> Result<Self, ConfigError> {
+        let mut upstream = Self { span: table.span(), ..Self::default() };
+        let (stdio, http) =
+            (ScopeTable::<StdioUpstream>::keys(), ScopeTable::<HttpUpstream>::keys());
+        let known =
+            [&["demo", "command"], &*stdio, &["url", "sse"], &*http, &["lifecycle"]].concat();
+        let expected = "a table such as { command = [\"server\"] }";
+        read_table(table, expected, Some(&known), &mut |key, value| {
+            match &**key.get_ref() {
+                "demo" => upstream.demo = Some(read(value)?),
+                "command" => upstream.command = Some(read(value)?),
+                "url" => upstream.url = Some(read(value)?),
+                "sse" => upstream.sse = Some(read(value)?),
+                "lifecycle" => upstream.lifecycle = Some(read(value)?),
+                name if http.contains(&name) => drop(upstream.http.read_key(key, value)?),
+                _ => drop(upstream.stdio.read_key(key, value)?),
+            }
+            Ok(())
+        })?;
+        Ok(upstream)
+    }
 }
 
 /// The key of dialects, whose names are looked up when the whole file is read.
 const DIALECTS: &str = "dialects";
+
+/// The key of the settings of single tools.
+const TOOLS: &str = "tools";
 
 /// Tables of settings within a table: the name, the type in the JSON Schema for a route and for a tool,
 /// what it is for and what is expected there.
@@ -61,176 +201,194 @@ struct KeyGroup {
     expected: &'static str,
 }
 
-/// A table that holds settings.
-pub(super) trait SettingsTable {
-    /// Whether it holds the settings of a route, and not of a tool alone.
-    const IS_ROUTE: bool;
-    /// The keys that are no settings.
-    const KEYS: &'static [&'static str];
+/// A kind of tables that hold settings.
+#[derive(Clone, Copy, PartialEq)]
+enum TableKind {
+    Tool,
+    Defaults,
+    Route,
+}
 
-    /// Where its settings are put.
-    fn settings(&mut self) -> &mut TableSettings;
-    /// Reads one of its keys that are no settings.
-    fn read_key<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error>;
+impl TableKind {
+    /// The keys that are no settings.
+    const fn other_keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Tool => &[],
+            Self::Defaults => &[TOOLS],
+            Self::Route => &["path", "upstream", "opaque", "headers", TOOLS],
+        }
+    }
+
+    /// The keys of settings: of a group, or outside of all groups where it is "".
+    fn keys(self, group: &str) -> Vec<&'static str> {
+        fn of<S: SettingScope>() -> impl Iterator<Item = &'static str> {
+            S::SETTINGS.iter().map(|setting| setting.key)
+        }
+        let of_route = of::<Policy>().chain(of::<Route>()).filter(|_| self != Self::Tool);
+        let keys = of::<CallPolicy>().chain(of_route);
+        let mut keys: Vec<&str> = keys
+            .filter_map(|key| match key.split_once('.') {
+                Some((table, _)) if group.is_empty() => Some(table),
+                Some((table, key)) => (table == group).then_some(key),
+                None => group.is_empty().then_some(key),
+            })
+            .collect();
+        keys.dedup();
+        keys
+    }
 }
 
 /// The settings of a table.
 #[derive(Default)]
-pub(super) struct TableSettings {
+pub(super) struct SettingsTable {
     dialects: Option<Vec<Spanned<String>>>,
     connection: Vec<SettingChange<Route>>,
     route: Vec<SettingChange<Policy>>,
     call: Vec<SettingChange<CallPolicy>>,
+    /// The settings of single tools, by name.
+    tools: BTreeMap<String, Self>,
 }
 
-impl TableSettings {
-    /// Reads the value of a key that is known to be a setting.
-    fn read<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        if key == DIALECTS {
-            self.dialects = Some(map.next_value()?);
-        } else if let Some(change) = CallPolicy::read(key, map)? {
-            self.call.push(change);
-        } else if let Some(change) = Policy::read(key, map)? {
-            self.route.push(change);
-        } else if let Some(change) = Route::read(key, map)? {
-            self.connection.push(change);
-        }
-        Ok(())
-    }
-}
-
-/// The keys of settings, within a group or outside of all.
-fn keys(is_route: bool, group: Option<&str>) -> Vec<&'static str> {
-    fn of<S: SettingScope>() -> impl Iterator<Item = &'static str> {
-        S::SETTINGS.iter().map(|setting| setting.key)
-    }
-    let of_route = of::<Policy>().chain(of::<Route>()).filter(|_| is_route);
-    let all = of::<CallPolicy>().chain(of_route);
-    let mut keys: Vec<&str> = all
-        .filter_map(|key| match (key.split_once('.'), group) {
-            (Some((table, key)), Some(group)) => (table == group).then_some(key),
-            (Some((table, _)), None) => Some(table),
-            (None, group) => group.is_none().then_some(key),
-        })
-        .collect();
-    keys.dedup();
-    keys
-}
-
-/// A key that is one of those that are known.
-struct KnownKey<'a>(&'a [&'static str]);
-
-impl<'de> DeserializeSeed<'de> for KnownKey<'_> {
-    type Value = String;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
-        let key = String::deserialize(from)?;
-        if self.0.contains(&&*key) {
-            return Ok(key);
-        }
-        let known: Vec<String> = self.0.iter().map(|key| format!("`{key}`")).collect();
-        let known = known.join(", ");
-        Err(D::Error::custom(format!("unknown field `{key}`, expected one of {known}")))
-    }
-}
-
-/// Reads a table.
-struct TableReader<T>(PhantomData<T>);
-
-impl<'de, T: SettingsTable + Default> Visitor<'de> for TableReader<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table")
+impl SettingsTable {
+    /// Reads `[defaults]`.
+    pub(super) fn defaults(table: FileValue<'_>) -> Result<Self, ConfigError> {
+        Self::read(table, TableKind::Defaults, &mut |_, _| Ok(()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
-        let mut table = T::default();
-        let known: Vec<_> = T::KEYS.iter().copied().chain(keys(T::IS_ROUTE, None)).collect();
-        while let Some(key) = map.next_key_seed(KnownKey(&known))? {
-            if T::KEYS.contains(&&*key) {
-                table.read_key(&key, &mut map)?;
+    /// Reads a table; `read_other`: its keys that are no settings.
+    fn read<'a>(
+        table: FileValue<'a>,
+        kind: TableKind,
+        read_other: &mut dyn FnMut(&str, FileValue<'a>) -> Result<(), ConfigError>,
+    ) -> Result<Self, ConfigError> {
+        let mut settings = Self::default();
+        let known = [kind.other_keys(), &kind.keys("")].concat();
+        read_table(table, "a table", Some(&known), &mut |key, value| {
+            let key = &**key.get_ref();
+            if key == TOOLS {
+                read_table(value, "a table", None, &mut |name, tool| {
+                    let tool = Self::read(tool, TableKind::Tool, &mut |_, _| Ok(()))?;
+                    settings.tools.insert(name.get_ref().to_string(), tool);
+                    Ok(())
+                })
             } else if let Some(group) = GROUPS.iter().find(|group| group.name == key) {
-                let settings = table.settings();
-                map.next_value_seed(GroupReader { group, is_route: T::IS_ROUTE, settings })?;
+                let known = kind.keys(key);
+                read_table(value, group.expected, Some(&known), &mut |key, value| {
+                    settings.read_setting(&format!("{}.{}", group.name, key.get_ref()), value)
+                })
+            } else if kind.other_keys().contains(&key) {
+                read_other(key, value)
             } else {
-                table.settings().read(&key, &mut map)?;
+                settings.read_setting(key, value)
             }
-        }
-        Ok(table)
-    }
-}
-
-/// Reads a group of settings.
-struct GroupReader<'a> {
-    group: &'static KeyGroup,
-    is_route: bool,
-    settings: &'a mut TableSettings,
-}
-
-impl<'de> DeserializeSeed<'de> for GroupReader<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for GroupReader<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.group.expected)
+        })?;
+        Ok(settings)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let known = keys(self.is_route, Some(self.group.name));
-        while let Some(key) = map.next_key_seed(KnownKey(&known))? {
-            self.settings.read(&format!("{}.{key}", self.group.name), &mut map)?;
+    /// Reads the value of a key that is known to be a setting.
+    fn read_setting(&mut self, key: &str, value: FileValue<'_>) -> Result<(), ConfigError> {
+        if key == DIALECTS {
+            self.dialects = Some(read(value)?);
+        } else if let Some(setting) = Setting::named(key) {
+            self.call.push(change(setting, value)?);
+        } else if let Some(setting) = Setting::named(key) {
+            self.route.push(change(setting, value)?);
+        } else if let Some(setting) = Setting::named(key) {
+            self.connection.push(change(setting, value)?);
         }
         Ok(())
     }
+
+    /// How progress is treated; the dialects are looked up elsewhere.
+    pub(super) fn settings(&self) -> Settings {
+        let tools = self.tools.iter().map(|(name, tool)| (name.clone(), tool.call.clone()));
+        Settings { route: self.route.clone(), call: self.call.clone(), tools: tools.collect() }
+    }
+
+    /// The names of dialects: the table's own, and those of single tools.
+    pub(super) fn dialects(&self) -> impl Iterator<Item = (Option<&str>, &[Spanned<String>])> {
+        let tools = self.tools.iter().map(|(name, tool)| (Some(&**name), &tool.dialects));
+        let all = std::iter::once((None, &self.dialects)).chain(tools);
+        all.filter_map(|(tool, names)| Some((tool, names.as_deref()?)))
+    }
+
+    /// Lays the settings of connections and limits over `route`.
+    pub(super) fn merge_into(&self, route: &mut Route) {
+        self.connection.iter().for_each(|change| change.apply(route));
+    }
 }
 
-/// The JSON Schema of a table: `keys` that are no settings, and the settings.
-fn schema(
-    generator: &mut SchemaGenerator,
-    doc: &str,
-    is_route: bool,
-    mut keys: Map<String, Value>,
-) -> Schema {
-    fn add<S: SettingScope>(
-        keys: &mut Map<String, Value>,
-        group: &str,
-        generator: &mut SchemaGenerator,
-    ) {
-        for setting in S::SETTINGS {
-            let (table, key) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
-            if table == group {
-                let schema = (setting.schema)(generator);
-                keys.insert(key.to_owned(), described(schema, &setting.description()));
+fn change<S: SettingScope>(
+    setting: &Setting<S>,
+    value: FileValue<'_>,
+) -> Result<SettingChange<S>, ConfigError> {
+    let span = value.span();
+    let change = setting.read_value(ValueDeserializer::from(value));
+    change.map_err(|error| ConfigError::within(span, error))
+}
+
+/// A server, where clients find it and how its progress is treated.
+#[derive(Default)]
+pub(super) struct RouteSection {
+    /// The place of the table.
+    pub(super) span: Range<usize>,
+    pub(super) path: Option<Spanned<TextValue<RoutePath>>>,
+    pub(super) upstream: Option<UpstreamSection>,
+    pub(super) opaque: Option<Spanned<bool>>,
+    pub(super) headers: HeadersSection,
+    pub(super) settings: SettingsTable,
+}
+
+impl RouteSection {
+    /// Reads one of `[[route]]`.
+    pub(super) fn read(table: FileValue<'_>) -> Result<Self, ConfigError> {
+        let mut route = Self { span: table.span(), ..Self::default() };
+        route.settings = SettingsTable::read(table, TableKind::Route, &mut |key, value| {
+            match key {
+                "path" => route.path = Some(read(value)?),
+                "upstream" => route.upstream = Some(UpstreamSection::read(value)?),
+                "opaque" => route.opaque = Some(read(value)?),
+                _ => route.headers = read(value)?,
             }
+            Ok(())
+        })?;
+        Ok(route)
+    }
+}
+
+/// Adds the settings of a scope to the keys of a table.
+fn describe<S: SettingScope>(
+    keys: &mut Map<String, Value>,
+    group: &str,
+    generator: &mut SchemaGenerator,
+) {
+    for setting in S::SETTINGS {
+        let (table, key) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
+        if table == group {
+            keys.insert(key.to_owned(), setting.schema(generator).into());
         }
     }
-    let which = usize::from(!is_route);
-    for group in &GROUPS {
-        let mut settings = Map::new();
-        add::<CallPolicy>(&mut settings, group.name, generator);
-        if is_route {
-            add::<Policy>(&mut settings, group.name, generator);
+}
+
+/// Adds the settings of a kind of tables, those of a group as a table of their own.
+fn describe_kind(keys: &mut Map<String, Value>, kind: TableKind, generator: &mut SchemaGenerator) {
+    let which = usize::from(kind == TableKind::Tool);
+    let describe_all = |keys: &mut _, group: &str, generator: &mut _| {
+        describe::<CallPolicy>(keys, group, generator);
+        if kind != TableKind::Tool {
+            describe::<Policy>(keys, group, generator);
+            describe::<Route>(keys, group, generator);
         }
-        let name = group.types[which];
-        let schema = object(group.docs[which], settings);
-        generator.definitions_mut().insert(name.to_owned(), schema.into());
+    };
+    for group in &GROUPS {
+        let (name, mut settings) = (group.types[which], Map::new());
+        describe_all(&mut settings, group.name, generator);
+        let table = object(group.docs[which], settings);
+        generator.definitions_mut().insert(name.to_owned(), table.into());
         let reference = json_schema!({ "$ref": format!("#/$defs/{name}") });
         keys.insert(group.name.to_owned(), described(reference, group.key_docs[which]));
     }
-    add::<CallPolicy>(&mut keys, "", generator);
-    if is_route {
-        add::<Policy>(&mut keys, "", generator);
-        add::<Route>(&mut keys, "", generator);
-    }
-    object(doc, keys)
+    describe_all(keys, "", generator);
 }
 
 fn object(doc: &str, keys: Map<String, Value>) -> Schema {
@@ -247,140 +405,89 @@ fn described(mut schema: Schema, doc: &str) -> Value {
     schema.into()
 }
 
-/// A table that holds settings, with its keys that are none: each with the type that reads it and the
-/// type that describes it.
-macro_rules! table {
-    (
-        #[doc = $doc:literal] $name:ident, is_route: $is_route:literal, required: $required:expr;
-        $(#[doc = $key_doc:literal] $key:ident: $type:ty, $described:ty;)*
-    ) => {
-        #[doc = $doc]
-        #[derive(Default)]
-        pub(super) struct $name {
-            settings: TableSettings,
-            $(pub(super) $key: $type,)*
-        }
-
-        impl SettingsTable for $name {
-            const IS_ROUTE: bool = $is_route;
-            const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
-
-            fn settings(&mut self) -> &mut TableSettings {
-                &mut self.settings
-            }
-
-            fn read_key<'de, A: MapAccess<'de>>(
-                &mut self,
-                key: &str,
-                _map: &mut A,
-            ) -> Result<(), A::Error> {
-                match key {
-                    $(stringify!($key) => self.$key = _map.next_value()?,)*
-                    _ => {}
-                }
-                Ok(())
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_map(TableReader(PhantomData))
-            }
-        }
+/// The JSON Schemas of tables, with their keys that are no settings.
+macro_rules! schemas {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $settings:expr, $required:expr, [
+            $($(#[doc = $key_doc:literal])+ $key:ident: $type:ty,)*
+        ]
+    )+) => {$(
+        $(#[doc = $doc])+
+        pub(super) struct $name;
 
         impl JsonSchema for $name {
             fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
+                stringify!($name).trim_end_matches("Schema").into()
             }
 
             fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                let keys: Vec<(&str, Value)> = vec![$((
-                    stringify!($key),
-                    described(generator.subschema_for::<$described>(), $key_doc.trim()),
-                )),*];
-                let keys = keys.into_iter().map(|(key, schema)| (key.to_owned(), schema));
-                let mut schema = schema(generator, $doc.trim(), $is_route, keys.collect());
-                let required: &[&str] = $required;
+                let mut keys = Map::new();
+                $(keys.insert(
+                    stringify!($key).to_owned(),
+                    described(generator.subschema_for::<$type>(), concat!($($key_doc),+).trim()),
+                );)*
+                let describe_settings: fn(&mut Map<String, Value>, &mut SchemaGenerator) = $settings;
+                describe_settings(&mut keys, generator);
+                let mut schema = object(concat!($($doc),+).trim(), keys);
+                let required: &[&str] = &$required;
                 if !required.is_empty() {
                     schema.insert("required".to_owned(), required.into());
                 }
                 schema
             }
         }
-    };
+    )+};
 }
 
-table! {
+schemas! {
+    /// The listener for clients, and the clients that it accepts.
+    ServerSchema: |keys, generator| describe::<Server>(keys, "", generator), [], []
+
+    /// The admin listener, for operators.
+    AdminSchema: |keys, generator| describe::<Admin>(keys, "", generator), [], []
+
+    /// The folder for data that outlives the process: the usual durations of tools.
+    StateSchema: |keys, generator| describe::<StateSettings>(keys, "", generator), [], []
+
+    /// What stands behind a route.
+    UpstreamSchema: |keys, generator| {
+        describe::<StdioUpstream>(keys, "", generator);
+        describe::<HttpUpstream>(keys, "", generator);
+    }, [], [
+        /// The embedded legacy server.
+        demo: bool,
+        /// The command of a stdio server and its arguments.
+        command: Vec<String>,
+        /// The Streamable HTTP endpoint of a server.
+        url: TextValue<Endpoint>,
+        /// The HTTP+SSE endpoint of a server (2024-11-05).
+        sse: TextValue<Endpoint>,
+        /// For a server of tools that knows `tools/call` at `url` and not how a client begins: what
+        /// the proxy answers in its place. Default: nothing.
+        lifecycle: LifecycleSection,
+    ]
+
     /// Settings of one tool, over those of its route.
-    Tool, is_route: false, required: &[];
-}
+    ToolSchema: |keys, generator| describe_kind(keys, TableKind::Tool, generator), [], []
 
-table! {
     /// What holds for every route unless it says otherwise.
-    Defaults, is_route: true, required: &[];
-    /// Settings of single tools, by name.
-    tools: BTreeMap<String, Tool>, BTreeMap<String, Tool>;
-}
+    DefaultsSchema: |keys, generator| describe_kind(keys, TableKind::Defaults, generator), [], [
+        /// Settings of single tools, by name.
+        tools: BTreeMap<String, ToolSchema>,
+    ]
 
-table! {
     /// A server, where clients find it and how its progress is treated.
-    RouteTable, is_route: true, required: &["path", "upstream"];
-    /// Where clients find it; its name. HTTP+SSE clients find it at PATH/sse.
-    path: Option<Spanned<Text<RoutePath>>>, Text<RoutePath>;
-    /// What stands behind it: `demo`, `command`, or `url` and `sse`.
-    upstream: Option<Spanned<Upstream>>, Upstream;
-    /// Whether it is only piped: nothing of it is read or changed. Default: false.
-    opaque: Option<Spanned<bool>>, bool;
-    /// What is done to headers. Hop-by-hop headers never pass.
-    headers: Headers, Headers;
-    /// Settings of single tools, by name.
-    tools: BTreeMap<String, Tool>, BTreeMap<String, Tool>;
-}
-
-/// The settings of a route or of `[defaults]`, with those of single tools.
-#[derive(Clone, Copy)]
-pub(super) struct RouteSettings<'a> {
-    settings: &'a TableSettings,
-    tools: &'a BTreeMap<String, Tool>,
-}
-
-impl Defaults {
-    /// The settings of every route.
-    pub(super) fn all(&self) -> RouteSettings<'_> {
-        RouteSettings { settings: &self.settings, tools: &self.tools }
-    }
-}
-
-impl RouteTable {
-    /// The settings of the route.
-    pub(super) fn all(&self) -> RouteSettings<'_> {
-        RouteSettings { settings: &self.settings, tools: &self.tools }
-    }
-}
-
-impl<'a> RouteSettings<'a> {
-    /// How progress is treated; the dialects are looked up elsewhere.
-    pub(super) fn settings(self) -> Settings {
-        let tools =
-            self.tools.iter().map(|(name, tool)| (name.clone(), tool.settings.call.clone()));
-        Settings {
-            route: self.settings.route.clone(),
-            call: self.settings.call.clone(),
-            tools: tools.collect(),
-        }
-    }
-
-    /// The names of dialects: the table's own, and those of single tools.
-    pub(super) fn dialects(self) -> impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])> {
-        let of_tool =
-            |(name, tool): (&'a String, &'a Tool)| (Some(&**name), &tool.settings.dialects);
-        let all = std::iter::once((None, &self.settings.dialects));
-        let all = all.chain(self.tools.iter().map(of_tool));
-        all.filter_map(|(tool, names)| Some((tool, names.as_deref()?)))
-    }
-
-    /// Lays the settings of connections and limits over `route`.
-    pub(super) fn merge_into(self, route: &mut Route) {
-        self.settings.connection.iter().for_each(|change| change.apply(route));
-    }
+    RouteTableSchema: |keys, generator| describe_kind(keys, TableKind::Route, generator), ["path", "upstream"], [
+        /// Where clients find it; its name. HTTP+SSE clients find it at PATH/sse.
+        path: TextValue<RoutePath>,
+        /// What stands behind it: `demo`, `command`, or `url` and `sse`.
+        upstream: UpstreamSchema,
+        /// Whether it is only piped: nothing of it is read or changed. Default: false.
+        opaque: bool,
+        /// What is done to headers. Hop-by-hop headers never pass.
+        headers: HeadersSection,
+        /// Settings of single tools, by name.
+        tools: BTreeMap<String, ToolSchema>,
+    ]
 }

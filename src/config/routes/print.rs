@@ -3,25 +3,23 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 use std::path::Path;
-use std::time::Duration;
 
 use http::HeaderValue;
 use url::Url;
 
 use super::env::EnvValues;
 use super::route::{
-    HeaderRules, HttpUpstream, Lifecycle, Route, Server, ServerInfo, ServerTls, StdioUpstream,
-    Upstream,
+    HeaderRules, HttpUpstream, Lifecycle, Route, ServerInfo, StateSettings, StdioUpstream, Upstream,
 };
 use super::route_file::Routes;
-use crate::config::settings::toml_text::{ShowText, key, list, plain as quote, table};
+use crate::config::settings::toml_text::{ShowText, key, list, path, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};
-use crate::config::values::{self, OFF, StateDir, Word};
+use crate::config::values::{self, Word};
 use crate::progress::Policy;
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
-/// What is shown of a secret.
+/// The text that is shown instead of a secret.
 const HIDDEN: &str = "***";
 
 /// Characters of a destination in a list of routes. A longer destination is cut; a command may be a
@@ -31,24 +29,13 @@ const DESTINATION_MAX: usize = 100;
 impl Routes {
     /// Every setting as it is in effect.
     pub fn print(&self) -> String {
-        let mut page = Page { out: String::new(), env_values: &self.env_values };
-        page.server(&self.server);
-        if let Some(listen) = self.admin.listen {
-            page.table("[admin]");
-            page.key("listen", quote(&listen.to_string()));
-            if self.admin.bearer.is_some() {
-                page.key("bearer", quote(HIDDEN));
-            }
+        let mut page = RoutePrinter { out: String::new(), env_values: &self.env_values };
+        page.scope("[server]", &self.server);
+        if self.admin.listen.is_some() {
+            page.scope("[admin]", &self.admin);
         }
-        if let Some(state) = &self.state {
-            page.table("[state]");
-            page.key(
-                "dir",
-                match state {
-                    StateDir::Off => quote(OFF),
-                    StateDir::At(folder) => path(folder),
-                },
-            );
+        if self.state.is_some() {
+            page.scope("[state]", &StateSettings { dir: self.state.clone() });
         }
         for dialect in &self.dialects {
             if let Dialect::Custom(dialect) = dialect {
@@ -63,20 +50,20 @@ impl Routes {
 
     /// One line for each route: its path, and where it leads.
     pub fn list(&self) -> String {
-        let page = Page { out: String::new(), env_values: &self.env_values };
+        let page = RoutePrinter { out: String::new(), env_values: &self.env_values };
         let width = self.routes.iter().map(|route| route.path.len()).max().unwrap_or_default();
         let line = |route: &Route| format!("{:width$}  {}\n", route.path, page.destination(route));
         self.routes.iter().map(line).collect()
     }
 }
 
-/// What has been printed.
-struct Page<'a> {
+/// The printed text of a route.
+struct RoutePrinter<'a> {
     out: String,
     env_values: &'a EnvValues,
 }
 
-impl Page<'_> {
+impl RoutePrinter<'_> {
     fn table(&mut self, name: &str) {
         let gap = if self.out.is_empty() { "" } else { "\n" };
         let _ = writeln!(self.out, "{gap}{name}");
@@ -100,21 +87,20 @@ impl Page<'_> {
         list(texts.into_iter().map(|text| self.text(text)))
     }
 
-    fn server(&mut self, server: &Server) {
-        self.table("[server]");
-        self.key("listen", quote(&server.listen.to_string()));
-        self.key("allowed_hosts", self.texts(&server.allowed_hosts));
-        self.key("allowed_origins", self.texts(&server.allowed_origins));
-        self.key("insecure", server.insecure);
-        if let Some(tls) = &server.tls {
-            self.key("tls", certificate(tls));
+    /// A table of the settings of one scope.
+    fn scope<S: SettingScope>(&mut self, name: &str, scope: &S) {
+        self.table(name);
+        for (key, value) in settings(scope, &|name, text| self.connection_text(name, text)) {
+            self.key(key, value);
         }
-        if server.bearer.is_some() {
-            self.key("bearer", quote(HIDDEN));
+    }
+
+    /// A string within the settings of a connection.
+    fn connection_text(&self, name: Option<&str>, text: &str) -> String {
+        match name {
+            Some("certificate" | "key") => path(Path::new(text)),
+            _ => self.text(text),
         }
-        self.key("drain", time(server.drain));
-        self.key("max_connections", server.max_connections);
-        self.key("max_header_bytes", server.max_header_bytes);
     }
 
     fn dialect(&mut self, dialect: &CustomDialect) {
@@ -174,23 +160,11 @@ impl Page<'_> {
     fn stdio(&mut self, stdio: &StdioUpstream) {
         let parts = self.command(&stdio.command).map(|part| quote(&part));
         self.key("upstream.command", list(parts));
-        if !stdio.env.is_empty() {
-            let variables = stdio.env.iter().map(|(name, value)| {
-                let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-                format!("{} = {}", key(&name), quote(&self.discreet(&name, &value)))
-            });
-            self.key("upstream.env", table(variables));
+        let show =
+            |name: Option<&str>, text: &str| quote(&self.discreet(name.unwrap_or_default(), text));
+        for (key, value) in settings(stdio, &show) {
+            self.key(&format!("upstream.{key}"), value);
         }
-        if let Some(folder) = &stdio.cwd {
-            self.key("upstream.cwd", path(folder));
-        }
-        self.key("upstream.share", stdio.share);
-        self.key("upstream.max_children", stdio.max_children);
-        self.key("upstream.start_timeout", time(stdio.start_timeout));
-        self.key("upstream.idle_timeout", time_or_off(stdio.idle_timeout));
-        self.key("upstream.restart", stdio.restart);
-        self.key("upstream.max_frame", stdio.max_frame);
-        self.key("upstream.max_spill", stdio.max_spill);
     }
 
     fn http(&mut self, http: &HttpUpstream) {
@@ -199,12 +173,8 @@ impl Page<'_> {
                 self.key(name, quote(&self.url(url)));
             }
         }
-        self.key("upstream.http2", http.http2);
-        if let Some(file) = &http.ca_file {
-            self.key("upstream.ca_file", path(file));
-        }
-        if let Some(files) = &http.client_certificate {
-            self.key("upstream.client_certificate", certificate(files));
+        for (key, value) in settings(http, &|name, text| self.connection_text(name, text)) {
+            self.key(&format!("upstream.{key}"), value);
         }
         if let Some(lifecycle) = &http.lifecycle {
             self.key("upstream.lifecycle", self.lifecycle(lifecycle, http.url.as_ref()));
@@ -344,7 +314,7 @@ fn shown(url: &Url) -> Url {
 
 /// The settings in effect, by key.
 fn settings<S: SettingScope>(scope: &S, show: ShowText<'_>) -> Vec<(&'static str, String)> {
-    let print = |setting: &Setting<S>| Some((setting.key, (setting.print)(scope, show)?));
+    let print = |setting: &Setting<S>| Some((setting.key, setting.print(scope, show)?));
     S::SETTINGS.iter().filter_map(print).collect()
 }
 
@@ -372,24 +342,6 @@ fn grouped(
     grouped.into_iter().map(whole).collect()
 }
 
-fn time(time: Duration) -> String {
-    format!("\"{}\"", humantime::format_duration(time))
-}
-
-fn time_or_off(limit: Option<Duration>) -> String {
-    limit.map_or_else(|| format!("\"{OFF}\""), time)
-}
-
 fn word<T: Word + PartialEq>(meaning: T) -> String {
     quote(values::word(meaning))
-}
-
-/// Where a file is, wherever the page is read.
-fn path(file: &Path) -> String {
-    let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    quote(&whole.to_string_lossy().replace("${", "$${"))
-}
-
-fn certificate(files: &ServerTls) -> String {
-    format!("{{ certificate = {}, key = {} }}", path(&files.certificate), path(&files.key))
 }

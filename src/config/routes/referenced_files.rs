@@ -9,7 +9,7 @@ use super::env::Environment;
 /// Files that a route file may name and that are watched for changes.
 const NAMED_MAX: usize = 4096;
 
-/// Where certificates and keys are named: the table, and its keys.
+/// The places that name certificates and keys: the table, and its keys.
 const CERTIFICATES: [(&str, &[&str]); 3] = [
     ("tls", &["certificate", "key"]),
     ("client_certificate", &["certificate", "key"]),

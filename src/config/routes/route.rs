@@ -3,13 +3,17 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
 use crate::config::settings::Settings;
+use crate::config::values::StateDir;
+use crate::config::values::text::{OriginOrAny, TextValue, texts};
 use crate::progress::{Mode, Policy};
 
 /// A secret: it is never shown.
@@ -34,7 +38,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// `[server]`: where clients are listened to, and whom.
+/// `[server]`: the listener for clients, and the clients that it accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     /// The address clients connect to.
@@ -47,9 +51,9 @@ pub struct Server {
     pub insecure: bool,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
-    /// What clients have to present as `Authorization: Bearer`; nothing by default.
+    /// The token that clients have to present as `Authorization: Bearer`; none by default.
     pub bearer: Option<Secret>,
-    /// How long open calls may go on after SIGTERM.
+    /// The time that open calls may go on after SIGTERM.
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
@@ -73,13 +77,37 @@ impl Default for Server {
     }
 }
 
-/// The certificate chain and private key of a listener.
-#[derive(Debug, Clone, PartialEq)]
+/// A certificate and its key. Paths are relative to the route file.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(
+    rename = "Certificate",
+    deny_unknown_fields,
+    expecting = "a table such as { certificate = \"certificate.pem\", key = \"key.pem\" }"
+)]
 pub struct ServerTls {
     /// PEM file with the certificate and those that lead to its root.
+    #[serde(deserialize_with = "path", serialize_with = "path_text")]
+    #[schemars(with = "String")]
     pub certificate: PathBuf,
     /// PEM file with the private key.
+    #[serde(deserialize_with = "path", serialize_with = "path_text")]
+    #[schemars(with = "String")]
     pub key: PathBuf,
+}
+
+fn path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    String::deserialize(from).map(PathBuf::from)
+}
+
+fn path_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
+}
+
+/// `[state]`: where is kept what is to outlive the process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct StateSettings {
+    /// The folder; `None`: the file does not say.
+    pub dir: Option<StateDir>,
 }
 
 /// `[admin]`: where operators look.
@@ -87,8 +115,14 @@ pub struct ServerTls {
 pub struct Admin {
     /// The address; `None` if there is no admin listener.
     pub listen: Option<SocketAddr>,
-    /// What operators present to see or change anything.
+    /// The token that operators have to present to see or change anything.
     pub bearer: Option<Secret>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 7333))), bearer: None }
+    }
 }
 
 /// What stands behind a route.
@@ -103,8 +137,8 @@ pub enum Upstream {
 }
 
 impl Upstream {
-    /// Whether it is the same server: the same command in the same place, or the same addresses. How many
-    /// there may be, for how long, and what they are told on the way may be another.
+    /// Whether `other` is the same server: the same command in the same folder, or the same addresses. Limits,
+    /// times and other options may differ.
     pub fn is_same_server(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Demo, Self::Demo) => true,
@@ -132,7 +166,7 @@ impl fmt::Debug for Upstream {
 pub struct StdioUpstream {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What its environment has besides ours.
+    /// Variables that its environment has besides those of the proxy.
     pub env: Vec<(OsString, OsString)>,
     /// The folder that it runs in; `None`: ours.
     pub cwd: Option<PathBuf>,
@@ -140,7 +174,7 @@ pub struct StdioUpstream {
     pub share: bool,
     /// Children that may run at once; more sessions are refused with 503.
     pub max_children: usize,
-    /// How long after its start a child may take to answer its first request.
+    /// The time after its start that a child may take to answer its first request.
     pub start_timeout: Duration,
     /// Time without use after which a session or a shared child is ended; `None`: never.
     pub idle_timeout: Option<Duration>,
@@ -151,7 +185,7 @@ pub struct StdioUpstream {
     pub max_frame: usize,
     /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
     /// caller gets an error.
-    pub max_spill: u64,
+    pub max_spill: usize,
 }
 
 impl StdioUpstream {
@@ -180,46 +214,39 @@ impl fmt::Debug for StdioUpstream {
 }
 
 /// A server reached over HTTP.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct HttpUpstream {
     /// Its Streamable HTTP endpoint, if it has one.
     pub url: Option<Url>,
-    /// Its HTTP+SSE endpoint (2024-11-05), if it has one. One of both there always is.
+    /// Its HTTP+SSE endpoint (2024-11-05), if it has one. A server has at least one of the two endpoints.
     pub sse: Option<Url>,
-    /// Whether it is spoken to in HTTP/2; with TLS that is negotiated, without only if this is set.
+    /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
     /// PEM file with certificate authorities that are trusted besides the system's.
     pub ca_file: Option<PathBuf>,
     /// PEM files with the certificate chain and the key that we present.
     pub client_certificate: Option<ServerTls>,
-    /// What is answered in its place at `url`, if it does not know how a client begins.
+    /// The answers of the proxy in the place of a server that does not know `initialize`.
     pub lifecycle: Option<Box<Lifecycle>>,
 }
 
 impl HttpUpstream {
     /// A Streamable HTTP endpoint, and nothing else about it.
     pub fn new(url: Url) -> Self {
-        Self {
-            url: Some(url),
-            sse: None,
-            http2: false,
-            ca_file: None,
-            client_certificate: None,
-            lifecycle: None,
-        }
+        Self { url: Some(url), ..Self::default() }
     }
 }
 
-/// What is answered in the place of a server that knows `tools/call` and no more.
+/// The answers of the proxy in the place of a server that knows `tools/call` only.
 #[derive(Clone, PartialEq)]
 pub struct Lifecycle {
-    /// Where its list of tools is read, with a GET; `None`: it is asked for as usual. Of the same
+    /// The URL of its list of tools, read with a GET; `None`: the list is asked for as usual. Of the same
     /// origin as the endpoint.
     pub tools: Option<Url>,
-    /// Where it is told of a client, with a POST, and says who it is; `None`: it is not. Of the same
-    /// origin.
+    /// The URL where the server is told of a client, with a POST, and answers with its name and version;
+    /// `None`: it is not told. Of the same origin.
     pub initialize: Option<Url>,
-    /// Who it is; `None`: what it says itself, or its address.
+    /// The name and version of the server; `None`: as the server says itself, or its address.
     pub server: Option<ServerInfo>,
     /// Bare results of tools are wrapped.
     pub wrap_results: bool,
@@ -227,8 +254,12 @@ pub struct Lifecycle {
     pub end_with_answer: bool,
 }
 
-/// Who a server is, as clients are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { name = \"reports\", version = \"1.0.0\" }"
+)]
 pub struct ServerInfo {
     /// Its name.
     pub name: String,
@@ -250,7 +281,7 @@ impl fmt::Debug for HttpUpstream {
     }
 }
 
-/// What is done to the headers of one direction. Hop-by-hop headers never pass.
+/// The changes of the headers of one direction. Hop-by-hop headers never pass.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeaderRules {
     /// Headers that are set, whatever they were.
@@ -259,35 +290,38 @@ pub struct HeaderRules {
     pub remove: Vec<HeaderName>,
 }
 
-/// CORS answered by the proxy in the place of the upstream.
-#[derive(Debug, Clone, PartialEq)]
+/// CORS, answered in the place of the upstream.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
 pub struct Cors {
-    /// The origins that may read answers; `*` stands for each that is admitted.
+    /// The origins that may read answers; "*" stands for each that is admitted.
+    #[serde(deserialize_with = "texts::<OriginOrAny, _>")]
+    #[schemars(with = "Vec<TextValue<OriginOrAny>>")]
     pub origins: Vec<String>,
 }
 
 /// One route: a server and how its progress is treated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// Where clients find it; its name.
+    /// The path where clients find the route; also its name.
     pub path: String,
-    /// What stands behind it.
+    /// The server behind the route.
     pub upstream: Upstream,
-    /// It is only piped: nothing of it is read or changed.
+    /// Whether the route is only piped: none of its messages is read or changed.
     pub opaque: bool,
     /// Headers of requests.
     pub request_headers: HeaderRules,
     /// Headers of responses.
     pub response_headers: HeaderRules,
-    /// How long connecting to the upstream may take.
+    /// The time that connecting to the upstream may take.
     pub connect_timeout: Duration,
     /// Silence of an upstream, in bytes, after which its stream is given up; off by default.
     pub idle_timeout: Option<Duration>,
-    /// Time without an answer after which a POST is answered with a stream (rule A4); `None`: never.
+    /// Time without an answer after which a POST is answered with a stream; `None`: never.
     pub upgrade_after: Option<Duration>,
     /// Methods besides `tools/call` whose POST may be answered so.
     pub upgrade_methods: Vec<String>,
-    /// Silence of a stream after which a comment is written (rule A3); `None`: never.
+    /// Silence of a stream after which a comment is written; `None`: never.
     pub keep_alive: Option<Duration>,
     /// Whether a GET stream is held for sessions whose client opens none.
     pub own_get: bool,
@@ -325,7 +359,7 @@ impl Route {
         }
     }
 
-    /// What is answered in the place of its server, if anything is.
+    /// The answers in the place of its server, if there are any.
     pub fn lifecycle(&self) -> Option<&Lifecycle> {
         match &self.upstream {
             Upstream::Http(upstream) => upstream.lifecycle.as_deref(),

@@ -6,6 +6,7 @@ use super::diagnostics::{self, ConfigError};
 use super::env::{EnvValues, Environment};
 use super::resolve::{self, ResolvedConfig};
 use super::route::{Admin, HeaderRules, Route, Secret, Server};
+use super::schema;
 use crate::config::settings::Settings;
 use crate::config::values::{StateDir, nearest};
 use crate::progress::Policy;
@@ -34,7 +35,7 @@ pub enum RoutesError {
         column: usize,
         /// The key, such as `route.upstream.command`, where the text is TOML.
         key: Option<String>,
-        /// What is wrong, and what would be right.
+        /// The error, and a text that would be right.
         what: String,
     },
     /// The route that was asked for is not there.
@@ -42,15 +43,21 @@ pub enum RoutesError {
     NoRoute {
         /// The file.
         path: PathBuf,
-        /// What was asked for.
+        /// The path that was asked for.
         asked: String,
         /// The routes that are there.
         known: String,
     },
+    /// A file without any route was to take the place of a file that is served.
+    #[error("{}: there is no route; write at least one [[route]] with a path and an upstream", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl RoutesError {
-    /// What is wrong in the text of a file.
+    /// The error for a fault in the text of a file.
     pub(super) fn invalid(
         path: &Path,
         text: &str,
@@ -63,7 +70,10 @@ impl RoutesError {
             path: path.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            what: diagnostics::at_key(key.as_deref(), error.what),
+            what: schema::name_tables(
+                key.as_deref(),
+                diagnostics::at_key(key.as_deref(), error.what),
+            ),
             key,
         }
     }
@@ -121,17 +131,17 @@ impl Routes {
         self.text.reveal()
     }
 
-    /// Where clients are listened to.
+    /// The listener for clients.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Where operators look.
+    /// The listener for operators.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
 
-    /// Where is kept what is to outlive the process, if the file says so.
+    /// The folder of the data that outlives the process, if the file names one.
     pub fn state(&self) -> Option<&StateDir> {
         self.state.as_ref()
     }
@@ -146,7 +156,7 @@ impl Routes {
         self.defaults.apply(policy);
     }
 
-    /// What a route wants: its settings over those of the file.
+    /// The policy of a route: its settings over those of the file.
     pub fn policy(&self, route: &Route) -> Policy {
         let mut policy = Policy::default();
         self.apply_defaults(&mut policy);

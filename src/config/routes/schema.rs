@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
+use super::diagnostics::KNOWN_HERE;
 use super::file::File;
 
 /// The JSON Schema of route files, made from the types that read them.
@@ -16,8 +17,19 @@ pub fn schema() -> String {
     text + "\n"
 }
 
+/// Says of an unknown key to which tables it belongs, if there are any.
+pub(super) fn name_tables(key: Option<&str>, what: String) -> String {
+    let name = key.and_then(|key| key.rsplit('.').next()).filter(|_| what.starts_with(KNOWN_HERE));
+    match name.map(tables_with) {
+        Some(tables) if !tables.is_empty() => {
+            format!("unknown key here; it belongs to {}", tables.join(" or "))
+        }
+        _ => what,
+    }
+}
+
 /// The tables that have a key.
-pub(super) fn tables_with(key: &str) -> Vec<String> {
+fn tables_with(key: &str) -> Vec<String> {
     let schema: Value = serde_json::from_str(&schema()).unwrap_or_default();
     let tables = [
         ("Server", "[server]"),

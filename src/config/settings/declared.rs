@@ -4,18 +4,19 @@
 //! To add a setting, add it to a policy with its default, declare it here, and write its row in
 //! `proxy.toml`; all else follows. A kind of values without a word (`format.rs`) is not recorded.
 
-use std::marker::PhantomData;
-
-use serde::Deserializer;
-use serde::de::{DeserializeSeed, MapAccess};
-
 use super::format::{
-    CorsTable, DialectNames, Format, Maybe, Meta, NoRepair, Object, Strings, Switch,
+    DialectNames, List, Maybe, NoRepair, Object, PatternList, Strings, Switch, TypedTable,
 };
-use super::{Flag, Setting, SettingChange, SettingOptions, SettingScope};
-use crate::config::routes::route::{Route, Upstream};
-use crate::config::values::compound::Patterns;
-use crate::config::values::text::{AnyScale, AnyTime, Count, LevelOrOff, OneOf, Period, TimeOrOff};
+use super::places::{CommandEnv, FilePath, StateFolder};
+use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
+use crate::config::routes::route::{
+    Admin, Cors, HttpUpstream, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
+};
+use crate::config::values::OFF;
+use crate::config::values::text::{
+    Address, AnyScale, AnyTime, AtLeast, Hidden, HostText, LevelOrOff, OneOf, OriginText, Period,
+    TimeOrOff,
+};
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
 use crate::progress::policy::masks::Masks;
@@ -31,17 +32,6 @@ const FIGURES: usize = 3;
 const ANSWERS: usize = 4;
 const REQUESTS: usize = 5;
 
-/// A value of one format, read where a table has it.
-struct Seed<F>(PhantomData<F>);
-
-impl<'de, F: Format> DeserializeSeed<'de> for Seed<F> {
-    type Value = F::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<F::Value, D::Error> {
-        F::deserialize(from)
-    }
-}
-
 /// Settings of a scope: documentation, key and format, the field, and what few settings have.
 macro_rules! settings {
     ($scope:ty, $defaults:expr; $(
@@ -53,44 +43,91 @@ macro_rules! settings {
                 key: $key,
                 doc: concat!($($doc),+),
                 options: SettingOptions { $($option: $value,)* ..SettingOptions::NONE },
-                schema: |generator| <$format>::schema(generator),
-                print: |scope, show| <$format>::print(&scope.$field $(.$part)*, show),
-                read: |texts| {
-                    let value = <$format as Format>::read(texts)?;
-                    Ok(SettingChange::new($key, value, |scope: &mut $scope, value| {
-                        <$format as Format>::put(&mut scope.$field $(.$part)*, value);
-                    }))
+                field: &FormatField::<Self, $format> {
+                    key: $key,
+                    get: |scope| &scope.$field $(.$part)*,
+                    get_mut: |scope| &mut scope.$field $(.$part)*,
                 },
-                choices: || <$format as Format>::choices(),
-                words: || <$format>::words(),
-                word: |scope, name| <$format as Format>::word(&scope.$field $(.$part)*, name),
-                read_word: |scope, name, text| {
-                    <$format as Format>::read_word(&mut scope.$field $(.$part)*, name, text)
-                },
-                debug: |scope| format!("{:?}", scope.$field $(.$part)*),
-                examples: <$format as Format>::EXAMPLES,
             },)+];
 
             fn defaults() -> Self {
                 $defaults
             }
-
-            fn read<'de, A: MapAccess<'de>>(
-                key: &str,
-                table: &mut A,
-            ) -> Result<Option<SettingChange<Self>>, A::Error> {
-                match key {
-                    $($key => {
-                        let value = table.next_value_seed(Seed::<$format>(PhantomData))?;
-                        Ok(Some(SettingChange::new($key, value, |scope: &mut $scope, value| {
-                            <$format as Format>::put(&mut scope.$field $(.$part)*, value);
-                        })))
-                    })+
-                    _ => Ok(None),
-                }
-            }
         }
     };
+}
+
+settings! { Server, Self::default();
+    /// The address clients connect to.
+    "listen" Address => listen {}
+    /// Host names that are answered, besides the listener's own and loopback's. An address beyond
+    /// loopback needs at least one.
+    "allowed_hosts" List<HostText> => allowed_hosts {}
+    /// Origins of browsers that are answered, besides loopback's.
+    "allowed_origins" List<OriginText> => allowed_origins {}
+    /// Whether every host name is answered: any page that a user of this network opens can then
+    /// reach the routes.
+    "insecure" Switch => insecure {}
+    /// The certificate and key of the listener.
+    "tls" Maybe<TypedTable<ServerTls>> => tls { default: "none, it speaks plain HTTP" }
+    /// What clients have to present as `Authorization: Bearer`.
+    "bearer" Maybe<Hidden> => bearer { default: "nothing" }
+    /// How long open calls may go on after SIGTERM.
+    "drain" AnyTime => drain {}
+    /// Client connections that may be open at once; more are refused with 503.
+    "max_connections" AtLeast<1> => max_connections {}
+    /// Bytes of a request's head; more is refused with 431.
+    "max_header_bytes" AtLeast<8192> => max_header_bytes {}
+}
+
+settings! { Admin, Self::default();
+    /// The address.
+    "listen" Maybe<Address> => listen {}
+    /// The token that operators present as `Authorization: Bearer` for all paths except /, /livez and /readyz.
+    "bearer" Maybe<Hidden> => bearer {
+        default: "no token, and all paths but those three answer over loopback only"
+    }
+}
+
+settings! { StateSettings, Self::default();
+    /// The folder, relative to this file, or "off".
+    "dir" Maybe<StateFolder> => dir {
+        default: "$XDG_STATE_HOME/milepost or ~/.local/state/milepost"
+    }
+}
+
+settings! { StdioUpstream, Self::new(Vec::new());
+    /// What the environment of the command has besides ours.
+    "env" CommandEnv => env {}
+    /// The folder that the command runs in, relative to this file.
+    "cwd" Maybe<FilePath> => cwd { default: "that of milepost" }
+    /// Whether clients of 2026-07-28, which have no sessions, share one child per `Authorization`;
+    /// otherwise they are refused.
+    "share" Switch => share {}
+    /// Children that may run at once; more sessions are refused with 503.
+    "max_children" AtLeast<1> => max_children {}
+    /// How long after its start a child may take to answer its first request.
+    "start_timeout" Period => start_timeout { default: "\"60s\"" }
+    /// Time without use after which a session or a shared child is ended.
+    "idle_timeout" TimeOrOff => idle_timeout {}
+    /// Whether a shared child that has died is started again, after a pause that grows; otherwise
+    /// its clients get errors.
+    "restart" Switch => restart {}
+    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
+    /// temporary file.
+    "max_frame" AtLeast<65536> => max_frame {}
+    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
+    /// caller gets an error.
+    "max_spill" AtLeast<0> => max_spill {}
+}
+
+settings! { HttpUpstream, Self::default();
+    /// Whether the server is spoken to in HTTP/2 without TLS too; with TLS that is negotiated.
+    "http2" Switch => http2 {}
+    /// PEM file with certificate authorities that are trusted besides the system's.
+    "ca_file" Maybe<FilePath> => ca_file {}
+    /// What is presented to a server that asks for a certificate.
+    "client_certificate" Maybe<TypedTable<ServerTls>> => client_certificate {}
 }
 
 settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
@@ -107,13 +144,13 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     /// Whether a GET stream is held for sessions whose client opens none.
     "own_get" Switch => own_get {}
     /// CORS, answered in the place of the upstream.
-    "cors" CorsTable => cors { default: "the upstream answers" }
+    "cors" Maybe<TypedTable<Cors>> => cors { default: "the upstream answers" }
     /// Bytes of a request's body; more is refused with 413.
-    "max_request_bytes" Count<1> => max_request_bytes {}
+    "max_request_bytes" AtLeast<1> => max_request_bytes {}
     /// Streams that may be open at once; more are refused with 503.
-    "max_streams" Count<1> => max_streams {}
+    "max_streams" AtLeast<1> => max_streams {}
     /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
-    "max_sessions" Count<1> => max_sessions {}
+    "max_sessions" AtLeast<1> => max_sessions {}
 }
 
 /// Whoever sets a time of pacing means it, whatever client comes.
@@ -213,7 +250,7 @@ settings! { CallPolicy, Self::default();
     "dialects" DialectNames => dialects { default: "[\"defaults\"]" }
     /// How figures are found in words: "{progress}/{total}", "{percent}%", or regular expressions with
     /// groups of these names; "presets" stands for those that are known.
-    "extract" Maybe<Patterns<Extract>> => extract {
+    "extract" Maybe<PatternList<Extract>> => extract {
         flag: Some(Flag::new(FIGURES, "PATTERN").repeats().help(
             "How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression \
              with groups of these names, or `presets` for those that are known; repeat for more"
@@ -224,7 +261,7 @@ settings! { CallPolicy, Self::default();
     }
     /// Regular expressions of what is not shown of such text, besides what looks like a secret; of a
     /// match the group "secret", if there is one.
-    "mask" Patterns<Masks> => masks {
+    "mask" PatternList<Masks> => masks {
         flag: Some(Flag::new(FIGURES, "REGEX").repeats().help(
             "A regular expression of what is not shown of text of log, stderr and stdout, besides what \
              looks like a secret; repeat for more"
@@ -235,7 +272,7 @@ settings! { CallPolicy, Self::default();
     "heartbeat.enabled" Switch => heartbeat.enabled {
         flag: Some(Flag {
             name: "no-heartbeat",
-            switches_to: "false",
+            switches_to: OFF,
             ..Flag::switch(SILENCE).help("No heartbeats")
         })
     }
@@ -312,7 +349,7 @@ settings! { CallPolicy, Self::default();
         is_recorded: false
     }
     /// Put into `_meta` of tools/call; what the client says stands.
-    "ask.meta" Meta => ask.meta {
+    "ask.meta" Object<true> => ask.meta {
         flag: Some(Flag::new(REQUESTS, "JSON").help(
             "Put these members into `_meta` of tool calls, such as '{\"stream\": true}'"
         )),

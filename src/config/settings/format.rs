@@ -1,53 +1,84 @@
-//! The kinds of values that settings have: how each stands in a route file, a flag and a recording.
+//! The kinds of values that settings have.
+//!
+//! A kind reads a value once and writes it once. The key of a route file, the flag and the word of a
+//! recording are made from both.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::Serialize;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
 use serde_json::Value;
 
-use super::toml_text::{ShowText, list, object, plain};
-use crate::config::routes::route::Cors;
-use crate::config::values::compound::{FromPatterns, Patterns};
-use crate::config::values::text::{AnswerRepair, Count, OriginOrAny, Spelling, Text};
+use super::toml_text::{ShowText, inline};
+use crate::config::values::text::{AnswerRepair, AtLeast, Spelling, TextValue};
 use crate::config::values::{ANSWER_REPAIRS, OFF, checked_meta, dialects, members, read_switch};
 use crate::progress::AnswerRepairs;
-use crate::progress::dialect::{self, Dialect};
-use crate::progress::policy::ask::Members;
+use crate::progress::dialect::Dialect;
+use crate::progress::extract::Extract;
+use crate::progress::policy::ask::JsonObject;
+use crate::progress::policy::masks::Masks;
 
 /// A kind of values.
 pub(crate) trait Format: 'static {
-    /// A value as it is read.
-    type Value: Clone + std::fmt::Debug + Send + Sync + 'static;
+    /// A value as a route file has it.
+    type Written: DeserializeOwned + JsonSchema;
+    /// A value as it is meant.
+    type Value: Clone + Debug + Send + Sync + 'static;
     /// The field that holds the value in effect.
-    type Field: std::fmt::Debug;
-    /// Two values as texts of a flag, of which at most one is the default.
-    const EXAMPLES: [&'static str; 2];
+    type Field: Debug + From<Self::Value>;
 
-    /// Puts a value into effect.
-    fn put(field: &mut Self::Field, value: Self::Value);
-    /// Reads a value of a route file.
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Self::Value, D::Error>;
-    /// The JSON Schema of the value.
-    fn schema(generator: &mut SchemaGenerator) -> Schema;
-    /// The value in effect as TOML; `None` if there is none.
-    fn print(field: &Self::Field, show: ShowText<'_>) -> Option<String>;
+    /// Checks a value of a route file.
+    fn check(written: Self::Written) -> Result<Self::Value, String>;
     /// Reads the texts of a flag.
     fn read(texts: &[String]) -> Result<Self::Value, String>;
+    /// The value in effect, as JSON; `None` if there is none.
+    fn value(field: &Self::Field) -> Option<Value>;
+
+    /// Puts a value into effect.
+    fn put(field: &mut Self::Field, value: Self::Value) {
+        *field = value.into();
+    }
+    /// The value in effect as TOML.
+    fn print(field: &Self::Field, show: ShowText<'_>) -> Option<String> {
+        Self::value(field).map(|value| inline(&value, show))
+    }
     /// The words that a flag takes, if those are few.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
     /// The names in a recording, where those are not the key.
-    fn words() -> &'static [&'static str] {
+    fn names() -> &'static [&'static str] {
         &[]
     }
-    /// The value in effect as a word of a recording.
-    fn word(_: &Self::Field, _: &str) -> Option<String> {
-        None
+    /// The value in effect as a word of a recording; `None` if no word can hold it.
+    fn word(field: &Self::Field, _name: &str) -> Option<String> {
+        let word = match Self::value(field)? {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            Value::Bool(on) => if on { "on" } else { OFF }.to_owned(),
+            Value::Array(all) => {
+                all.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?.join(",")
+            }
+            _ => return None,
+        };
+        (!word.contains(char::is_whitespace)).then_some(word)
     }
     /// Reads a word of a recording.
-    fn read_word(field: &mut Self::Field, _: &str, text: &str) -> Result<(), String> {
+    fn read_word(field: &mut Self::Field, _name: &str, text: &str) -> Result<(), String> {
         Self::put(field, Self::read(&[text.to_owned()])?);
         Ok(())
+    }
+}
+
+/// A checked value of a route file.
+pub(super) struct Checked<F: Format>(pub(super) F::Value);
+
+impl<'de, F: Format> Deserialize<'de> for Checked<F> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        F::check(F::Written::deserialize(from)?).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -56,28 +87,51 @@ pub(super) fn last(texts: &[String]) -> &str {
     texts.last().map_or("", String::as_str)
 }
 
+impl<S: Spelling<Value: Debug + Send + Sync>> Format for S {
+    type Written = TextValue<S>;
+    type Value = S::Value;
+    type Field = S::Value;
+
+    fn check(written: TextValue<S>) -> Result<S::Value, String> {
+        Ok(written.0)
+    }
+    fn read(texts: &[String]) -> Result<S::Value, String> {
+        <S as Spelling>::read(last(texts))
+    }
+    fn value(field: &S::Value) -> Option<Value> {
+        Some(S::spell(field).into())
+    }
+    fn choices() -> Vec<&'static str> {
+        <S as Spelling>::choices()
+    }
+    fn word(field: &S::Value, _: &str) -> Option<String> {
+        Some(<S as Spelling>::word(field))
+    }
+    fn read_word(field: &mut S::Value, _: &str, text: &str) -> Result<(), String> {
+        *field = <S as Spelling>::read(text)?;
+        Ok(())
+    }
+}
+
 /// A value that has no default.
-pub(crate) struct Maybe<F>(F);
+pub(crate) struct Maybe<F>(PhantomData<F>);
 
 impl<F: Format<Field = <F as Format>::Value>> Format for Maybe<F> {
+    type Written = F::Written;
     type Value = F::Value;
     type Field = Option<F::Value>;
-    const EXAMPLES: [&'static str; 2] = F::EXAMPLES;
 
-    fn put(field: &mut Self::Field, value: F::Value) {
-        *field = Some(value);
-    }
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<F::Value, D::Error> {
-        F::deserialize(from)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        F::schema(generator)
-    }
-    fn print(field: &Self::Field, show: ShowText<'_>) -> Option<String> {
-        F::print(field.as_ref()?, show)
+    fn check(written: F::Written) -> Result<F::Value, String> {
+        F::check(written)
     }
     fn read(texts: &[String]) -> Result<F::Value, String> {
         F::read(texts)
+    }
+    fn value(field: &Self::Field) -> Option<Value> {
+        F::value(field.as_ref()?)
+    }
+    fn print(field: &Self::Field, show: ShowText<'_>) -> Option<String> {
+        F::print(field.as_ref()?, show)
     }
     fn choices() -> Vec<&'static str> {
         F::choices()
@@ -85,72 +139,48 @@ impl<F: Format<Field = <F as Format>::Value>> Format for Maybe<F> {
     fn word(field: &Self::Field, name: &str) -> Option<String> {
         F::word(field.as_ref()?, name)
     }
-    fn read_word(field: &mut Self::Field, name: &str, text: &str) -> Result<(), String> {
-        let mut value = F::read(&[F::EXAMPLES[0].to_owned()])?;
-        F::read_word(&mut value, name, text)?;
-        *field = Some(value);
+    fn read_word(field: &mut Self::Field, _: &str, text: &str) -> Result<(), String> {
+        // Recordings may have dashes for the underscores of `request_id`.
+        let dashed = |error| F::read(&[text.replace('-', "_")]).map_err(|_| error);
+        *field = Some(F::read(&[text.to_owned()]).or_else(dashed)?);
         Ok(())
     }
 }
 
-/// The parts of a format whose field holds the value itself.
-macro_rules! value_is_field {
-    () => {
-        fn put(field: &mut Self::Field, value: Self::Value) {
-            *field = value;
-        }
-    };
-}
-
-/// `true` or `false`.
+/// `true` or `false`; a flag and a recording have `on` and `off`.
 pub(crate) struct Switch;
 
 impl Format for Switch {
+    type Written = bool;
     type Value = bool;
     type Field = bool;
-    const EXAMPLES: [&'static str; 2] = ["true", "false"];
 
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-        bool::deserialize(from)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<bool>()
-    }
-    fn print(field: &bool, _: ShowText<'_>) -> Option<String> {
-        Some(field.to_string())
+    fn check(written: bool) -> Result<bool, String> {
+        Ok(written)
     }
     fn read(texts: &[String]) -> Result<bool, String> {
-        let text = last(texts);
-        text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
+        read_switch(last(texts))
     }
-    fn word(field: &bool, _: &str) -> Option<String> {
-        Some(if *field { "on" } else { OFF }.to_owned())
-    }
-    fn read_word(field: &mut bool, _: &str, text: &str) -> Result<(), String> {
-        *field = read_switch(text)?;
-        Ok(())
+    fn value(field: &bool) -> Option<Value> {
+        Some((*field).into())
     }
 }
 
-impl<const MIN: usize> Format for Count<MIN> {
+impl<const MIN: usize> Format for AtLeast<MIN> {
+    type Written = Self;
     type Value = usize;
     type Field = usize;
-    const EXAMPLES: [&'static str; 2] = ["100000", "200000"];
 
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-        <Self as Deserialize>::deserialize(from).map(|count| count.0)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<Self>()
-    }
-    fn print(field: &usize, _: ShowText<'_>) -> Option<String> {
-        Some(field.to_string())
+    fn check(written: Self) -> Result<usize, String> {
+        Ok(written.0)
     }
     fn read(texts: &[String]) -> Result<usize, String> {
         let text = last(texts);
-        text.parse().map_err(|_| format!("{text:?} is no whole number"))
+        let number: i64 = text.parse().map_err(|_| format!("{text:?} is no whole number"))?;
+        Self::of(number).map(|count| count.0)
+    }
+    fn value(field: &usize) -> Option<Value> {
+        Some((*field).into())
     }
 }
 
@@ -158,55 +188,63 @@ impl<const MIN: usize> Format for Count<MIN> {
 pub(crate) struct Strings;
 
 impl Format for Strings {
+    type Written = Vec<String>;
     type Value = Vec<String>;
     type Field = Vec<String>;
-    const EXAMPLES: [&'static str; 2] = ["a", "b"];
 
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-        Vec::deserialize(from)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<Vec<String>>()
-    }
-    fn print(field: &Vec<String>, show: ShowText<'_>) -> Option<String> {
-        Some(list(field.iter().map(|text| show(None, text))))
+    fn check(written: Vec<String>) -> Result<Vec<String>, String> {
+        Ok(written)
     }
     fn read(texts: &[String]) -> Result<Vec<String>, String> {
         Ok(texts.to_vec())
     }
+    fn value(field: &Vec<String>) -> Option<Value> {
+        Some(field.clone().into())
+    }
+    fn read_word(field: &mut Vec<String>, _: &str, text: &str) -> Result<(), String> {
+        *field = text.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();
+        Ok(())
+    }
 }
 
-/// CORS, answered in the place of the upstream.
-#[derive(serde::Deserialize, JsonSchema)]
-#[serde(rename = "Cors", deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
-pub(crate) struct CorsTable {
-    /// The origins that may read answers; "*" stands for each that is admitted.
-    origins: Vec<Text<OriginOrAny>>,
+/// A list of strings that are spelled in one way.
+pub(crate) struct List<S>(PhantomData<S>);
+
+impl<S: Spelling<Value: Debug + Send + Sync>> Format for List<S> {
+    type Written = Vec<TextValue<S>>;
+    type Value = Vec<S::Value>;
+    type Field = Vec<S::Value>;
+
+    fn check(written: Vec<TextValue<S>>) -> Result<Vec<S::Value>, String> {
+        Ok(written.into_iter().map(|text| text.0).collect())
+    }
+    fn read(texts: &[String]) -> Result<Vec<S::Value>, String> {
+        texts.iter().map(|text| <S as Spelling>::read(text)).collect()
+    }
+    fn value(field: &Vec<S::Value>) -> Option<Value> {
+        Some(field.iter().map(S::spell).collect())
+    }
 }
 
-impl Format for CorsTable {
-    type Value = Cors;
-    type Field = Option<Cors>;
-    const EXAMPLES: [&'static str; 2] = ["*", "https://a.example"];
+/// A table that is read and written by its type.
+pub(crate) struct TypedTable<T>(PhantomData<T>);
 
-    fn put(field: &mut Option<Cors>, value: Cors) {
-        *field = Some(value);
+impl<T> Format for TypedTable<T>
+where
+    T: DeserializeOwned + Serialize + JsonSchema + Clone + Debug + Send + Sync + 'static,
+{
+    type Written = T;
+    type Value = T;
+    type Field = T;
+
+    fn check(written: T) -> Result<T, String> {
+        Ok(written)
     }
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Cors, D::Error> {
-        let table = <Self as Deserialize>::deserialize(from)?;
-        Ok(Cors { origins: table.origins.into_iter().map(|origin| origin.0).collect() })
+    fn read(texts: &[String]) -> Result<T, String> {
+        serde_json::from_str(last(texts)).map_err(|error| error.to_string())
     }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<Self>()
-    }
-    fn print(field: &Option<Cors>, show: ShowText<'_>) -> Option<String> {
-        let origins = field.as_ref()?.origins.iter().map(|origin| show(None, origin));
-        Some(format!("{{ origins = {} }}", list(origins)))
-    }
-    fn read(texts: &[String]) -> Result<Cors, String> {
-        let origins: Result<_, _> = texts.iter().map(|text| OriginOrAny::read(text)).collect();
-        Ok(Cors { origins: origins? })
+    fn value(field: &T) -> Option<Value> {
+        serde_json::to_value(field).ok()
     }
 }
 
@@ -228,35 +266,42 @@ impl NoRepair {
 }
 
 impl Format for NoRepair {
-    type Value = Vec<String>;
+    type Written = Vec<TextValue<AnswerRepair>>;
+    type Value = AnswerRepairs;
     type Field = AnswerRepairs;
-    const EXAMPLES: [&'static str; 2] = ["response-id", "missing-id"];
 
-    // What a route leaves as it is, its tools and flags cannot take up again.
-    fn put(field: &mut AnswerRepairs, names: Vec<String>) {
-        for (name, switch) in Self::switches(field) {
-            *switch &= !names.iter().any(|off| off == name);
+    fn check(written: Self::Written) -> Result<AnswerRepairs, String> {
+        let mut repairs = AnswerRepairs::default();
+        for (name, switch) in Self::switches(&mut repairs) {
+            *switch = !written.iter().any(|off| off.0 == name);
         }
+        Ok(repairs)
     }
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-        let names = Vec::<Text<AnswerRepair>>::deserialize(from)?;
-        Ok(names.into_iter().map(|name| name.0).collect())
+    fn read(texts: &[String]) -> Result<AnswerRepairs, String> {
+        Self::check(
+            texts
+                .iter()
+                .map(|text| <AnswerRepair as Spelling>::read(text).map(TextValue))
+                .collect::<Result<_, _>>()?,
+        )
     }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<Vec<Text<AnswerRepair>>>()
-    }
-    fn print(field: &AnswerRepairs, _: ShowText<'_>) -> Option<String> {
+    fn value(field: &AnswerRepairs) -> Option<Value> {
         let mut repairs = *field;
         let off = Self::switches(&mut repairs).into_iter().filter(|(_, is_made)| !**is_made);
-        Some(list(off.map(|(name, _)| plain(name))))
+        Some(off.map(|(name, _)| name).collect())
     }
-    fn read(texts: &[String]) -> Result<Vec<String>, String> {
-        texts.iter().map(|text| AnswerRepair::read(text)).collect()
+    // What a route leaves as it is, its tools and flags cannot take up again.
+    fn put(field: &mut AnswerRepairs, mut value: AnswerRepairs) {
+        for ((_, switch), (_, on)) in
+            Self::switches(field).into_iter().zip(Self::switches(&mut value))
+        {
+            *switch &= *on;
+        }
     }
     fn choices() -> Vec<&'static str> {
         ANSWER_REPAIRS.to_vec()
     }
-    fn words() -> &'static [&'static str] {
+    fn names() -> &'static [&'static str] {
         &ANSWER_REPAIRS
     }
     fn word(field: &AnswerRepairs, name: &str) -> Option<String> {
@@ -265,43 +310,63 @@ impl Format for NoRepair {
         switches.find(|(known, _)| *known == name).and_then(|(_, on)| Switch::word(on, name))
     }
     fn read_word(field: &mut AnswerRepairs, name: &str, text: &str) -> Result<(), String> {
-        for (known, switch) in Self::switches(field) {
-            if known == name {
-                *switch = read_switch(text)?;
-            }
-        }
+        let on = read_switch(text)?;
+        let switches = Self::switches(field).into_iter().filter(|(known, _)| *known == name);
+        switches.for_each(|(_, switch)| *switch = on);
         Ok(())
     }
 }
 
-impl<T: FromPatterns> Format for Patterns<T> {
+/// A list of patterns, read together.
+pub(crate) struct PatternList<T>(PhantomData<T>);
+
+/// What a list of patterns is read into.
+pub(crate) trait FromPatterns: Clone + Debug + Send + Sync + 'static {
+    /// Reads them, or says which is wrong and what would be right.
+    fn read(patterns: &[String]) -> Result<Self, String>;
+    /// The patterns as they were written.
+    fn patterns(&self) -> Vec<&str>;
+}
+
+macro_rules! from_patterns {
+    ($($type:ty),+) => {$(
+        impl FromPatterns for $type {
+            fn read(patterns: &[String]) -> Result<Self, String> {
+                Self::read(patterns.iter().map(|pattern| &**pattern))
+            }
+            fn patterns(&self) -> Vec<&str> {
+                self.patterns().collect()
+            }
+        }
+    )+};
+}
+
+from_patterns!(Extract, Masks);
+
+impl<T: FromPatterns> Format for PatternList<T> {
+    type Written = Vec<String>;
     type Value = T;
     type Field = T;
-    const EXAMPLES: [&'static str; 2] = [r"(?<percent>[0-9]+)%", r"(?<percent>[0-9]+)p"];
 
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-        <Self as Deserialize>::deserialize(from).map(|patterns| patterns.0)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<Self>()
-    }
-    fn print(field: &T, _: ShowText<'_>) -> Option<String> {
-        Some(list(field.patterns().into_iter().map(plain)))
+    fn check(written: Vec<String>) -> Result<T, String> {
+        T::read(&written)
     }
     fn read(texts: &[String]) -> Result<T, String> {
         T::read(texts)
     }
+    fn value(field: &T) -> Option<Value> {
+        Some(field.patterns().into())
+    }
 }
 
-/// What toml calls a date where serde asks for a value of any kind.
+/// The name that toml gives to a date where serde asks for a value of any kind.
 const DATE: &str = "$__toml_private_datetime";
 
-/// Members of a JSON object.
-pub(crate) struct Object;
+/// Members of a JSON object; of `_meta` without those that are the client's to say.
+pub(crate) struct Object<const IS_META: bool = false>;
 
-/// Members of `_meta`, without those that are the client's to say.
-pub(crate) struct Meta;
+/// A TOML table as a JSON object.
+pub(crate) struct JsonTable(JsonObject);
 
 /// Whether a value is what was written.
 fn is_json(value: &Value) -> bool {
@@ -314,49 +379,45 @@ fn is_json(value: &Value) -> bool {
     }
 }
 
-impl Format for Object {
-    type Value = Members;
-    type Field = Members;
-    const EXAMPLES: [&'static str; 2] = [r#"{"a":1}"#, r#"{"b":"c"}"#];
-
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Members, D::Error> {
+impl<'de> Deserialize<'de> for JsonTable {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let Ok(Value::Object(members)) = Value::deserialize(from) else {
             return Err(D::Error::custom("a table is expected"));
         };
         if members.values().all(is_json) {
-            return Ok(members);
+            return Ok(Self(members));
         }
         Err(D::Error::custom("JSON has no dates, and no numbers such as inf"))
     }
-    fn schema(_: &mut SchemaGenerator) -> Schema {
+}
+
+impl JsonSchema for JsonTable {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "JsonTable".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "object" })
-    }
-    fn print(field: &Members, show: ShowText<'_>) -> Option<String> {
-        Some(object(field, show))
-    }
-    fn read(texts: &[String]) -> Result<Members, String> {
-        members(last(texts))
     }
 }
 
-impl Format for Meta {
-    type Value = Members;
-    type Field = Members;
-    const EXAMPLES: [&'static str; 2] = Object::EXAMPLES;
+impl<const IS_META: bool> Format for Object<IS_META> {
+    type Written = JsonTable;
+    type Value = JsonObject;
+    type Field = JsonObject;
 
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Members, D::Error> {
-        checked_meta(Object::deserialize(from)?).map_err(D::Error::custom)
+    fn check(written: JsonTable) -> Result<JsonObject, String> {
+        if IS_META { checked_meta(written.0) } else { Ok(written.0) }
     }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        Object::schema(generator)
+    fn read(texts: &[String]) -> Result<JsonObject, String> {
+        Self::check(JsonTable(members(last(texts))?))
     }
-    fn print(field: &Members, show: ShowText<'_>) -> Option<String> {
-        Object::print(field, show)
-    }
-    fn read(texts: &[String]) -> Result<Members, String> {
-        checked_meta(Object::read(texts)?)
+    fn value(field: &JsonObject) -> Option<Value> {
+        Some(field.clone().into())
     }
 }
 
@@ -365,32 +426,39 @@ impl Format for Meta {
 pub(crate) struct DialectNames;
 
 impl Format for DialectNames {
+    type Written = Vec<String>;
     type Value = Vec<Dialect>;
     type Field = Vec<Dialect>;
-    const EXAMPLES: [&'static str; 2] = ["standard", "lsp"];
 
-    value_is_field!();
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Dialect>, D::Error> {
-        Self::read(&Vec::deserialize(from)?).map_err(D::Error::custom)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<Vec<String>>()
-    }
-    fn print(field: &Vec<Dialect>, _: ShowText<'_>) -> Option<String> {
-        Some(list(field.iter().map(|dialect| plain(dialect.name()))))
+    fn check(written: Vec<String>) -> Result<Vec<Dialect>, String> {
+        Self::read(&written)
     }
     fn read(texts: &[String]) -> Result<Vec<Dialect>, String> {
-        dialects(texts.iter().map(String::as_str), &[])
+        dialects(texts.iter().flat_map(|text| text.split(',')), &[])
+    }
+    fn value(field: &Vec<Dialect>) -> Option<Value> {
+        Some(field.iter().map(Dialect::name).collect())
     }
     fn word(field: &Vec<Dialect>, _: &str) -> Option<String> {
-        if field.iter().any(|dialect| matches!(dialect, Dialect::Custom(_))) {
-            return None;
-        }
-        Some(field.iter().map(Dialect::name).collect::<Vec<_>>().join(","))
+        let is_own = |dialect: &Dialect| matches!(dialect, Dialect::Custom(_));
+        let names: Vec<&str> = field.iter().map(Dialect::name).collect();
+        (!field.iter().any(is_own)).then(|| names.join(","))
     }
-    fn read_word(field: &mut Vec<Dialect>, _: &str, text: &str) -> Result<(), String> {
-        let named = |name| dialect::named(name).ok_or_else(|| format!("{name:?} is not known"));
-        *field = text.split(',').map(named).collect::<Result<_, _>>()?;
-        Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_has_a_word_and_a_minimum_everywhere() {
+        let read = |text: &str| <AtLeast<5> as Format>::read(&[text.to_owned()]);
+        assert_eq!(read("5"), Ok(5));
+        assert_eq!(read("4"), Err("at least 5 is expected".to_owned()));
+        let mut field = 9;
+        let word = <AtLeast<5> as Format>::word(&field, "count").unwrap();
+        <AtLeast<5> as Format>::read_word(&mut field, "count", "7").unwrap();
+        assert_eq!((&*word, field), ("9", 7));
+        assert!(<AtLeast<5> as Format>::read_word(&mut field, "count", "4").is_err());
     }
 }

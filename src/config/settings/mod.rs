@@ -5,17 +5,19 @@
 //! route, a tool) is a list of changes: a setting that the source does not name stays as it is.
 
 pub mod declared;
-pub mod format;
-mod spelled;
-pub mod toml_text;
+pub(crate) mod format;
+mod places;
+pub(crate) mod toml_text;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use schemars::{Schema, SchemaGenerator};
-use serde::de::MapAccess;
+use serde::Deserialize;
+use toml::de::ValueDeserializer;
 
+use self::format::{Checked, Format};
 use self::toml_text::{ShowText, plain};
 use crate::progress::dialect::Dialect;
 use crate::progress::{CallPolicy, Policy};
@@ -27,40 +29,79 @@ pub trait SettingScope: Sized + 'static {
 
     /// The scope with every setting at its default.
     fn defaults() -> Self;
-
-    /// Reads the value of a key; `None` if no setting of this scope has the key.
-    ///
-    /// # Errors
-    /// What is wrong with the value.
-    fn read<'de, A: MapAccess<'de>>(
-        key: &str,
-        table: &mut A,
-    ) -> Result<Option<SettingChange<Self>>, A::Error>;
 }
 
 /// The declaration of one setting.
-#[derive(Debug)]
 pub struct Setting<S: SettingScope> {
     /// The key in a route file, with that of its table: `heartbeat.after`.
     pub key: &'static str,
     doc: &'static str,
     options: SettingOptions<S>,
-    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
-    pub(crate) print: fn(&S, ShowText<'_>) -> Option<String>,
-    /// Reads the texts of a flag, which may be given more than once.
-    pub read: fn(&[String]) -> Result<SettingChange<S>, String>,
-    /// The words that a flag takes, if those are few.
-    pub choices: fn() -> Vec<&'static str>,
-    words: fn() -> &'static [&'static str],
-    word: fn(&S, &str) -> Option<String>,
-    read_word: fn(&mut S, &str, &str) -> Result<(), String>,
-    debug: fn(&S) -> String,
-    /// Two values as texts of a flag; one of them is not the default.
-    pub examples: [&'static str; 2],
+    field: &'static dyn SettingField<S>,
+}
+
+/// A field of a scope, whose values are of some kind.
+trait SettingField<S>: Sync {
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
+    fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String>;
+    fn read_value(&self, value: ValueDeserializer<'_>)
+    -> Result<SettingChange<S>, toml::de::Error>;
+    fn read_flag(&self, texts: &[String]) -> Result<SettingChange<S>, String>;
+    fn choices(&self) -> Vec<&'static str>;
+    fn names(&self) -> &'static [&'static str];
+    fn word(&self, scope: &S, name: &str) -> Option<String>;
+    fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Result<(), String>;
+    fn debug(&self, scope: &S) -> String;
+}
+
+/// A field, and the format of its values.
+struct FormatField<S, F: Format> {
+    key: &'static str,
+    get: fn(&S) -> &F::Field,
+    get_mut: fn(&mut S) -> &mut F::Field,
+}
+
+impl<S: SettingScope, F: Format> FormatField<S, F> {
+    fn change(&self, value: F::Value) -> SettingChange<S> {
+        let get_mut = self.get_mut;
+        SettingChange::new(self.key, value, move |scope, value| F::put(get_mut(scope), value))
+    }
+}
+
+impl<S: SettingScope, F: Format> SettingField<S> for FormatField<S, F> {
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<F::Written>()
+    }
+    fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String> {
+        F::print((self.get)(scope), show)
+    }
+    fn read_value(
+        &self,
+        value: ValueDeserializer<'_>,
+    ) -> Result<SettingChange<S>, toml::de::Error> {
+        Checked::<F>::deserialize(value).map(|checked| self.change(checked.0))
+    }
+    fn read_flag(&self, texts: &[String]) -> Result<SettingChange<S>, String> {
+        F::read(texts).map(|value| self.change(value))
+    }
+    fn choices(&self) -> Vec<&'static str> {
+        F::choices()
+    }
+    fn names(&self) -> &'static [&'static str] {
+        F::names()
+    }
+    fn word(&self, scope: &S, name: &str) -> Option<String> {
+        F::word((self.get)(scope), name)
+    }
+    fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Result<(), String> {
+        F::read_word((self.get_mut)(scope), name, text)
+    }
+    fn debug(&self, scope: &S) -> String {
+        format!("{:?}", (self.get)(scope))
+    }
 }
 
 /// The parts of a declaration that few settings have.
-#[derive(Debug)]
 struct SettingOptions<S> {
     flag: Option<Flag>,
     /// The default in words, where it depends on something or is no value.
@@ -81,13 +122,13 @@ impl<S> SettingOptions<S> {
 /// The flag of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
-    /// The part of `--help` in which it stands; `None`: the first.
+    /// The part of `--help` that has the flag; `None`: the first.
     pub heading: Option<&'static str>,
-    /// The name of its value; `None`: it has none and says `switches_to`.
+    /// The name of the flag's value; `None`: the flag takes no value and stands for `switches_to`.
     pub value: Option<&'static str>,
-    /// What it says where it has no value.
+    /// The value of the flag where it is given without one.
     pub switches_to: &'static str,
-    /// Whether it may be given more than once.
+    /// Whether the flag may be given more than once.
     pub repeats: bool,
     name: &'static str,
     help: &'static str,
@@ -106,14 +147,7 @@ impl Flag {
 
     const fn new(heading: usize, value: &'static str) -> Self {
         let heading = Self::HEADINGS[heading];
-        Self {
-            heading,
-            value: Some(value),
-            switches_to: "true",
-            repeats: false,
-            name: "",
-            help: "",
-        }
+        Self { heading, value: Some(value), switches_to: "on", repeats: false, name: "", help: "" }
     }
 
     const fn switch(heading: usize) -> Self {
@@ -129,13 +163,19 @@ impl Flag {
     }
 }
 
+impl<S: SettingScope> fmt::Debug for Setting<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key)
+    }
+}
+
 impl<S: SettingScope> Setting<S> {
     /// The setting with a key.
     pub fn named(key: &str) -> Option<&'static Self> {
         S::SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// What the setting does, in a sentence or two.
+    /// The effect of the setting, in a sentence or two.
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
     }
@@ -151,7 +191,7 @@ impl<S: SettingScope> Setting<S> {
         Some(if flag.name.is_empty() { dashed(self.key) } else { flag.name.into() })
     }
 
-    /// What `--help` says of the flag.
+    /// The text of `--help` for the flag.
     pub fn help(&self) -> String {
         let help = self.flag().map(|flag| flag.help).filter(|help| !help.is_empty());
         let help = help.unwrap_or_else(|| self.doc()).trim_end_matches('.');
@@ -171,7 +211,46 @@ impl<S: SettingScope> Setting<S> {
 
     /// The default as a value of a route file, if that is what it is.
     pub fn printed_default(&self) -> Option<String> {
-        (self.print)(&S::defaults(), &|_, text| plain(text))
+        self.print(&S::defaults(), &|_, text| plain(text))
+    }
+
+    /// The value in effect, as TOML; `None` if there is none.
+    pub(crate) fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String> {
+        self.field.print(scope, show)
+    }
+
+    /// The JSON Schema of the value, with what editors are told of the key.
+    pub(crate) fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = self.field.schema(generator);
+        schema.insert("description".to_owned(), self.description().into());
+        if let Ok(default) = serde_json::from_str(&self.default()) {
+            schema.insert("default".to_owned(), default);
+        }
+        schema
+    }
+
+    /// Reads a value of a route file.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub(crate) fn read_value(
+        &self,
+        value: ValueDeserializer<'_>,
+    ) -> Result<SettingChange<S>, toml::de::Error> {
+        self.field.read_value(value)
+    }
+
+    /// Reads the texts of a flag, which may be given more than once.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn read_flag(&self, texts: &[String]) -> Result<SettingChange<S>, String> {
+        self.field.read_flag(texts)
+    }
+
+    /// The words that a flag takes, if those are few.
+    pub fn choices(&self) -> Vec<&'static str> {
+        self.field.choices()
     }
 
     /// The default in words.
@@ -183,14 +262,14 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// What editors are told of the key.
+    /// The description of the key for editors, with its default.
     pub fn description(&self) -> String {
         format!("{} Default: {}.", self.doc(), self.default())
     }
 
     /// The names that the setting has in a recording.
     pub fn words(&self) -> Vec<Cow<'static, str>> {
-        match (self.words)() {
+        match self.field.names() {
             _ if !self.options.is_recorded => Vec::new(),
             [] => vec![dashed(self.key)],
             names => names.iter().map(|name| Cow::Borrowed(*name)).collect(),
@@ -201,12 +280,12 @@ impl<S: SettingScope> Setting<S> {
     /// and there are no words for that.
     pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
         let usual = S::defaults();
-        if (self.debug)(scope) == (self.debug)(&usual) {
+        if self.field.debug(scope) == self.field.debug(&usual) {
             return Some(Vec::new());
         }
         let word = |name: Cow<'static, str>| {
-            let differs = |word: &String| Some(word) != (self.word)(&usual, &name).as_ref();
-            Some(format!("{name}={}", (self.word)(scope, &name).filter(differs)?))
+            let differs = |word: &String| Some(word) != self.field.word(&usual, &name).as_ref();
+            Some(format!("{name}={}", self.field.word(scope, &name).filter(differs)?))
         };
         let words: Vec<String> = self.words().into_iter().filter_map(word).collect();
         (!words.is_empty()).then_some(words)
@@ -214,11 +293,11 @@ impl<S: SettingScope> Setting<S> {
 
     /// Reads a word of a recording; `None` if the setting has no such name.
     pub fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Option<Result<(), String>> {
-        let is_name = match (self.words)() {
+        let is_name = match self.field.names() {
             [] => dashed(self.key) == name,
             names => names.contains(&name),
         };
-        is_name.then(|| (self.read_word)(scope, name, text))
+        is_name.then(|| self.field.read_word(scope, name, text))
     }
 }
 
@@ -240,7 +319,7 @@ pub struct SettingChange<S> {
 }
 
 impl<S: SettingScope> SettingChange<S> {
-    pub(crate) fn new<V: Clone + fmt::Debug + Send + Sync + 'static>(
+    fn new<V: Clone + fmt::Debug + Send + Sync + 'static>(
         key: &'static str,
         value: V,
         set: impl Fn(&mut S, V) + Send + Sync + 'static,
@@ -283,7 +362,7 @@ impl SettingChange<CallPolicy> {
     }
 }
 
-/// What one source says of how progress is treated.
+/// The settings of one source, such as a file or the flags.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// For the route.

@@ -1,12 +1,12 @@
 //! Values written as TOML: strings, keys, lists and tables on one line.
 
-use serde_json::Value;
+use std::path::Path;
 
-use crate::progress::policy::ask::Members;
+use serde_json::Value;
 
 /// Writes a string of a route file as TOML; a member of an object comes with its name, by which
 /// secrets are known.
-pub type ShowText<'a> = &'a dyn Fn(Option<&str>, &str) -> String;
+pub(crate) type ShowText<'a> = &'a dyn Fn(Option<&str>, &str) -> String;
 
 /// `text` as a TOML string.
 pub(crate) fn plain(text: &str) -> String {
@@ -23,6 +23,12 @@ pub(crate) fn key(name: &str) -> String {
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 
+/// The path of a file as a TOML string that is right wherever it is read.
+pub(crate) fn path(file: &Path) -> String {
+    let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    plain(&whole.to_string_lossy().replace("${", "$${"))
+}
+
 /// A TOML list.
 pub(crate) fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
@@ -34,16 +40,24 @@ pub(crate) fn table(items: impl IntoIterator<Item = String>) -> String {
     if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
 }
 
-/// Members of a JSON object as a TOML table.
-pub(crate) fn object(members: &Members, show: ShowText<'_>) -> String {
-    table(members.iter().map(|(name, one)| format!("{} = {}", key(name), value(name, one, show))))
+/// A JSON value as TOML, on one line. A string alone is written as it is.
+pub(crate) fn inline(value: &Value, show: ShowText<'_>) -> String {
+    match value {
+        Value::String(text) => plain(text),
+        value => within(None, value, show),
+    }
 }
 
-fn value(name: &str, one: &Value, show: ShowText<'_>) -> String {
-    match one {
-        Value::String(text) => show(Some(name), text),
-        Value::Array(elements) => list(elements.iter().map(|one| value(name, one, show))),
-        Value::Object(members) => object(members, show),
+/// A value within another; an element of a list has the name of the list.
+fn within(name: Option<&str>, value: &Value, show: ShowText<'_>) -> String {
+    match value {
+        Value::String(text) => show(name, text),
+        Value::Array(elements) => list(elements.iter().map(|one| within(name, one, show))),
+        Value::Object(members) => table(
+            members
+                .iter()
+                .map(|(name, one)| format!("{} = {}", key(name), within(Some(name), one, show))),
+        ),
         scalar => scalar.to_string(),
     }
 }

@@ -10,10 +10,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::config::values::Word;
-use crate::config::values::text::{JsonPointer, OneOf, Spelling, Text, or_variable};
+use crate::config::values::text::{JsonPointer, OneOf, Spelling, TextValue, or_variable};
 use crate::progress::dialect::TextSource;
-use crate::progress::extract::Extract;
-use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 
 /// A string, or a list of strings.
@@ -56,58 +54,6 @@ impl JsonSchema for OneOrMore {
     }
 }
 
-/// A list of patterns, read together.
-pub(crate) struct Patterns<T>(pub(crate) T);
-
-/// What a list of patterns is read into.
-pub(crate) trait FromPatterns: Sized + Clone + fmt::Debug + Send + Sync + 'static {
-    /// Reads them, or says which is wrong and what would be right.
-    fn read(patterns: &[String]) -> Result<Self, String>;
-    /// The patterns as they were written.
-    fn patterns(&self) -> Vec<&str>;
-}
-
-impl FromPatterns for Extract {
-    fn read(patterns: &[String]) -> Result<Self, String> {
-        Self::read(patterns.iter().map(|pattern| &**pattern))
-    }
-
-    fn patterns(&self) -> Vec<&str> {
-        self.patterns().collect()
-    }
-}
-
-impl FromPatterns for Masks {
-    fn read(patterns: &[String]) -> Result<Self, String> {
-        Self::read(patterns.iter().map(|pattern| &**pattern))
-    }
-
-    fn patterns(&self) -> Vec<&str> {
-        self.patterns().collect()
-    }
-}
-
-impl<'de, T: FromPatterns> Deserialize<'de> for Patterns<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let patterns = Vec::<String>::deserialize(from)?;
-        T::read(&patterns).map(Self).map_err(D::Error::custom)
-    }
-}
-
-impl<T> JsonSchema for Patterns<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Patterns".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "array", "items": { "type": "string" } })
-    }
-}
-
 /// One of the sources of a dialect, or a list of them.
 pub(crate) struct Sources(pub(crate) Vec<TextSource>);
 
@@ -129,14 +75,14 @@ impl JsonSchema for Sources {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<Text<OneOf<TextSource>>>();
+        let one = generator.subschema_for::<TextValue<OneOf<TextSource>>>();
         json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
     }
 }
 
-/// What marks the last message: a pointer to `true`, or a pointer and the value there.
-pub(crate) struct Final {
-    pub(crate) pointer: Text<JsonPointer>,
+/// The mark of the last message: a pointer to `true`, or a pointer and the value there.
+pub(crate) struct FinalSection {
+    pub(crate) pointer: TextValue<JsonPointer>,
     /// The value as JSON text.
     pub(crate) equals: Bytes,
 }
@@ -146,39 +92,42 @@ pub(crate) struct Final {
 #[serde(deny_unknown_fields)]
 struct Marker {
     /// Where it is.
-    pointer: Text<JsonPointer>,
+    pointer: TextValue<JsonPointer>,
     /// What it is then: a string, a number, true or false. Default: true.
     equals: Option<Scalar>,
 }
 
-impl<'de> Deserialize<'de> for Final {
+impl<'de> Deserialize<'de> for FinalSection {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Final;
+            type Value = FinalSection;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON Pointer or { pointer = \"/params/status\", equals = \"done\" }")
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Final, E> {
-                let pointer = JsonPointer::read(text).map(Text).map_err(E::custom)?;
-                Ok(Final { pointer, equals: Scalar::default().0 })
+            fn visit_str<E: Error>(self, text: &str) -> Result<FinalSection, E> {
+                let pointer = JsonPointer::read(text).map(TextValue).map_err(E::custom)?;
+                Ok(FinalSection { pointer, equals: Scalar::default().0 })
             }
-            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Final, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<FinalSection, A::Error> {
                 let marker = Marker::deserialize(MapAccessDeserializer::new(table))?;
-                Ok(Final { pointer: marker.pointer, equals: marker.equals.unwrap_or_default().0 })
+                Ok(FinalSection {
+                    pointer: marker.pointer,
+                    equals: marker.equals.unwrap_or_default().0,
+                })
             }
         }
         from.deserialize_any(Reader)
     }
 }
 
-impl JsonSchema for Final {
+impl JsonSchema for FinalSection {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Final".into()
+        "FinalSection".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {

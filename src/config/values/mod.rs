@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::progress::dialect::{self, Count, Dialect, TextSource};
 use crate::progress::policy::ask;
-use crate::progress::policy::ask::{LogLevel, Members, TokenType};
+use crate::progress::policy::ask::{JsonObject, LogLevel, TokenType};
 use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
 
 /// A setting that is one of a few words.
@@ -18,7 +18,7 @@ pub trait Word: Copy + 'static {
     /// Every word and what it means.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// What `word` means; the error names the word that may have been meant.
+    /// Finds the value that `word` stands for; the error names the word that may have been meant.
     fn read(word: &str) -> Result<Self, String> {
         let found = Self::WORDS.iter().find(|(known, _)| *known == word);
         found
@@ -164,12 +164,12 @@ pub fn level_or_off(text: &str) -> Result<Option<LogLevel>, String> {
 }
 
 /// Members of an object, as JSON text.
-pub fn members(text: &str) -> Result<Members, String> {
+pub fn members(text: &str) -> Result<JsonObject, String> {
     serde_json::from_str(text).map_err(|error| format!("a JSON object is expected ({error})"))
 }
 
-/// What may be put into `_meta`: nothing that is the client's to say.
-pub fn checked_meta(members: Members) -> Result<Members, String> {
+/// Checks members that are to be put into `_meta`: a member that belongs to the client is an error.
+pub fn checked_meta(members: JsonObject) -> Result<JsonObject, String> {
     match members.keys().find(|name| ask::is_clients_own(name)) {
         Some(name) => Err(format!("{name:?} is for the client to say, and for nobody else")),
         None => Ok(members),
@@ -201,7 +201,7 @@ pub fn dialects<'a>(
     Ok(found)
 }
 
-/// Where is kept what is to outlive the process.
+/// The folder of the data that outlives the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateDir {
     /// Nowhere.
@@ -229,7 +229,7 @@ impl From<OsString> for StateDir {
 /// Reads a switch of a recording.
 ///
 /// # Errors
-/// What is expected instead.
+/// The error says what is expected instead.
 pub fn read_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -238,32 +238,9 @@ pub fn read_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A time as recordings have it, with everything behind the point: `1.5ms`, `2s`.
+/// A time as recordings have it, with everything behind the point: `1.5ms`, `2s`. [`time`] reads it.
 pub fn exact_time(time: Duration) -> String {
     format!("{time:?}").replace('µ', "u")
-}
-
-/// Reads a time of a recording: a number and `ns`, `us`, `ms`, `s`, `m` or `h`.
-///
-/// # Errors
-/// What is expected instead.
-pub fn read_exact_time(text: &str) -> Result<Duration, String> {
-    let expected = || format!("{text:?} is no time; one such as 30ms or 1.5s is expected");
-    let unit = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(expected)?;
-    let (number, unit) = text.split_at(unit);
-    let number: f64 = number.parse().map_err(|_| expected())?;
-    let seconds = match unit {
-        "ns" => number / 1e9,
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "s" => number,
-        "m" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return Err(expected()),
-    };
-    // Beyond a year no clock is asked.
-    let fits = (0.0..=366.0 * 24.0 * 3600.0).contains(&seconds);
-    fits.then(|| Duration::from_secs_f64(seconds)).ok_or_else(expected)
 }
 
 #[cfg(test)]
@@ -274,13 +251,9 @@ mod tests {
     fn times_come_back() {
         for micros in [1, 999, 1000, 30_412, 1_500_000, 3_600_000_000] {
             let given = Duration::from_micros(micros);
-            let read = read_exact_time(&exact_time(given)).unwrap();
+            let read = time(&exact_time(given)).unwrap();
             assert!(read.abs_diff(given) < Duration::from_nanos(500), "{given:?} {read:?}");
         }
-        assert!(
-            read_exact_time("3").is_err()
-                && read_exact_time("x ms").is_err()
-                && read_exact_time("-1s").is_err()
-        );
+        assert!(time("3").is_err() && time("x ms").is_err() && time("-1s").is_err());
     }
 }

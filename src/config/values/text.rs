@@ -1,5 +1,4 @@
-//! Values of a route file that are strings: their syntax, the errors for other values, and their
-//! JSON Schema.
+//! Values that are strings: their syntax, the errors for other values, and their JSON Schema.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,48 +12,62 @@ use url::Url;
 
 use crate::config::routes::route::Secret;
 use crate::config::values::{
-    ANSWER_REPAIRS, OFF, Word, level_or_off, nearest, positive_time, scale, time, time_or_off,
+    ANSWER_REPAIRS, OFF, Word, exact_time, level_or_off, nearest, positive_time, scale, time,
+    time_or_off, word,
 };
 use crate::progress::Scale;
 use crate::progress::dialect::Pointer;
 use crate::progress::policy::ask::LogLevel;
 
 /// A way of spelling a value.
-pub(crate) trait Spelling {
+pub(crate) trait Spelling: 'static {
     /// What it is read into.
-    type Value;
+    type Value: Clone;
     /// What is expected, with an example.
-    const EXPECTED: &'static str;
-    /// What is expected, where that takes more to say.
-    fn expected() -> String {
-        Self::EXPECTED.to_owned()
-    }
+    fn expected() -> String;
     /// Reads it, or says what would be right.
     fn read(text: &str) -> Result<Self::Value, String>;
+    /// The value as text.
+    fn spell(value: &Self::Value) -> String;
+    /// The value as a word of a recording.
+    fn word(value: &Self::Value) -> String {
+        Self::spell(value)
+    }
+    /// The words that there are, where a flag takes nothing else.
+    fn choices() -> Vec<&'static str> {
+        Vec::new()
+    }
     /// What an editor is told of it.
     fn schema() -> Schema;
 }
 
 /// A string that is spelled in this way.
-pub(crate) struct Text<S: Spelling>(pub(crate) S::Value);
+pub(crate) struct TextValue<S: Spelling>(pub(crate) S::Value);
 
-impl<'de, S: Spelling> Deserialize<'de> for Text<S> {
+impl<'de, S: Spelling> Deserialize<'de> for TextValue<S> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader<S>(PhantomData<S>);
         impl<S: Spelling> Visitor<'_> for Reader<S> {
-            type Value = Text<S>;
+            type Value = TextValue<S>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&S::expected())
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Text<S>, E> {
-                S::read(text).map(Text).map_err(E::custom)
+            fn visit_str<E: Error>(self, text: &str) -> Result<TextValue<S>, E> {
+                S::read(text).map(TextValue).map_err(E::custom)
             }
         }
         from.deserialize_str(Reader(PhantomData))
     }
 }
 
-impl<S: Spelling> JsonSchema for Text<S> {
+/// Reads a list of strings that are spelled in this way.
+pub(crate) fn texts<'de, S: Spelling, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<S::Value>, D::Error> {
+    Ok(Vec::<TextValue<S>>::deserialize(from)?.into_iter().map(|text| text.0).collect())
+}
+
+impl<S: Spelling> JsonSchema for TextValue<S> {
     fn inline_schema() -> bool {
         true
     }
@@ -75,32 +88,39 @@ pub(crate) fn or_variable(schema: Schema) -> Schema {
 
 /// A whole number of at least `MIN`.
 #[derive(Clone, Copy)]
-pub(crate) struct Count<const MIN: usize>(pub(crate) usize);
+pub(crate) struct AtLeast<const MIN: usize>(pub(crate) usize);
 
-impl<'de, const MIN: usize> Deserialize<'de> for Count<MIN> {
+impl<const MIN: usize> AtLeast<MIN> {
+    /// The number, if it is large enough.
+    pub(crate) fn of(number: i64) -> Result<Self, String> {
+        let count = usize::try_from(number).ok().filter(|count| *count >= MIN);
+        count.map(Self).ok_or_else(|| format!("at least {MIN} is expected"))
+    }
+}
+
+impl<'de, const MIN: usize> Deserialize<'de> for AtLeast<MIN> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader<const MIN: usize>;
         impl<const MIN: usize> Visitor<'_> for Reader<MIN> {
-            type Value = Count<MIN>;
+            type Value = AtLeast<MIN>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "a whole number of at least {MIN}")
             }
-            fn visit_i64<E: Error>(self, count: i64) -> Result<Count<MIN>, E> {
-                let count = usize::try_from(count).ok().filter(|count| *count >= MIN);
-                count.map(Count).ok_or_else(|| E::custom(format!("at least {MIN} is expected")))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<AtLeast<MIN>, E> {
+                AtLeast::of(number).map_err(E::custom)
             }
         }
         from.deserialize_i64(Reader)
     }
 }
 
-impl<const MIN: usize> JsonSchema for Count<MIN> {
+impl<const MIN: usize> JsonSchema for AtLeast<MIN> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Count".into()
+        "AtLeast".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -111,12 +131,12 @@ impl<const MIN: usize> JsonSchema for Count<MIN> {
 /// One of a few words.
 pub(crate) struct OneOf<T>(PhantomData<T>);
 
-impl<T: Word> Spelling for OneOf<T> {
+impl<T: Word + PartialEq> Spelling for OneOf<T> {
     type Value = T;
-    const EXPECTED: &'static str = "one of a few words";
 
     fn expected() -> String {
-        let words: Vec<String> = T::WORDS.iter().map(|(word, _)| format!("{word:?}")).collect();
+        let words: Vec<String> =
+            Self::choices().iter().map(|choice| format!("{choice:?}")).collect();
         format!("one of {}", words.join(", "))
     }
 
@@ -124,328 +144,291 @@ impl<T: Word> Spelling for OneOf<T> {
         T::read(text)
     }
 
+    fn spell(value: &T) -> String {
+        word(*value).to_owned()
+    }
+
+    fn choices() -> Vec<&'static str> {
+        T::WORDS.iter().map(|(word, _)| *word).collect()
+    }
+
     fn schema() -> Schema {
-        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
-        json_schema!({ "type": "string", "enum": words })
+        json_schema!({ "type": "string", "enum": Self::choices() })
     }
 }
 
-/// What a time looks like; [`time`] also takes longer names of units.
+/// Ways of spelling: the type of the value, what is expected, how it is read and written, and its
+/// JSON Schema.
+macro_rules! spellings {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $value:ty, $expected:literal {
+            read: $read:expr, spell: $spell:expr, $(word: $word:expr,)? schema: $schema:tt
+        }
+    )+) => {$(
+        $(#[doc = $doc])+
+        pub(crate) struct $name;
+
+        impl Spelling for $name {
+            type Value = $value;
+
+            fn expected() -> String {
+                $expected.to_owned()
+            }
+
+            fn read(text: &str) -> Result<$value, String> {
+                let read: fn(&str) -> Result<$value, String> = $read;
+                read(text)
+            }
+
+            fn spell(value: &$value) -> String {
+                let spell: fn(&$value) -> String = $spell;
+                spell(value)
+            }
+
+            $(fn word(value: &$value) -> String {
+                let word: fn(&$value) -> String = $word;
+                word(value)
+            })?
+
+            fn schema() -> Schema {
+                json_schema!($schema)
+            }
+        }
+    )+};
+}
+
+/// The pattern of a time; [`time`] also takes longer names of units.
 const TIME: &str = r"^(0|([0-9]+ ?[a-zµ]+ ?)+)$";
 
-/// A time.
-pub(crate) struct AnyTime;
-
-impl Spelling for AnyTime {
-    type Value = Duration;
-    const EXPECTED: &'static str = "a time such as \"150ms\"";
-
-    fn read(text: &str) -> Result<Duration, String> {
-        time(text)
+spellings! {
+    /// A time.
+    AnyTime: Duration, "a time such as \"150ms\"" {
+        read: time,
+        spell: time_text,
+        word: |time: &Duration| exact_time(*time),
+        schema: { "type": "string", "pattern": TIME, "examples": ["150ms", "2s", "1m 30s"] }
     }
 
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": TIME, "examples": ["150ms", "2s", "1m 30s"] })
-    }
-}
-
-/// A time that is more than none.
-pub(crate) struct Period;
-
-impl Spelling for Period {
-    type Value = Duration;
-    const EXPECTED: &'static str = "a time such as \"5s\"";
-
-    fn read(text: &str) -> Result<Duration, String> {
-        positive_time(text)
+    /// A time that is more than none.
+    Period: Duration, "a time such as \"5s\"" {
+        read: positive_time,
+        spell: time_text,
+        word: |time: &Duration| exact_time(*time),
+        schema: { "type": "string", "pattern": TIME, "examples": ["5s", "2m"] }
     }
 
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": TIME, "examples": ["5s", "2m"] })
-    }
-}
-
-/// A time, or `off`.
-pub(crate) struct TimeOrOff;
-
-impl Spelling for TimeOrOff {
-    type Value = Option<Duration>;
-    const EXPECTED: &'static str = "a time such as \"15s\", or \"off\"";
-
-    fn read(text: &str) -> Result<Option<Duration>, String> {
-        time_or_off(text)
+    /// A time, or `off`.
+    TimeOrOff: Option<Duration>, "a time such as \"15s\", or \"off\"" {
+        read: time_or_off,
+        spell: |limit: &Option<Duration>| or_off(limit.as_ref().map(time_text)),
+        word: |limit: &Option<Duration>| or_off(limit.map(exact_time)),
+        schema: {
+            "type": "string",
+            "pattern": format!("{TIME}|^{OFF}$"),
+            "examples": ["15s", OFF],
+        }
     }
 
-    fn schema() -> Schema {
-        let pattern = format!("{TIME}|^{OFF}$");
-        json_schema!({ "type": "string", "pattern": pattern, "examples": ["15s", OFF] })
-    }
-}
-
-/// A level of log messages, or `off`.
-pub(crate) struct LevelOrOff;
-
-impl Spelling for LevelOrOff {
-    type Value = Option<LogLevel>;
-    const EXPECTED: &'static str = "a level such as \"info\", or \"off\"";
-
-    fn read(text: &str) -> Result<Option<LogLevel>, String> {
-        level_or_off(text)
+    /// A level of log messages, or `off`.
+    LevelOrOff: Option<LogLevel>, "a level such as \"info\", or \"off\"" {
+        read: level_or_off,
+        spell: |level: &Option<LogLevel>| or_off(level.map(|level| word(level).to_owned())),
+        schema: {
+            "type": "string",
+            "enum": LogLevel::WORDS.iter().map(|(name, _)| *name).chain([OFF]).collect::<Vec<_>>(),
+        }
     }
 
-    fn schema() -> Schema {
-        let levels = LogLevel::WORDS.iter().map(|(name, _)| *name);
-        let words: Vec<&str> = levels.chain([OFF]).collect();
-        json_schema!({ "type": "string", "enum": words })
-    }
-}
-
-/// What a bare figure counts.
-pub(crate) struct AnyScale;
-
-impl Spelling for AnyScale {
-    type Value = Scale;
-    const EXPECTED: &'static str = "\"percent\", \"unit\" or a total such as \"250\"";
-
-    fn read(text: &str) -> Result<Scale, String> {
-        scale(text)
-    }
-
-    fn schema() -> Schema {
-        json_schema!({
+    /// What a bare figure counts.
+    AnyScale: Scale, "\"percent\", \"unit\" or a total such as \"250\"" {
+        read: scale,
+        spell: |scale: &Scale| match scale {
+            Scale::Percent => "percent".to_owned(),
+            Scale::Unit => "unit".to_owned(),
+            Scale::Of(total) => total.to_string(),
+        },
+        schema: {
             "type": "string",
             "pattern": r"^(percent|unit|[0-9.]+)$",
             "examples": ["percent", "unit", "250"],
-        })
+        }
+    }
+
+    /// Where a listener listens.
+    Address: SocketAddr, "an address such as \"127.0.0.1:7332\"" {
+        read: address,
+        spell: ToString::to_string,
+        schema: {
+            "type": "string",
+            "pattern": ":[0-9]+$",
+            "examples": ["127.0.0.1:7332", "[::1]:7332"],
+        }
+    }
+
+    /// A host as clients name it, with or without a port.
+    HostText: String, "a host name such as \"mcp.example.com\"" {
+        read: host_name,
+        spell: String::clone,
+        schema: { "type": "string", "pattern": r"^[A-Za-z0-9._:\[\]-]+$" }
+    }
+
+    /// Where a page of a browser comes from.
+    OriginText: String, "an origin such as \"https://app.example.com\"" {
+        read: origin,
+        spell: String::clone,
+        schema: { "type": "string", "pattern": "^[A-Za-z0-9+.-]+://[^/?#]+$" }
+    }
+
+    /// An origin, or `*`.
+    OriginOrAny: String, "an origin such as \"https://app.example.com\", or \"*\"" {
+        read: |text| if text == "*" { Ok("*".to_owned()) } else { origin(text) },
+        spell: String::clone,
+        schema: { "type": "string", "pattern": r"^(\*|[A-Za-z0-9+.-]+://[^/?#]+)$" }
+    }
+
+    /// An HTTP endpoint, also as it was written. What is wrong with one is said without it: it may hold
+    /// a key.
+    Endpoint: (Url, String), "a URL such as \"https://example.com/mcp\"" {
+        read: endpoint,
+        spell: |(_, text): &(Url, String)| text.clone(),
+        schema: { "type": "string", "pattern": "^https?://" }
+    }
+
+    /// A URL, or what leads to one from another. It may hold a key, too.
+    Reference: String, "a path such as \"/tools/list\"" {
+        read: |text: &str| match text {
+            text if text.trim().is_empty() => Err(format!("{} is expected", Self::expected())),
+            text if text.contains('#') => Err("a URL without `#` is expected".to_owned()),
+            text => Ok(text.to_owned()),
+        },
+        spell: String::clone,
+        schema: {
+            "type": "string",
+            "minLength": 1,
+            "pattern": "^[^#]*$",
+            "examples": ["/tools/list"],
+        }
+    }
+
+    /// What nobody is to see.
+    Hidden: Secret, "a string such as \"${TOKEN}\"" {
+        read: |text: &str| match text {
+            "" => Err("more than an empty string is expected".to_owned()),
+            text if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Ok(Secret::new(text.to_owned()))
+            }
+            _ => Err("a token without spaces and other signs than ASCII is expected".to_owned()),
+        },
+        spell: |secret: &Secret| format!("{secret:?}"),
+        schema: { "type": "string", "minLength": 1, "examples": ["${TOKEN}"] }
+    }
+
+    /// The path of a route.
+    RoutePath: String, "a path such as \"/reports\"" {
+        read: route_path,
+        spell: String::clone,
+        schema: { "type": "string", "pattern": "^/[^?#%]*[^?#%/]$", "examples": ["/reports"] }
+    }
+
+    /// A repair of answers, by name.
+    AnswerRepair: String, "the name of a repair such as \"response-id\"" {
+        read: answer_repair,
+        spell: String::clone,
+        schema: { "type": "string", "enum": ANSWER_REPAIRS }
+    }
+
+    /// A JSON Pointer into a message.
+    JsonPointer: Pointer, "a JSON Pointer such as \"/params/percent\"" {
+        read: Pointer::read,
+        spell: |pointer: &Pointer| pointer.as_str().to_owned(),
+        schema: { "type": "string", "pattern": "^/", "examples": ["/params/percent"] }
     }
 }
 
-/// Where a listener listens.
-pub(crate) struct Address;
-
-impl Spelling for Address {
-    type Value = SocketAddr;
-    const EXPECTED: &'static str = "an address such as \"127.0.0.1:7332\"";
-
-    fn read(text: &str) -> Result<SocketAddr, String> {
-        text.parse().map_err(|_| {
-            let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
-            let port = port.unwrap_or("7332");
-            format!(
-                "{text:?} is no address with a port; one such as \"127.0.0.1:{port}\" is expected"
-            )
-        })
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": ":[0-9]+$", "examples": ["127.0.0.1:7332", "[::1]:7332"] })
-    }
+fn time_text(time: &Duration) -> String {
+    humantime::format_duration(*time).to_string()
 }
 
-/// A host as clients name it, with or without a port.
-pub(crate) struct HostName;
+fn or_off(text: Option<String>) -> String {
+    text.unwrap_or_else(|| OFF.to_owned())
+}
 
-impl Spelling for HostName {
-    type Value = String;
-    const EXPECTED: &'static str = "a host name such as \"mcp.example.com\"";
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
+        let port = port.unwrap_or("7332");
+        format!("{text:?} is no address with a port; one such as \"127.0.0.1:{port}\" is expected")
+    })
+}
 
-    fn read(text: &str) -> Result<String, String> {
+fn host_name(text: &str) -> Result<String, String> {
+    let is_name = |text: &str| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-        if !text.is_empty() && text.chars().all(is_part) {
-            return Ok(text.to_owned());
-        }
-        let inner = text.split_once("://").map_or(text, |(_, host)| host);
-        let inner = inner.split(['/', '?', '#']).next().unwrap_or_default();
-        let inner =
-            if inner.is_empty() || !inner.chars().all(is_part) { "mcp.example.com" } else { inner };
-        Err(format!("{text:?} is no host name; one such as {inner:?} is expected"))
+        !text.is_empty() && text.chars().all(is_part)
+    };
+    if is_name(text) {
+        return Ok(text.to_owned());
     }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": r"^[A-Za-z0-9._:\[\]-]+$" })
-    }
+    let inner = text.split_once("://").map_or(text, |(_, host)| host);
+    let inner = inner.split(['/', '?', '#']).next().unwrap_or_default();
+    let inner = if is_name(inner) { inner } else { "mcp.example.com" };
+    Err(format!("{text:?} is no host name; one such as {inner:?} is expected"))
 }
 
-/// Where a page of a browser comes from.
-pub(crate) struct Origin;
-
-impl Spelling for Origin {
-    type Value = String;
-    const EXPECTED: &'static str = "an origin such as \"https://app.example.com\"";
-
-    fn read(text: &str) -> Result<String, String> {
-        let is_scheme = |scheme: &str| {
-            !scheme.is_empty()
-                && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
-        };
-        let (scheme, rest) = text.split_once("://").unwrap_or(("https", text));
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        if is_scheme(scheme) && HostName::read(host).is_ok() {
-            let origin = format!("{scheme}://{host}").to_ascii_lowercase();
-            if origin == text.to_ascii_lowercase() {
-                return Ok(origin);
-            }
-            return Err(format!("{text:?} is no origin; did you mean {origin:?}?"));
+fn origin(text: &str) -> Result<String, String> {
+    let is_scheme = |scheme: &str| {
+        !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    let (scheme, rest) = text.split_once("://").unwrap_or(("https", text));
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if is_scheme(scheme) && host_name(host).is_ok() {
+        let origin = format!("{scheme}://{host}").to_ascii_lowercase();
+        if origin == text.to_ascii_lowercase() {
+            return Ok(origin);
         }
-        Err(format!("{text:?} is no origin; one such as \"https://app.example.com\" is expected"))
+        return Err(format!("{text:?} is no origin; did you mean {origin:?}?"));
     }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9+.-]+://[^/?#]+$" })
-    }
+    Err(format!("{text:?} is no origin; one such as \"https://app.example.com\" is expected"))
 }
 
-/// An origin, or `*`.
-pub(crate) struct OriginOrAny;
-
-impl Spelling for OriginOrAny {
-    type Value = String;
-    const EXPECTED: &'static str = "an origin such as \"https://app.example.com\", or \"*\"";
-
-    fn read(text: &str) -> Result<String, String> {
-        if text == "*" { Ok(text.to_owned()) } else { Origin::read(text) }
+fn endpoint(text: &str) -> Result<(Url, String), String> {
+    let url = Url::parse(text).map_err(|error| {
+        format!("this is no URL ({error}); one such as \"https://example.com/mcp\" is expected")
+    })?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("http:// or https:// is expected, not {}:", url.scheme()));
     }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": r"^(\*|[A-Za-z0-9+.-]+://[^/?#]+)$" })
+    if !url.username().is_empty() || url.password().is_some() {
+        let what = "a user or password in a URL is not sent; \
+            headers.request.set = { authorization = \"Basic ${...}\" } is expected";
+        return Err(what.to_owned());
     }
+    if url.fragment().is_some() {
+        return Err("a URL without `#` is expected".to_owned());
+    }
+    Ok((url, text.to_owned()))
 }
 
-/// An HTTP endpoint. What is wrong with one is said without it: it may hold a key.
-pub(crate) struct Endpoint;
-
-impl Spelling for Endpoint {
-    type Value = (Url, String);
-    const EXPECTED: &'static str = "a URL such as \"https://example.com/mcp\"";
-
-    fn read(text: &str) -> Result<(Url, String), String> {
-        let url = Url::parse(text).map_err(|error| {
-            format!("this is no URL ({error}); one such as \"https://example.com/mcp\" is expected")
-        })?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("http:// or https:// is expected, not {}:", url.scheme()));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            let what = "a user or password in a URL is not sent; \
-                headers.request.set = { authorization = \"Basic ${...}\" } is expected";
-            return Err(what.to_owned());
-        }
-        if url.fragment().is_some() {
-            return Err("a URL without `#` is expected".to_owned());
-        }
-        Ok((url, text.to_owned()))
+fn route_path(text: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/".contains(c);
+    let near: String = text.chars().filter(|c| is_part(*c)).collect();
+    let parts: Vec<&str> =
+        near.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
+    let near = format!("/{}", parts.join("/"));
+    if near == text && text.len() > 1 {
+        return Ok(near);
     }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^https?://" })
-    }
+    let near = if near.len() > 1 { &*near } else { "/reports" };
+    Err(format!("{text:?} is no path of a route; one such as {near:?} is expected"))
 }
 
-/// A URL, or what leads to one from another. It may hold a key, too.
-pub(crate) struct Reference;
-
-impl Spelling for Reference {
-    type Value = String;
-    const EXPECTED: &'static str = "a path such as \"/tools/list\"";
-
-    fn read(text: &str) -> Result<String, String> {
-        if text.trim().is_empty() {
-            return Err(format!("{} is expected", Self::EXPECTED));
-        }
-        if text.contains('#') {
-            return Err("a URL without `#` is expected".to_owned());
-        }
-        Ok(text.to_owned())
+fn answer_repair(text: &str) -> Result<String, String> {
+    if ANSWER_REPAIRS.contains(&text) {
+        return Ok(text.to_owned());
     }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "minLength": 1, "pattern": "^[^#]*$", "examples": ["/tools/list"] })
-    }
-}
-
-/// What nobody is to see.
-pub(crate) struct Hidden;
-
-impl Spelling for Hidden {
-    type Value = Secret;
-    const EXPECTED: &'static str = "a string such as \"${TOKEN}\"";
-
-    fn read(text: &str) -> Result<Secret, String> {
-        if text.is_empty() {
-            return Err("more than an empty string is expected".to_owned());
-        }
-        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("a token without spaces and other signs than ASCII is expected".to_owned());
-        }
-        Ok(Secret::new(text.to_owned()))
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "minLength": 1, "examples": ["${TOKEN}"] })
-    }
-}
-
-/// The path of a route.
-pub(crate) struct RoutePath;
-
-impl Spelling for RoutePath {
-    type Value = String;
-    const EXPECTED: &'static str = "a path such as \"/reports\"";
-
-    fn read(text: &str) -> Result<String, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/".contains(c);
-        let near: String = text.chars().filter(|c| is_part(*c)).collect();
-        let parts: Vec<&str> =
-            near.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
-        let near = format!("/{}", parts.join("/"));
-        if near == text && text.len() > 1 {
-            return Ok(near);
-        }
-        let near = if near.len() > 1 { &*near } else { "/reports" };
-        Err(format!("{text:?} is no path of a route; one such as {near:?} is expected"))
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^/[^?#%]*[^?#%/]$", "examples": ["/reports"] })
-    }
-}
-
-/// A repair of answers, by name.
-pub(crate) struct AnswerRepair;
-
-impl Spelling for AnswerRepair {
-    type Value = String;
-    const EXPECTED: &'static str = "the name of a repair such as \"response-id\"";
-
-    fn read(text: &str) -> Result<String, String> {
-        if ANSWER_REPAIRS.contains(&text) {
-            return Ok(text.to_owned());
-        }
-        Err(match nearest(text, ANSWER_REPAIRS) {
-            Some(near) => format!("{text:?} is no repair; did you mean {near:?}?"),
-            None => {
-                format!("{text:?} is no repair; one of {} is expected", ANSWER_REPAIRS.join(", "))
-            }
-        })
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "enum": ANSWER_REPAIRS })
-    }
-}
-
-/// A JSON Pointer into a message.
-pub(crate) struct JsonPointer;
-
-impl Spelling for JsonPointer {
-    type Value = Pointer;
-    const EXPECTED: &'static str = "a JSON Pointer such as \"/params/percent\"";
-
-    fn read(text: &str) -> Result<Pointer, String> {
-        Pointer::read(text)
-    }
-
-    fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^/", "examples": ["/params/percent"] })
-    }
+    Err(match nearest(text, ANSWER_REPAIRS) {
+        Some(near) => format!("{text:?} is no repair; did you mean {near:?}?"),
+        None => format!("{text:?} is no repair; one of {} is expected", ANSWER_REPAIRS.join(", ")),
+    })
 }

@@ -42,7 +42,7 @@ pub(crate) struct SessionLeg {
     sessions: Arc<BridgeSessions>,
     commands: mpsc::Receiver<SessionCommand>,
     /// Client messages that the relay has not received yet.
-    heard: VecDeque<FromClient>,
+    inputs: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
     /// Streams that have ended for the filter, and whose requests have no answer here.
     unanswered: BTreeSet<StreamId>,
@@ -79,13 +79,13 @@ impl SessionLeg {
         if ending.has_ended() {
             session.end(shutting_down());
         }
-        let home = Arc::clone(&session.home);
-        home.expect([]);
+        let session_buffer = Arc::clone(&session.session_buffer);
+        session_buffer.expect([]);
         Self {
             sessions,
             commands,
-            heard: VecDeque::from([FromClient::Opened(SOLE_STREAM, StreamKind::Shared, pacing)]),
-            open: BTreeMap::from([(SOLE_STREAM, home)]),
+            inputs: VecDeque::from([FromClient::Opened(SOLE_STREAM, StreamKind::Shared, pacing)]),
+            open: BTreeMap::from([(SOLE_STREAM, session_buffer)]),
             unanswered: BTreeSet::new(),
             writing: BTreeMap::new(),
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
@@ -106,39 +106,41 @@ impl SessionLeg {
     /// The client event of a command; `None` if there is none.
     fn take(&mut self, command: SessionCommand) -> Option<FromClient> {
         match command {
-            SessionCommand::Ask(store, ..) if store.is_given_up() => return None,
-            SessionCommand::Ask(store, message, headers) => {
-                let stream = self.opened(store, &message);
-                self.heard.push_back(FromClient::Message(stream, message, headers));
+            SessionCommand::Ask(buffer, ..) if buffer.is_given_up() => return None,
+            SessionCommand::Ask(buffer, message, headers) => {
+                let stream = self.opened(buffer, &message);
+                self.inputs.push_back(FromClient::Message(stream, message, headers));
             }
-            SessionCommand::Tell(message, headers) => return Some(self.told(message, headers)),
-            SessionCommand::Start(store, piece, headers) => {
-                return Some(FromClient::Start(store.id, piece, headers));
+            SessionCommand::Tell(message, headers) => {
+                return Some(self.receive_one_way(message, headers));
+            }
+            SessionCommand::Start(buffer, piece, headers) => {
+                return Some(FromClient::Start(buffer.id, piece, headers));
             }
             SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
-            SessionCommand::End(store, scan) => {
+            SessionCommand::End(buffer, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
-                if self.session.whose == SessionKind::HttpSse {
+                if self.session.kind == SessionKind::HttpSse {
                     self.wait_for(request.len());
-                    store.expect(request);
+                    buffer.expect(request);
                 } else {
-                    self.enter(store, request);
+                    self.enter(buffer, request);
                 }
-                self.heard.push_back(FromClient::End);
+                self.inputs.push_back(FromClient::End);
             }
         }
         // Its stream is open before it is heard.
-        self.heard.pop_front()
+        self.inputs.pop_front()
     }
 
     /// A message that opens no stream. On a wire it may have requests all the same.
-    fn told(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
-        if self.session.whose == SessionKind::HttpSse {
+    fn receive_one_way(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
+        if self.session.kind == SessionKind::HttpSse {
             let requests = requests(&message);
             self.wait_for(requests.len());
-            self.session.home.expect(requests);
+            self.session.session_buffer.expect(requests);
         }
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = json::member(&message.params().unwrap_or_default(), "requestId");
@@ -150,19 +152,22 @@ impl SessionLeg {
         FromClient::Message(SOLE_STREAM, message, headers)
     }
 
-    fn opened(&mut self, store: Arc<ReplayBuffer>, message: &Message) -> StreamId {
-        let stream = store.id;
-        self.enter(store, requests(message));
+    fn opened(&mut self, buffer: Arc<ReplayBuffer>, message: &Message) -> StreamId {
+        let stream = buffer.id;
+        self.enter(buffer, requests(message));
         stream
     }
 
-    fn enter(&mut self, store: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
-        let stream = store.id;
+    fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
+        let stream = buffer.id;
         self.wait_for(requests.len());
-        store.expect(requests);
-        self.open.insert(stream, store);
+        buffer.expect(requests);
+        self.open.insert(stream, buffer);
         let opened = FromClient::Opened(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
-        self.heard.push_back(opened);
+        self.inputs.push_back(opened);
+        if let Some(principal) = self.session.principal {
+            self.inputs.push_back(FromClient::Principal(stream, principal));
+        }
     }
 
     fn wait_for(&mut self, requests: usize) {
@@ -182,9 +187,9 @@ impl SessionLeg {
 
     /// A request has its answer, or needs none any more.
     pub(crate) fn settle(&mut self, stream: StreamId, id: &Key) {
-        let Some(store) = self.open.get(&stream) else { return };
-        let settled = store.settle(id);
-        let answered = store.open() == 0;
+        let Some(buffer) = self.open.get(&stream) else { return };
+        let settled = buffer.settle(id);
+        let answered = buffer.open() == 0;
         self.wait_no_more(usize::from(settled));
         if answered && self.unanswered.remove(&stream) {
             self.close(stream);
@@ -193,22 +198,22 @@ impl SessionLeg {
 
     /// The stream of the request that has this id; clients that share a session may each have one.
     pub(crate) fn awaiting(&self, id: &Key) -> Option<StreamId> {
-        if self.session.whose == SessionKind::Shared {
+        if self.session.kind == SessionKind::Shared {
             return None;
         }
-        self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
+        self.open.iter().find(|(_, buffer)| buffer.awaits(id)).map(|(stream, _)| *stream)
     }
 
     /// The stream of the request that is answered on `stream`: this one if it has a request of that id.
     pub(crate) fn asked_on(&self, stream: StreamId, id: &Key) -> StreamId {
-        let is_here = self.open.get(&stream).is_some_and(|store| store.awaits(id));
+        let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.awaits(id));
         let elsewhere = if is_here { None } else { self.awaiting(id) };
         elsewhere.unwrap_or(stream)
     }
 
     fn close(&mut self, stream: StreamId) {
-        if let Some(store) = self.open.remove(&stream) {
-            store.end();
+        if let Some(buffer) = self.open.remove(&stream) {
+            buffer.end();
         }
     }
 
@@ -222,7 +227,7 @@ impl SessionLeg {
                 .and_then(|id| self.awaiting(&id));
             return Some(meant.unwrap_or(stream));
         }
-        let refuses = self.open.get(&stream).is_none_or(|store| store.only_answers);
+        let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
         match message.method() {
             _ if !refuses || message.kind() == Kind::Batch => Some(stream),
             Some(method) if method == mcp::PROGRESS => None,
@@ -234,7 +239,7 @@ impl SessionLeg {
     pub(crate) fn given(&mut self, stream: StreamId, attached: bool) {
         self.writing.entry(stream).or_insert_with(Instant::now);
         if !attached {
-            self.session.bell.taken(stream);
+            self.session.signals.taken(stream);
         }
     }
 
@@ -248,8 +253,8 @@ impl SessionLeg {
             if since.elapsed() >= STUCK {
                 tracing::info!(stream = stream.0, "a client takes nothing; its stream is cut");
                 self.writing.remove(&stream);
-                if let Some(store) = self.open.get(&stream) {
-                    store.evict();
+                if let Some(buffer) = self.open.get(&stream) {
+                    buffer.evict();
                 }
                 return Poll::Ready(stream);
             }
@@ -262,9 +267,9 @@ impl SessionLeg {
 
     /// The client of a stream has left, and gives up its requests with that.
     fn leave(&mut self, stream: StreamId) -> Option<FromClient> {
-        let store = self.open.remove(&stream)?;
-        store.end();
-        self.wait_no_more(store.open());
+        let buffer = self.open.remove(&stream)?;
+        buffer.end();
+        self.wait_no_more(buffer.open());
         self.writing.remove(&stream);
         self.large.remove(&stream);
         self.unanswered.remove(&stream);
@@ -273,10 +278,10 @@ impl SessionLeg {
 
     /// A client that shares a server and leaves too much lying must not keep others waiting.
     pub(crate) fn cut_off(&self, stream: StreamId) {
-        let store = self.open.get(&stream).filter(|store| store.cancels);
-        if let Some(store) = store.filter(|store| store.untaken() > UNTAKEN_MAX) {
+        let buffer = self.open.get(&stream).filter(|buffer| buffer.cancels);
+        if let Some(buffer) = buffer.filter(|buffer| buffer.untaken() > UNTAKEN_MAX) {
             tracing::warn!(stream = stream.0, "a client takes too little; its stream is cut");
-            store.evict();
+            buffer.evict();
         }
     }
 
@@ -284,8 +289,8 @@ impl SessionLeg {
     fn end_all(&mut self, why: &Broken) {
         self.writing.clear();
         self.unanswered.clear();
-        for store in std::mem::take(&mut self.open).into_values() {
-            store.break_off(why);
+        for buffer in std::mem::take(&mut self.open).into_values() {
+            buffer.break_off(why);
         }
         self.waiting = 0;
         self.call = None;
@@ -307,31 +312,32 @@ fn shutting_down() -> Broken {
 
 impl ClientLeg for SessionLeg {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
-        if let Some(heard) = self.heard.pop_front() {
-            return Poll::Ready(heard);
+        if let Some(inputs) = self.inputs.pop_front() {
+            return Poll::Ready(inputs);
         }
-        self.session.bell.register(cx);
+        self.session.signals.register(cx);
         if self.ending.poll_unpin(cx).is_ready() {
             self.session.end(shutting_down());
         }
         if self.is_of_no_use() {
             self.session.end(ENDED);
         }
-        if self.session.bell.ended().is_some() {
-            return Poll::Ready(FromClient::Gone);
+        if let Some(end) = self.session.signals.ended() {
+            let is_ours = end.status != ENDED.status;
+            return Poll::Ready(if is_ours { FromClient::Over } else { FromClient::Gone });
         }
         if let Some(settings) = self.settled() {
             return Poll::Ready(settings);
         }
-        while let Some(stream) = self.session.bell.next_left() {
+        while let Some(stream) = self.session.signals.next_left() {
             if let Some(left) = self.leave(stream) {
                 return Poll::Ready(left);
             }
         }
         while let Poll::Ready(command) = self.commands.poll_recv(cx) {
             let Some(command) = command else { return Poll::Ready(FromClient::Gone) };
-            if let Some(heard) = self.take(command) {
-                return Poll::Ready(heard);
+            if let Some(inputs) = self.take(command) {
+                return Poll::Ready(inputs);
             }
         }
         if self.has_been_left() {
@@ -345,8 +351,8 @@ impl ClientLeg for SessionLeg {
     }
 
     fn try_receive(&mut self) -> Option<FromClient> {
-        if let Some(heard) = self.heard.pop_front() {
-            return Some(heard);
+        if let Some(inputs) = self.inputs.pop_front() {
+            return Some(inputs);
         }
         if let Some(settings) = self.settled() {
             return Some(settings);
@@ -360,7 +366,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_full(&self, stream: StreamId) -> bool {
-        self.open.get(&stream).is_some_and(|store| store.is_full())
+        self.open.get(&stream).is_some_and(|buffer| buffer.is_full())
     }
 
     fn send(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
@@ -379,7 +385,7 @@ impl ClientLeg for SessionLeg {
                     self.given(stream, false);
                 }
                 let Some(to) = to else { return };
-                let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
+                let attached = self.open.get(&to).is_some_and(|buffer| buffer.put(&message));
                 self.given(to, attached);
                 for id in answered(&message) {
                     self.settle(self.asked_on(to, &id), &id);
@@ -392,7 +398,7 @@ impl ClientLeg for SessionLeg {
     fn send_raw(&mut self, _: Bytes) {}
 
     fn finish(&mut self, stream: StreamId) {
-        if self.open.get(&stream).is_some_and(|store| store.open() > 0) {
+        if self.open.get(&stream).is_some_and(|buffer| buffer.open() > 0) {
             // Its answer comes on the stream that belongs to no request.
             self.unanswered.insert(stream);
         } else {
@@ -401,10 +407,10 @@ impl ClientLeg for SessionLeg {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
-        self.session.bell.register(cx);
-        while let Some(stream) = self.session.bell.next_taken() {
+        self.session.signals.register(cx);
+        while let Some(stream) = self.session.signals.next_taken() {
             // What it has been given since then is still to be taken, and will be told of again.
-            let more = self.open.get(&stream).is_some_and(|store| store.is_untaken());
+            let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_untaken());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));
             }
@@ -425,27 +431,27 @@ impl ClientLeg for SessionLeg {
         if !std::mem::replace(&mut self.stopped, true) {
             self.sessions.forget(&self.session.id);
         }
-        self.heard.clear();
+        self.inputs.clear();
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
-            if let SessionCommand::Ask(store, ..) | SessionCommand::End(store, _) = command {
-                store.break_off(&ENDED);
+            if let SessionCommand::Ask(buffer, ..) | SessionCommand::End(buffer, _) = command {
+                buffer.break_off(&ENDED);
             }
         }
     }
 
     fn discard(&mut self) {
-        let why = self.session.bell.ended().unwrap_or(ENDED);
+        let why = self.session.signals.ended().unwrap_or(ENDED);
         self.end_all(&why);
     }
 
     fn is_slow(&self) -> bool {
         // Others must not be told less for it.
-        self.session.whose != SessionKind::Shared && self.session.bell.is_slow()
+        self.session.kind != SessionKind::Shared && self.session.signals.is_slow()
     }
 
     fn are_strangers(&self) -> bool {
-        self.session.whose == SessionKind::Shared
+        self.session.kind == SessionKind::Shared
     }
 
     fn end(&mut self) {

@@ -31,13 +31,13 @@ pub(crate) fn event(id: Option<(StreamId, u64)>, message: &Bytes, out: &mut Batc
     tail(out);
 }
 
-/// The first event of a stream, so that its client can come back although nothing was said yet, and after
-/// how many milliseconds (rule R-03).
+/// The first event of a stream: an id, so that the client can resume before the first message, and the wait
+/// before a reconnect in milliseconds.
 pub(crate) fn priming(stream: StreamId, retry_ms: u64) -> Bytes {
     format!("{}retry: {retry_ms}\ndata: \n\n", event_id(stream, 0)).into()
 }
 
-/// Ids tell the stream: a session has many (rule R-01).
+/// An event id names its stream, because a session has many streams.
 fn event_id(stream: StreamId, number: u64) -> String {
     format!("id: {}-{number}\n", stream.0)
 }

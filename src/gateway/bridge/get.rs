@@ -1,7 +1,7 @@
 //! GET and DELETE of a session that is ours.
 
 use crate::gateway::bridge::frame;
-use crate::gateway::bridge::responses::{events_head, no_method, refusal};
+use crate::gateway::bridge::responses::no_method;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use http::{HeaderMap, Response, StatusCode};
 use super::Bridge;
 use super::session::{BridgeSession, ENDED};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
-use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
+use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::refusals::events_head;
 use crate::protocol::sse;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 
 impl Bridge {
     /// A client listens, or comes back for what it has missed.
-    pub(crate) fn get(&self, parts: &Parts, outlet: WriteState) -> Response<Body> {
+    pub(crate) fn get(&self, parts: &Parts, write_state: WriteState) -> Response<Body> {
         if !parts.headers.contains_key(SESSION_ID) {
             return no_method();
         }
@@ -27,20 +28,25 @@ impl Bridge {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
-        let (store, from) = wanted(&session, &parts.headers);
-        if from.is_some_and(|from| !store.has_more(from)) {
+        let (buffer, from) = requested_stream(&session, &parts.headers);
+        if from.is_some_and(|from| !buffer.has_more(from)) {
             // There is nothing to come back for: a stream would have the client come back again.
             return no_method();
         }
-        let Some(permit) = self.state.permit() else {
-            let why = "too many streams are open on this route";
-            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
+        let permit = match self.stream_permit(None) {
+            Ok(permit) => permit,
+            Err(refusal) => return *refusal,
         };
         session.touch();
         let greeting = Bytes::from_static(sse::COMMENT);
-        let means = (self.state.route.keep_alive, outlet, permit);
-        let reader =
-            ResponseBody::new(store.attach(from), &session, ResponseForm::Events, &greeting, means);
+        let delivery = (self.state.route.keep_alive, write_state, permit);
+        let reader = BridgeBody::new(
+            buffer.attach(from),
+            &session,
+            ResponseForm::Events,
+            &greeting,
+            delivery,
+        );
         self.route_response(StatusCode::OK, events_head(), Body::Stream(Box::new(reader)))
     }
 
@@ -58,8 +64,11 @@ impl Bridge {
 }
 
 /// The stream that a GET asks for, and behind which of its messages.
-fn wanted(session: &BridgeSession, headers: &HeaderMap) -> (Arc<ReplayBuffer>, Option<u64>) {
+fn requested_stream(
+    session: &BridgeSession,
+    headers: &HeaderMap,
+) -> (Arc<ReplayBuffer>, Option<u64>) {
     let id = headers.get(LAST_EVENT_ID).and_then(|id| frame::read_id(id.as_bytes()));
     let found = id.and_then(|(stream, number)| Some((session.find(stream)?, Some(number))));
-    found.unwrap_or_else(|| (Arc::clone(&session.home), None))
+    found.unwrap_or_else(|| (Arc::clone(&session.session_buffer), None))
 }

@@ -1,7 +1,7 @@
 //! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
 //! and an endpoint to post to (rules L).
 
-use crate::gateway::bridge::responses::{events_head, refusal};
+use crate::gateway::bridge::responses::refusal;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -12,7 +12,8 @@ use super::launch::SessionRequest;
 use super::post::{PostedMessage, broken_off, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
-use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
+use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::refusals::events_head;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
@@ -32,20 +33,21 @@ impl Bridge {
         &self,
         parts: &Parts,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
             let why = "clients of HTTP+SSE open their stream with a GET";
             return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
         }
-        let Some(permit) = self.state.permit() else {
-            let why = "too many streams are open on this route";
-            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
+        let permit = match self.stream_permit(None) {
+            Ok(permit) => permit,
+            Err(refusal) => return *refusal,
         };
         let session = match self.begin_session(&SessionRequest {
-            whose: SessionKind::HttpSse,
+            kind: SessionKind::HttpSse,
             id: None,
             ours,
+            principal: None,
         }) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
@@ -53,10 +55,15 @@ impl Bridge {
         let path = self.state.route.path.trim_end_matches('/');
         let id = &session.id;
         let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
-        let means = (self.state.route.keep_alive, outlet, permit);
-        let attached = session.home.attach(None);
-        let reader =
-            ResponseBody::new(attached, &session, ResponseForm::Plain, &Bytes::from(first), means);
+        let delivery = (self.state.route.keep_alive, write_state, permit);
+        let subscription = session.session_buffer.attach(None);
+        let reader = BridgeBody::new(
+            subscription,
+            &session,
+            ResponseForm::Plain,
+            &Bytes::from(first),
+            delivery,
+        );
         let body = Body::Stream(Box::new(reader.ends_session()));
         self.route_response(StatusCode::OK, events_head(), body)
     }
@@ -68,28 +75,28 @@ impl Bridge {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         };
-        let said = match read(&self.state, &parts, body).await {
-            Ok(said) => said,
+        let posted = match read(&self.state, &parts, body).await {
+            Ok(posted) => posted,
             Err(refusal) => return *refusal,
         };
-        if self.state.shared.is_retired() && asks(said.message()) {
+        if self.state.shared.is_retired() && asks(posted.message()) {
             let why = "this route has another server now; open a new stream with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         }
         let headers = self.headers_for_server(parts.headers);
-        let heard = match said {
+        let complete = match posted {
             PostedMessage::Whole(message) => {
                 let _order = session.speaking.lock().await;
-                session.say(SessionCommand::Tell(message, headers)).await
+                session.send(SessionCommand::Tell(message, headers)).await
             }
             PostedMessage::Large(body) => {
-                match session.say_in_pieces(body, &session.home, headers).await {
+                match session.send_in_pieces(body, &session.session_buffer, headers).await {
                     Upload::BrokenOff => return broken_off(),
-                    heard => heard == Upload::Said,
+                    complete => complete == Upload::Complete,
                 }
             }
         };
-        if !heard {
+        if !complete {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);
         }
         let accepted = Body::from(Bytes::from_static(b"Accepted"));

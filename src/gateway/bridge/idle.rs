@@ -31,7 +31,7 @@ impl SessionLeg {
         // It may have to end sooner than it was looked for.
         self.timer.as_mut().reset(Instant::now());
         let state = self.watch.state();
-        let shared = self.session.whose == SessionKind::Shared;
+        let shared = self.session.kind == SessionKind::Shared;
         let policy = if shared { &state.shared_policy } else { &state.policy };
         Some(FromClient::Settings(Arc::clone(policy)))
     }
@@ -43,7 +43,7 @@ impl SessionLeg {
 
     /// Whether somebody uses the session: a call whose client has gone may never have an answer.
     fn is_in_use(&self) -> bool {
-        let awaited = || self.open.values().any(|store| store.is_awaited());
+        let awaited = || self.open.values().any(|buffer| buffer.is_awaited());
         self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
     }
 

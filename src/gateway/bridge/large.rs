@@ -25,7 +25,7 @@ impl SessionLeg {
             }
             let to = large.to;
             let over = last.then_some(&large.scan);
-            let attached = self.open.get(&to).is_some_and(|store| store.more(piece, over));
+            let attached = self.open.get(&to).is_some_and(|buffer| buffer.more(piece, over));
             self.given(to, attached);
         } else {
             let mut scan = Scan::default();
@@ -33,16 +33,16 @@ impl SessionLeg {
             let (kind, id) = (scan.kind(), scan.id());
             let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == SOLE_STREAM);
             let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
-            let takes = |store: &Arc<ReplayBuffer>| kind == Kind::Response || !store.only_answers;
+            let takes = |buffer: &Arc<ReplayBuffer>| kind == Kind::Response || !buffer.only_answers;
             let to = if self.open.get(&to).is_some_and(takes) { to } else { SOLE_STREAM };
             if to != stream {
                 self.given(stream, false);
             }
             let id = id.map(|id| id.to_json());
-            let attached = self.open.get(&to).is_some_and(|store| {
-                let attached = store.begin(kind, id, piece);
+            let attached = self.open.get(&to).is_some_and(|buffer| {
+                let attached = buffer.begin(kind, id, piece);
                 if last {
-                    store.more(&Bytes::new(), Some(&scan));
+                    buffer.more(&Bytes::new(), Some(&scan));
                 }
                 attached
             });

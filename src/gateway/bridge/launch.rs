@@ -1,6 +1,6 @@
 //! The start of a session's server side.
 
-use http::HeaderMap;
+use http::{HeaderMap, header};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,94 +10,91 @@ use tracing::Instrument;
 use super::Bridge;
 use super::responses::refusal;
 use super::session::{BridgeSession, ServerPermit, SessionKind};
-use crate::config::routes::{StdioUpstream, Upstream};
+use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::server_log::ServerLog;
 use crate::gateway::bridge::shared_servers::EndNotice;
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
-use crate::observe::events::Scope;
+use crate::observe::events::{EventEmitter, Scope};
 use crate::observe::log::Connection;
-use crate::progress::Pacing;
+use crate::progress::{Pacing, Policy};
 use crate::relay::child_session::{ChildSession, SpoolLimits};
 use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
-use crate::relay::{DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
+use crate::relay::{ClientLeg, DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
+use crate::transport::http::shutdown::SHUTTING_DOWN;
 
 /// A request for a session.
 pub(crate) struct SessionRequest<'a> {
-    /// The kind of session that is wanted.
-    pub(crate) whose: SessionKind,
+    /// The kind of session that is requested.
+    pub(crate) kind: SessionKind,
     /// The id of the request that asks for it.
     pub(crate) id: Option<&'a [u8]>,
     /// `Authorization` was for us.
     pub(crate) ours: bool,
+    /// The number of the principal of everyone who will share it, if they present credentials.
+    pub(crate) principal: Option<u64>,
 }
 
 impl Bridge {
     /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
     pub(crate) fn begin_session(
         &self,
-        wanted: &SessionRequest<'_>,
+        request: &SessionRequest<'_>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
-        let refuse = |status, why: &str| {
-            tracing::warn!(route = self.state.route.path, why, "no session");
-            Err(Box::new(refusal(status, why, wanted.id)))
+        let running = self.server_permit(request.id)?;
+        let Some((session, commands)) = self.sessions.begin(request.kind, request.principal) else {
+            let why = "no session id can be made";
+            return Err(self.no_session(StatusCode::INTERNAL_SERVER_ERROR, why, request.id));
         };
-        if self.state.shared.shutdown.has_ended() {
-            return refuse(
-                StatusCode::SERVICE_UNAVAILABLE,
-                crate::transport::http::shutdown::SHUTTING_DOWN,
-            );
-        }
-        let (max, limit) = match &self.state.route.upstream {
-            Upstream::Command(stdio) => (stdio.max_children, "max_children"),
-            _ => (self.state.route.max_sessions, "max_sessions"),
-        };
-        let sessions = &self.sessions;
-        let Some(running) = sessions.count(max, &self.servers) else {
-            let why = format!("as many sessions run on this route as may: see {limit}");
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, &why);
-        };
-        let Some((session, commands)) = sessions.begin(wanted.whose) else {
-            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
-        };
-        let pacing = match wanted.whose {
+        let is_shared = request.kind == SessionKind::Shared;
+        let pacing = match request.kind {
             SessionKind::HttpSse => self.state.pacing(),
             SessionKind::Own | SessionKind::Shared => Pacing::IMMEDIATE,
         };
-        let is_shared = wanted.whose == SessionKind::Shared;
-        let streams = SessionLeg::new(
+        let policy = if is_shared { &self.state.shared_policy } else { &self.state.policy };
+        let clients = SessionLeg::new(
             Arc::clone(&session),
-            Arc::clone(sessions),
+            Arc::clone(&self.sessions),
             commands,
             pacing,
             is_shared.then(|| Arc::clone(&self.era)),
             RouteWatch::new(&self.state),
             &self.state.shared.shutdown,
         );
-        let started = match &self.state.route.upstream {
-            Upstream::Command(stdio) => self.start(stdio, &session, streams, running),
-            _ => {
-                let server = HttpUpstreamLeg::new(target_of(&self.state, wanted.ours));
-                let mut relay =
-                    Relay::new(Arc::clone(&self.state.policy), streams, server, no_noise());
-                relay.observed_by(self.state.shared.observers.emitter(
-                    None,
-                    Scope::Whole,
-                    &self.state.policy,
-                ));
-                let log = self.state.shared.observers.log();
-                let span = tracing::info_span!("session", route = %self.state.route.path);
-                tokio::spawn(carry(relay, log, running).instrument(span));
-                Ok(())
-            }
-        };
-        match started {
+        // Made by the task: a notice that is dropped because nothing started would lock the table of shared
+        // servers, and the caller holds that lock.
+        let (servers, ends) = (Arc::clone(&self.shared), Arc::clone(&session));
+        let ended = move || EndNotice { servers, session: ends };
+        match self.launch(clients, policy, request.ours, running, ended) {
             Ok(()) => Ok(session),
-            Err(why) => refuse(StatusCode::BAD_GATEWAY, &why),
+            Err(why) => Err(self.no_session(StatusCode::BAD_GATEWAY, &why, request.id)),
         }
+    }
+
+    fn no_session(&self, status: StatusCode, why: &str, id: Option<&[u8]>) -> Box<Response<Body>> {
+        tracing::warn!(route = self.state.route.path, why, "no session");
+        Box::new(refusal(status, why, id))
+    }
+
+    /// Room for one more server; the refusal of the request `id` if there is none.
+    pub(crate) fn server_permit(
+        &self,
+        id: Option<&[u8]>,
+    ) -> Result<ServerPermit, Box<Response<Body>>> {
+        let busy = |why: &str| self.no_session(StatusCode::SERVICE_UNAVAILABLE, why, id);
+        if self.state.shared.shutdown.has_ended() {
+            return Err(busy(SHUTTING_DOWN));
+        }
+        let (max, limit) = match &self.state.route.upstream {
+            Upstream::Command(stdio) => (stdio.max_children, "max_children"),
+            _ => (self.state.route.max_sessions, "max_sessions"),
+        };
+        let permit = self.sessions.count(max, &self.servers);
+        permit
+            .ok_or_else(|| busy(&format!("as many sessions run on this route as may: see {limit}")))
     }
 
     /// The session of the server that this caller shares; started if there is none. The refusal if there
@@ -117,39 +114,57 @@ impl Bridge {
         };
         let start = |again: bool| {
             if again {
-                self.state.shared.counts.child_restarted();
+                self.state.shared.counts.record_child_restart();
             }
-            self.begin_session(&SessionRequest { whose: SessionKind::Shared, id, ours: false })
+            let principal = headers.contains_key(header::AUTHORIZATION);
+            let principal = principal.then(|| self.state.caller(headers));
+            self.begin_session(&SessionRequest {
+                kind: SessionKind::Shared,
+                id,
+                ours: false,
+                principal,
+            })
         };
         self.shared.session_of(headers, restarts, dead, start).await
     }
 
-    /// Starts a child and the task that carries what is said; why that cannot be.
-    fn start(
+    /// Starts the server of the route for `clients`, in whatever way they are connected, and the task that
+    /// relays their messages. `ours`: the client's `Authorization` was for us. The task drops the value of
+    /// `ended` at its end.
+    ///
+    /// # Errors
+    /// Why the server does not start.
+    pub(crate) fn launch<C: ClientLeg + 'static, E: Send>(
         &self,
-        stdio: &StdioUpstream,
-        session: &Arc<BridgeSession>,
-        streams: SessionLeg,
+        clients: C,
+        policy: &Arc<Policy>,
+        ours: bool,
         running: ServerPermit,
+        ended: impl FnOnce() -> E + Send + 'static,
     ) -> Result<(), String> {
-        let policy = match session.whose {
-            SessionKind::Own | SessionKind::HttpSse => Arc::clone(&self.state.policy),
-            SessionKind::Shared => Arc::clone(&self.state.shared_policy),
-        };
-        let emitter = self.state.shared.observers.emitter(None, Scope::Whole, &policy);
         let shared = Arc::clone(&self.state.shared);
-        let (servers, session) = (Arc::clone(&self.shared), Arc::clone(session));
-        let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+        let emitter = shared.observers.emitter(None, Scope::Whole, policy);
+        let (log, policy) = (shared.observers.log(), Arc::clone(policy));
+        let span = tracing::info_span!("session", route = %self.state.route.path);
+        let Upstream::Command(stdio) = &self.state.route.upstream else {
+            let server = HttpUpstreamLeg::new(target_of(&self.state, ours));
+            let relay = relay_of(clients, server, policy, emitter, no_noise());
+            let task = async move {
+                let _ended = ended();
+                carry(relay, log, running).await;
+            };
+            tokio::spawn(task.instrument(span));
+            return Ok(());
+        };
+        let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill as u64 };
         let era = Arc::clone(&self.era);
         if let Some(connect) = shared.in_process.clone() {
             tokio::spawn(async move {
-                let log = shared.observers.log();
-                let _ends = EndNotice { servers, session };
+                let _ended = ended();
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
-                let mut relay = Relay::new(policy, streams, server, no_noise());
-                relay.observed_by(emitter);
+                let relay = relay_of(clients, server, policy, emitter, no_noise());
                 carry(relay, log, running).await;
             });
             return Ok(());
@@ -159,30 +174,34 @@ impl Bridge {
             env: stdio.env.clone(),
             cwd: stdio.cwd.clone(),
         };
-        let noise = Box::new(ServerLog::default());
-        let relay = |server, diagnostics| {
-            let mut relay = Relay::new(policy, streams, server, diagnostics);
-            relay.observed_by(emitter);
-            relay
-        };
-        let log = shared.observers.log();
-        let host = ChildSession::start(program, Some(limits), era, noise, log, relay);
-        let mut host = host.map_err(|error| {
+        let diagnostics = Box::new(ServerLog::default());
+        let relay = |server, diagnostics| relay_of(clients, server, policy, emitter, diagnostics);
+        let started = ChildSession::start(program, Some(limits), era, diagnostics, log, relay);
+        let mut child_session = started.map_err(|error| {
             shared.counts.upstream_error("child");
             error_chain(&error)
         })?;
-        let child = shared.counts.child_started();
-        // Not before: a notice that is dropped because nothing started would lock the table of shared
-        // servers, and the caller holds that lock.
-        let ends = EndNotice { servers, session };
-        let span = tracing::info_span!("session", route = %self.state.route.path, pid = host.id());
+        let child = shared.counts.record_child_start();
+        let span = tracing::info_span!("session", route = %self.state.route.path, pid = child_session.id());
         let task = async move {
-            let (_running, _child, _ends) = (running, child, ends);
-            host.run(None).await;
+            let (_running, _child, _ended) = (running, child, ended());
+            child_session.run(None).await;
         };
         tokio::spawn(task.instrument(span));
         Ok(())
     }
+}
+
+fn relay_of<C: ClientLeg, S: ServerLeg>(
+    clients: C,
+    server: S,
+    policy: Arc<Policy>,
+    emitter: Option<EventEmitter>,
+    diagnostics: DiagnosticsSink,
+) -> Relay<C, S> {
+    let mut relay = Relay::new(policy, clients, server, diagnostics);
+    relay.set_emitter(emitter);
+    relay
 }
 
 fn no_noise() -> DiagnosticsSink {
@@ -190,12 +209,16 @@ fn no_noise() -> DiagnosticsSink {
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: ServerLeg>(relay: Relay<SessionLeg, S>, log: Connection, _running: ServerPermit) {
+async fn carry<C: ClientLeg, S: ServerLeg>(
+    relay: Relay<C, S>,
+    log: Connection,
+    _running: ServerPermit,
+) {
     // Whoever ends a session has no interest in calls that are open.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 
-/// How long the server of a new session may take to answer its first request.
+/// The time that the server of a new session has to answer its first request.
 pub(crate) fn start_timeout(state: &RouteState) -> Option<Duration> {
     match &state.route.upstream {
         Upstream::Command(stdio) => Some(stdio.start_timeout),

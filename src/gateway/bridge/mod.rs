@@ -18,7 +18,7 @@ use self::responses::refusal;
 use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
-use crate::gateway::route_state::RouteState;
+use crate::gateway::route_state::{RouteState, StreamPermit, TOO_MANY_STREAMS};
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
 use crate::relay::{ClientHeaders, TRACE_HEADERS};
@@ -74,6 +74,15 @@ impl Bridge {
         parts.headers = headers;
         parts.version = Version::HTTP_11;
         self.state.forwarder.response(parts, false, body)
+    }
+
+    /// Counts one more stream; the refusal of the request `id` if there are too many.
+    pub(crate) fn stream_permit(
+        &self,
+        id: Option<&[u8]>,
+    ) -> Result<StreamPermit, Box<Response<Body>>> {
+        let refused = || refusal(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_STREAMS, id);
+        self.state.permit().ok_or_else(|| Box::new(refused()))
     }
 
     /// The session that a request names; the refusal if there is none.

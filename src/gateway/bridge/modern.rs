@@ -1,6 +1,6 @@
 //! Clients of 2026-07-28 in front of a stdio server: there are no sessions, each request has a
 //! stream of its own, and the server is shared. The status of a response comes from the server's
-//! answer (rule H-12).
+//! answer.
 
 use crate::gateway::bridge::responses::{json_head, refusal};
 use crate::relay::discover_probe::Era;
@@ -55,7 +55,7 @@ impl Bridge {
         parts: &Parts,
         said: PostedMessage,
         date: &str,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
         let PostedMessage::Whole(message) = said else {
             let why = "the body of this request is too large to be read";
@@ -85,7 +85,7 @@ impl Bridge {
             return refusal;
         }
         match self.shared_session(&parts.headers, id.as_deref()).await {
-            Ok(session) => self.ask_shared(parts, message, session, outlet).await,
+            Ok(session) => self.ask_shared(parts, message, session, write_state).await,
             Err(refusal) => *refusal,
         }
     }
@@ -124,9 +124,9 @@ fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {
     response
 }
 
-/// Whether a request says of its client what each must (rule N-08). A server that speaks older revisions
-/// as well takes its first request for one of those if it does not, and speaks nothing else from then on
-/// to all who share it.
+/// Whether a request has the members about its client that 2026-07-28 requires. Without them a server that
+/// also speaks older revisions takes its first request for an older one, and speaks only that revision from
+/// then on, to all clients that share it.
 fn is_complete(message: &Message) -> bool {
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A POST to a session of the bridge: the message goes to the server; the response is one JSON
 //! answer if no other message comes before it, else a stream.
 
-use crate::gateway::bridge::responses::{PARSE_ERROR, events_head, json_head, refusal, refused};
+use crate::gateway::bridge::responses::{PARSE_ERROR, json_head, refusal, refused};
 use crate::gateway::bridge::{frame, modern};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::launch::{self, SessionRequest};
 use super::session::{BridgeSession, ENDED, SessionCommand, SessionKind, requests};
 use super::upload::Upload;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
-use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
+use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
-use crate::gateway::refusals::refuse;
+use crate::gateway::refusals::{events_head, refuse};
 use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -38,7 +38,7 @@ use crate::transport::mcp_http::request_head::RequestHead;
 /// After how long a client comes back whose stream has broken off, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// What a client has posted.
+/// The body of a POST.
 pub(crate) enum PostedMessage {
     /// A message on one line.
     Whole(Message),
@@ -83,16 +83,16 @@ pub(crate) async fn read(
 struct PendingPost {
     bridge: Arc<Bridge>,
     session: Arc<BridgeSession>,
-    /// How its client reads.
+    /// The content types that the client accepts.
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
-    /// Its client goes by the status of the answer (rule V-07).
+    /// The client reads the status of the response (2026-07-28), so the first answer decides the status.
     needs_status: bool,
     headers: ClientHeaders,
     /// The ids of its requests.
     ids: Vec<Bytes>,
-    outlet: WriteState,
+    write_state: WriteState,
     permit: StreamPermit,
 }
 
@@ -100,30 +100,33 @@ impl Bridge {
     pub(crate) async fn post(
         self: &Arc<Self>,
         parts: Parts,
-        said: PostedMessage,
+        posted: PostedMessage,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
-        if let Some(date) = modern::date_of(&parts.headers, said.message()) {
-            let answer = self.post_modern(&parts, said, &date, outlet);
+        if let Some(date) = modern::date_of(&parts.headers, posted.message()) {
+            let answer = self.post_modern(&parts, posted, &date, write_state);
             return Box::pin(answer).await;
         }
-        let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
+        let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
         let found = if new { None } else { Some(self.session_named(&parts.headers)) };
         let session = match found.transpose() {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
-        let (session, message) = match (session, said) {
+        let (session, message) = match (session, posted) {
             (Some(session), PostedMessage::Whole(message)) if !asks(Some(&message)) => {
                 (session, message)
             }
-            (session, said) => {
-                return Box::pin(self.post_requests(&parts, said, session, ours, outlet)).await;
+            (session, posted) => {
+                return Box::pin(self.post_requests(&parts, posted, session, ours, write_state))
+                    .await;
             }
         };
         let _order = session.speaking.lock().await;
-        if !session.say(SessionCommand::Tell(message, self.headers_for_server(parts.headers))).await
+        if !session
+            .send(SessionCommand::Tell(message, self.headers_for_server(parts.headers)))
+            .await
         {
             return gone(None);
         }
@@ -133,34 +136,39 @@ impl Bridge {
     async fn post_requests(
         self: &Arc<Self>,
         parts: &Parts,
-        said: PostedMessage,
+        posted: PostedMessage,
         session: Option<Arc<BridgeSession>>,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
-        let Some(permit) = self.state.permit() else {
-            let why = "too many streams are open on this route";
-            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
+        let permit = match self.stream_permit(None) {
+            Ok(permit) => permit,
+            Err(refusal) => return *refusal,
         };
         let ids: Vec<Bytes> =
-            said.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
+            posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
         let new = session.is_none();
         let session = match session {
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
-                match self.begin_session(&SessionRequest { whose: SessionKind::Own, id, ours }) {
+                match self.begin_session(&SessionRequest {
+                    kind: SessionKind::Own,
+                    id,
+                    ours,
+                    principal: None,
+                }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
                 }
             }
         };
-        let asking = self.asking(parts, session, ids, (outlet, permit));
+        let asking = self.asking(parts, session, ids, (write_state, permit));
         if new {
             let unborn = PendingSession(Some(Arc::clone(&asking.session)));
-            asking.begin(said, unborn).await
+            asking.begin(posted, unborn).await
         } else {
-            asking.ask(said).await
+            asking.ask(posted).await
         }
     }
 }
@@ -171,7 +179,7 @@ impl Bridge {
         parts: &Parts,
         session: Arc<BridgeSession>,
         ids: Vec<Bytes>,
-        (outlet, permit): (WriteState, StreamPermit),
+        (write_state, permit): (WriteState, StreamPermit),
     ) -> PendingPost {
         let asked = RequestHead::of(self.state.caller(&parts.headers), parts);
         PendingPost {
@@ -182,7 +190,7 @@ impl Bridge {
             needs_status: false,
             headers: self.headers_for_server(parts.headers.clone()),
             ids,
-            outlet,
+            write_state,
             permit,
             session,
         }
@@ -194,14 +202,14 @@ impl Bridge {
         parts: &Parts,
         message: Message,
         session: Arc<BridgeSession>,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
-        let Some(permit) = self.state.permit() else {
-            let why = "too many streams are open on this route";
-            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, message.id().as_deref());
+        let permit = match self.stream_permit(message.id().as_deref()) {
+            Ok(permit) => permit,
+            Err(refusal) => return *refusal,
         };
         let ids = message.id().into_iter().collect();
-        let mut asking = self.asking(parts, session, ids, (outlet, permit));
+        let mut asking = self.asking(parts, session, ids, (write_state, permit));
         asking.needs_status = message.method().as_deref() == Some(mcp::DISCOVER);
         asking.ask(PostedMessage::Whole(message)).await
     }
@@ -237,32 +245,32 @@ pub(crate) fn broken_off() -> Response<Body> {
 
 impl PendingPost {
     /// Says it to the server; what the client is told if that cannot be.
-    async fn say(&self, said: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
-        let store = self.session.open(!self.reads_events);
+    async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
+        let buffer = self.session.open(!self.reads_events);
         // Whoever leaves from now on has left this stream.
-        let attached = store.attach(None);
-        let heard = match said {
+        let subscription = buffer.attach(None);
+        let complete = match posted {
             PostedMessage::Whole(message) => {
                 let _order = self.session.speaking.lock().await;
-                self.session.say(SessionCommand::Ask(store, message, self.headers.clone())).await
+                self.session.send(SessionCommand::Ask(buffer, message, self.headers.clone())).await
             }
             PostedMessage::Large(body) => {
-                match self.session.say_in_pieces(body, &store, self.headers.clone()).await {
+                match self.session.send_in_pieces(body, &buffer, self.headers.clone()).await {
                     Upload::BrokenOff => return Err(Box::new(broken_off())),
-                    heard => heard == Upload::Said,
+                    complete => complete == Upload::Complete,
                 }
             }
         };
-        if heard { Ok(attached) } else { Err(Box::new(self.gone())) }
+        if complete { Ok(subscription) } else { Err(Box::new(self.gone())) }
     }
 
     /// `initialize`: nothing can be answered before it is known whether there is a session.
-    async fn begin(self, said: PostedMessage, mut unborn: PendingSession) -> Response<Body> {
-        let attached = match self.say(said).await {
-            Ok(attached) => attached,
+    async fn begin(self, posted: PostedMessage, mut unborn: PendingSession) -> Response<Body> {
+        let subscription = match self.send(posted).await {
+            Ok(subscription) => subscription,
             Err(refusal) => return *refusal,
         };
-        let over = poll_fn(|cx| attached.poll_over(cx));
+        let over = poll_fn(|cx| subscription.poll_over(cx));
         let patience = launch::start_timeout(&self.bridge.state);
         let over = async {
             match patience {
@@ -276,7 +284,7 @@ impl PendingPost {
             let id = self.ids.first().map(|id| &id[..]);
             return refusal(StatusCode::GATEWAY_TIMEOUT, why, id);
         };
-        let (answers, broken) = attached.texts();
+        let (answers, broken) = subscription.texts();
         let answer = answers.iter().rev().map(|text| Message::parse(text.clone()));
         let result = answer.filter_map(|answer| answer.result()).next();
         let mut headers = HeaderMap::new();
@@ -290,16 +298,16 @@ impl PendingPost {
             unborn.0 = None;
         }
         if self.reads_events && (look == FirstResponse::Events || !self.reads_json) {
-            return self.events(attached, headers);
+            return self.events(subscription, headers);
         }
-        attached.answers();
+        subscription.answers();
         let status = broken.map_or(StatusCode::OK, |broken| broken.status);
-        self.json(attached, answers, status, headers)
+        self.json(subscription, answers, status, headers)
     }
 
-    async fn ask(self, said: PostedMessage) -> Response<Body> {
-        let attached = match self.say(said).await {
-            Ok(attached) => attached,
+    async fn ask(self, posted: PostedMessage) -> Response<Body> {
+        let subscription = match self.send(posted).await {
+            Ok(subscription) => subscription,
             Err(refusal) => return *refusal,
         };
         let look = if self.reads_json {
@@ -311,7 +319,7 @@ impl PendingPost {
             };
             tokio::select! {
                 biased;
-                look = poll_fn(|cx| attached.poll_look(cx)) => look,
+                look = poll_fn(|cx| subscription.poll_look(cx)) => look,
                 () = upgrade => FirstResponse::Events,
             }
         } else {
@@ -319,31 +327,31 @@ impl PendingPost {
         };
         match look {
             FirstResponse::Large => {
-                self.read(attached, ResponseForm::Json, &Bytes::new(), json_head())
+                self.read(subscription, ResponseForm::Json, &Bytes::new(), json_head())
             }
             FirstResponse::Answers => {
-                let (answers, broken) = attached.answers();
+                let (answers, broken) = subscription.answers();
                 let status = broken.map_or(StatusCode::OK, |broken| broken.status);
-                self.json(attached, answers, status, HeaderMap::new())
+                self.json(subscription, answers, status, HeaderMap::new())
             }
-            _ if self.reads_events => self.events(attached, HeaderMap::new()),
+            _ if self.reads_events => self.events(subscription, HeaderMap::new()),
             _ => {
-                let (answers, _) = attached.answers();
-                self.json(attached, answers, StatusCode::OK, HeaderMap::new())
+                let (answers, _) = subscription.answers();
+                self.json(subscription, answers, StatusCode::OK, HeaderMap::new())
             }
         }
     }
 
     /// The session has ended while the request was on its way.
     fn gone(&self) -> Response<Body> {
-        if self.session.whose != SessionKind::Shared {
+        if self.session.kind != SessionKind::Shared {
             return gone(self.ids.first());
         }
         let why = "the MCP server has ended";
         refusal(StatusCode::BAD_GATEWAY, why, self.ids.first().map(|id| &id[..]))
     }
 
-    /// When the client gets a stream although there is nothing to be said (rule A4).
+    /// The time after which the client gets a stream although there is no message yet; `None`: never.
     fn upgrades(&self) -> Option<Duration> {
         let may = self.reads_events && !self.needs_status;
         let after = self.bridge.state.route.upgrade_after.filter(|_| may)?;
@@ -357,12 +365,12 @@ impl PendingPost {
     /// One answer, or several in an array. If there is none, the request was cancelled.
     fn json(
         self,
-        attached: Subscription,
+        subscription: Subscription,
         mut answers: Vec<Bytes>,
         status: StatusCode,
         mut headers: HeaderMap,
     ) -> Response<Body> {
-        drop(attached);
+        drop(subscription);
         let body = match answers.len() {
             0 if self.reads_events => {
                 headers.extend(events_head());
@@ -375,7 +383,7 @@ impl PendingPost {
             1 => answers.swap_remove(0),
             _ => joined(&answers),
         };
-        let status = match self.session.whose {
+        let status = match self.session.kind {
             SessionKind::Shared if status == StatusCode::OK => modern::status_of(&body),
             _ => status,
         };
@@ -383,32 +391,32 @@ impl PendingPost {
         self.bridge.route_response(status, headers, Body::from(body))
     }
 
-    fn events(self, attached: Subscription, mut headers: HeaderMap) -> Response<Body> {
+    fn events(self, subscription: Subscription, mut headers: HeaderMap) -> Response<Body> {
         headers.extend(events_head());
         let resumes = self.session.agreed().revision >= Some(Revision::V2025_11_25);
         // Clients of earlier revisions take an event without data for a broken message.
         let first = match resumes {
-            true => frame::priming(attached.store.id, RETRY_MS),
+            true => frame::priming(subscription.buffer.id, RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
         };
-        // Who shares a server cannot come back for what is missed (rule R-10).
-        let form = if self.session.whose == SessionKind::Shared {
+        // A client of a shared server has no session, so it cannot resume the stream: no event ids.
+        let form = if self.session.kind == SessionKind::Shared {
             ResponseForm::Plain
         } else {
             ResponseForm::Events
         };
-        self.read(attached, form, &first, headers)
+        self.read(subscription, form, &first, headers)
     }
 
     fn read(
         self,
-        attached: Subscription,
+        subscription: Subscription,
         form: ResponseForm,
         first: &Bytes,
         headers: HeaderMap,
     ) -> Response<Body> {
-        let means = (self.bridge.state.route.keep_alive, self.outlet, self.permit);
-        let reader = ResponseBody::new(attached, &self.session, form, first, means);
+        let delivery = (self.bridge.state.route.keep_alive, self.write_state, self.permit);
+        let reader = BridgeBody::new(subscription, &self.session, form, first, delivery);
         self.bridge.route_response(StatusCode::OK, headers, Body::Stream(Box::new(reader)))
     }
 }

@@ -31,7 +31,7 @@ const ANSWERS_MAX: usize = 16 << 20;
 /// the whole read buffer in memory.
 const COPY_MAX: usize = 4 << 10;
 
-/// What a message is to those who keep it.
+/// The class of a message, which decides how long the buffer keeps the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageClass {
     /// An answer: of the only request, of one of several, or of several.
@@ -44,9 +44,9 @@ pub(crate) enum MessageClass {
 
 /// One message.
 pub(crate) struct BufferedMessage {
-    /// It is the so-manieth of its stream.
+    /// The number of the message in its stream, from 1 on.
     pub(crate) number: u64,
-    pub(crate) what: MessageClass,
+    pub(crate) class: MessageClass,
     /// The request that the message answers, if there is one.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
@@ -57,7 +57,7 @@ pub(crate) struct BufferedMessage {
     pub(crate) whole: bool,
 }
 
-/// How far a client has got: all up to a message, and pieces of the next.
+/// The position of a client: the number of its last whole message, and pieces of the next message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadPosition {
     pub(crate) number: u64,
@@ -66,25 +66,25 @@ pub(crate) struct ReadPosition {
 
 #[derive(Default)]
 pub(crate) struct BufferState {
-    pub(crate) kept: VecDeque<BufferedMessage>,
+    pub(crate) messages: VecDeque<BufferedMessage>,
     pub(crate) bytes: usize,
     /// The number of the last message.
     pub(crate) last: u64,
-    /// Up to where the client was given it.
+    /// The position up to which messages were handed to the client.
     pub(crate) given: ReadPosition,
-    /// Up to where it has taken it.
+    /// The number of the last message that the client has received.
     pub(crate) taken: u64,
-    /// Bytes that it has not taken.
+    /// Bytes that were handed over and not yet received.
     pub(crate) untaken: usize,
-    /// Who reads: the newest.
+    /// The number of the newest reader; only this one reads.
     pub(crate) reader: u64,
     pub(crate) attached: bool,
-    /// The relay waits to hear that all has been taken.
+    /// The relay waits until the client has received everything.
     pub(crate) awaited: bool,
     /// Requests without an answer: how they are compared, and the text of their ids.
     pub(crate) open: Vec<(Key, Bytes)>,
-    /// The relay knows of it.
-    pub(crate) heard: bool,
+    /// The relay has received the requests of the stream.
+    pub(crate) known_to_relay: bool,
     pub(crate) over: bool,
     pub(crate) broken: Option<Broken>,
     /// The client was given event ids.
@@ -100,10 +100,10 @@ pub(crate) struct ReplayBuffer {
     pub(crate) cancels: bool,
     state: Mutex<BufferState>,
     pub(crate) client: AtomicWaker,
-    pub(crate) bell: Arc<SessionSignals>,
+    pub(crate) signals: Arc<SessionSignals>,
 }
 
-/// What an answer to a POST begins with.
+/// The first content of the response to a POST, which decides its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstResponse {
     /// There is nothing yet that decides it.
@@ -121,10 +121,10 @@ impl ReplayBuffer {
         id: StreamId,
         only_answers: bool,
         cancels: bool,
-        bell: Arc<SessionSignals>,
+        signals: Arc<SessionSignals>,
     ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, cancels, state, client, bell })
+        Arc::new(Self { id, only_answers, cancels, state, client, signals })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, BufferState> {
@@ -154,27 +154,27 @@ impl ReplayBuffer {
             0..COPY_MAX => Bytes::copy_from_slice(text),
             length => message.raw().slice(..length),
         };
-        let what = what(message.kind(), || message.elements().all(|one| is_answer(&one)));
-        let id = message.id().filter(|_| what == MessageClass::Answer);
-        self.push(what, id, text, true)
+        let class = class(message.kind(), || message.elements().all(|one| is_answer(&one)));
+        let id = message.id().filter(|_| class == MessageClass::Answer);
+        self.push(class, id, text, true)
     }
 
     /// The first piece of a message that is too large to be held.
     pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> bool {
-        self.push(what(kind, || false), id, piece.clone(), false)
+        self.push(class(kind, || false), id, piece.clone(), false)
     }
 
     /// More of it; `last`: it is over, and what it was.
     pub(crate) fn more(&self, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
-        let Some(large) = state.kept.back_mut().filter(|large| !large.whole) else {
+        let Some(large) = state.messages.back_mut().filter(|large| !large.whole) else {
             return false;
         };
         if let Some(scan) = last {
             large.whole = true;
             if scan.kind() == Kind::Response {
-                large.what = MessageClass::Answer;
+                large.class = MessageClass::Answer;
                 large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
             }
         }
@@ -187,12 +187,20 @@ impl ReplayBuffer {
         attached
     }
 
-    fn push(&self, what: MessageClass, id: Option<Bytes>, text: Bytes, whole: bool) -> bool {
+    fn push(&self, class: MessageClass, id: Option<Bytes>, text: Bytes, whole: bool) -> bool {
         let mut state = self.lock();
         state.last += 1;
         let (number, bytes, attached) = (state.last, text.len(), state.attached);
         let pieces = VecDeque::from([text]);
-        state.kept.push_back(BufferedMessage { number, what, id, pieces, lost: 0, bytes, whole });
+        state.messages.push_back(BufferedMessage {
+            number,
+            class,
+            id,
+            pieces,
+            lost: 0,
+            bytes,
+            whole,
+        });
         state.bytes += bytes;
         self.pushed(state, bytes);
         attached
@@ -220,7 +228,7 @@ impl ReplayBuffer {
     /// These requests are answered here. The relay knows of the stream now.
     pub(crate) fn expect(&self, requests: impl IntoIterator<Item = (Key, Bytes)>) {
         let mut state = self.lock();
-        state.heard = true;
+        state.known_to_relay = true;
         state.open.extend(requests);
     }
 
@@ -264,7 +272,7 @@ impl ReplayBuffer {
         drop(state);
         self.client.wake();
         if self.cancels {
-            self.bell.left(self.id);
+            self.signals.left(self.id);
         }
     }
 
@@ -309,7 +317,7 @@ fn is_answer(message: &Message) -> bool {
     message.kind() == Kind::Response
 }
 
-fn what(kind: Kind, all_answers: impl FnOnce() -> bool) -> MessageClass {
+fn class(kind: Kind, all_answers: impl FnOnce() -> bool) -> MessageClass {
     match kind {
         Kind::Response => MessageClass::Answer,
         Kind::Batch if all_answers() => MessageClass::Answer,
@@ -331,25 +339,27 @@ impl BufferState {
     pub(crate) fn make_room(&mut self) {
         let taken = self.taken;
         let is_done = |one: &BufferedMessage| one.whole && one.number <= taken;
-        while self.kept.front().is_some_and(is_done)
-            && (!self.resumable || self.kept.len() > EVENTS_MAX)
-            && let Some(gone) = self.kept.pop_front()
+        while self.messages.front().is_some_and(is_done)
+            && (!self.resumable || self.messages.len() > EVENTS_MAX)
+            && let Some(gone) = self.messages.pop_front()
         {
             self.bytes -= gone.bytes;
         }
-        while self.kept.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
+        while self.messages.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
             let (taken, attached) = (self.taken, self.attached);
-            let goes = |one: &BufferedMessage| one.what == MessageClass::Other && one.whole;
-            let place =
-                self.kept.iter().position(|one| goes(one) && (one.number <= taken || !attached));
-            let Some(gone) = place.and_then(|place| self.kept.remove(place)) else { break };
+            let goes = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
+            let place = self
+                .messages
+                .iter()
+                .position(|one| goes(one) && (one.number <= taken || !attached));
+            let Some(gone) = place.and_then(|place| self.messages.remove(place)) else { break };
             self.bytes -= gone.bytes;
         }
         if self.bytes <= ANSWERS_MAX {
             return;
         }
         let (given, attached) = (self.given, self.attached);
-        for one in &mut self.kept {
+        for one in &mut self.messages {
             let done = match one.number.cmp(&(given.number + 1)) {
                 _ if !attached => usize::MAX,
                 std::cmp::Ordering::Less => usize::MAX,
@@ -369,18 +379,19 @@ impl BufferState {
 
     /// The next message that the client was not given all of.
     pub(crate) fn next(&self) -> Option<&BufferedMessage> {
-        let place = self.kept.partition_point(|one| one.number <= self.given.number);
-        self.kept.get(place)
+        let place = self.messages.partition_point(|one| one.number <= self.given.number);
+        self.messages.get(place)
     }
 }
 
 impl BufferState {
     /// `only_answers`: the client takes nothing else, and waits for all of them.
     pub(crate) fn look(&self, only_answers: bool) -> FirstResponse {
-        let large = self.kept.front().is_some_and(|first| {
-            first.what == MessageClass::Answer && !first.whole && self.kept.len() == 1
+        let large = self.messages.front().is_some_and(|first| {
+            first.class == MessageClass::Answer && !first.whole && self.messages.len() == 1
         });
-        let answers = || self.kept.iter().all(|one| one.what == MessageClass::Answer && one.whole);
+        let answers =
+            || self.messages.iter().all(|one| one.class == MessageClass::Answer && one.whole);
         match (large, self.over) {
             (true, _) if self.open.len() <= 1 => FirstResponse::Large,
             _ if !only_answers && !answers() => FirstResponse::Events,
@@ -412,16 +423,16 @@ mod tests {
     #[test]
     fn what_was_taken_where_nobody_comes_back_is_not_kept() {
         let read = |ids: bool, rounds: u64| {
-            let store = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
-            let client = store.attach(None);
+            let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+            let client = buffer.attach(None);
             for number in 0..rounds {
                 let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
-                store.put(&Message::parse(text.into()));
+                buffer.put(&Message::parse(text.into()));
                 client.events(ids, &mut Batch::default());
                 client.taken();
             }
-            let state = store.lock();
-            (state.kept.len(), state.bytes > 0)
+            let state = buffer.lock();
+            (state.messages.len(), state.bytes > 0)
         };
         assert_eq!(read(false, 5000), (0, false));
         assert_eq!(read(true, 3), (3, true));

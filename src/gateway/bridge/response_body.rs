@@ -1,22 +1,19 @@
 //! The body of a response that reads a stream.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::session::{BridgeSession, ENDED};
 use crate::gateway::bridge::subscription::{ReadStatus, Subscription};
-use crate::gateway::direct::event_stream::{BLOCKED_FOR, SLOW_AFTER, SLOW_FOR};
 use crate::gateway::route_state::StreamPermit;
 use crate::protocol::sse;
 use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::UpstreamError;
+use crate::transport::http::client_pacing::ClientPacing;
 use crate::transport::http::write_state::WriteState;
 
 /// As what a stream is told.
@@ -31,121 +28,62 @@ pub(crate) enum ResponseForm {
 }
 
 /// Reads a stream for one response.
-pub(crate) struct ResponseBody {
-    attached: Subscription,
+pub(crate) struct BridgeBody {
+    subscription: Subscription,
     session: Arc<BridgeSession>,
     form: ResponseForm,
     out: Batch,
-    outlet: WriteState,
-    keep_alive: Option<Duration>,
-    /// When something was written last.
-    written: Instant,
-    /// When the client was given what it has not taken yet.
-    given: Option<Instant>,
-    /// The connection has been asked once whether it has taken that.
-    asked: bool,
-    slow_until: Option<Instant>,
-    timer: Pin<Box<Sleep>>,
+    pacing: ClientPacing,
     /// The session ends with this response.
     ends_session: bool,
     _counted: StreamPermit,
 }
 
-impl ResponseBody {
+impl BridgeBody {
     /// `first`: what stands ahead of all that is said.
     pub(crate) fn new(
-        attached: Subscription,
+        subscription: Subscription,
         session: &Arc<BridgeSession>,
         form: ResponseForm,
         first: &Bytes,
-        (keep_alive, outlet, counted): (Option<Duration>, WriteState, StreamPermit),
+        (keep_alive, write_state, counted): (Option<Duration>, WriteState, StreamPermit),
     ) -> Self {
         let mut out = Batch::default();
         out.raw(first);
-        let now = Instant::now();
         // Without comments nobody can tell whether such a client is there.
         session.listening.fetch_add(usize::from(keep_alive.is_none()), Ordering::Relaxed);
         Self {
-            attached,
+            subscription,
             session: Arc::clone(session),
             form,
             out,
-            outlet,
-            keep_alive,
-            written: now,
-            given: None,
-            asked: false,
-            slow_until: None,
-            timer: Box::pin(sleep_until(now)),
+            pacing: ClientPacing::new(write_state, keep_alive),
             ends_session: false,
             _counted: counted,
         }
     }
 
-    /// The session ends when its client closes this stream (rule L-07).
+    /// The session ends when its client closes this stream.
     pub(crate) fn ends_session(mut self) -> Self {
         self.ends_session = true;
         self
     }
 
-    fn be_slow(&mut self, slow: bool) {
-        if slow != self.slow_until.is_some() {
-            self.session.bell.slow(slow);
-        }
-        self.slow_until = slow.then(|| Instant::now() + SLOW_FOR);
-    }
-
-    /// Finds out whether the client has taken what it was given. Whoever asks for more has only room
-    /// for it; whether its connection took what there was, shows when that has been tried.
-    fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(given) = self.given else { return Poll::Ready(()) };
-        let now = Instant::now();
-        if !self.asked {
-            self.asked = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        if now >= given + SLOW_AFTER {
-            self.be_slow(true);
-        }
-        if self.outlet.is_blocked() {
-            // Who writes to the client does not say when that goes on.
-            self.timer.as_mut().reset(now + BLOCKED_FOR);
-            return self.timer.as_mut().poll(cx);
-        }
-        self.given = None;
-        self.asked = false;
-        self.attached.taken();
-        self.session.touch();
-        if self.slow_until.is_some_and(|until| now >= until) {
-            self.be_slow(false);
-        }
-        Poll::Ready(())
-    }
-
     fn collect(&mut self) -> ReadStatus {
         match self.form {
-            ResponseForm::Events => self.attached.events(true, &mut self.out),
-            ResponseForm::Plain => self.attached.events(false, &mut self.out),
-            ResponseForm::Json => self.attached.pieces(&mut self.out),
+            ResponseForm::Events => self.subscription.events(true, &mut self.out),
+            ResponseForm::Plain => self.subscription.events(false, &mut self.out),
+            ResponseForm::Json => self.subscription.pieces(&mut self.out),
         }
-    }
-
-    fn give(&mut self) -> Option<Bytes> {
-        let bytes = self.out.take()?;
-        let now = Instant::now();
-        self.written = now;
-        self.given.get_or_insert(now);
-        self.asked = false;
-        Some(bytes)
     }
 }
 
-impl BodyProducer for ResponseBody {
+impl BodyProducer for BridgeBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
-        self.attached.register(cx);
+        self.subscription.register(cx);
         loop {
-            if let Some(bytes) = self.give() {
+            if let Some(bytes) = self.out.take() {
+                self.pacing.give();
                 return Poll::Ready(Some(Ok(bytes)));
             }
             let goes = self.collect();
@@ -160,39 +98,38 @@ impl BodyProducer for ResponseBody {
                 }
                 ReadStatus::Elsewhere => return Poll::Ready(None),
                 ReadStatus::Over => {
-                    self.attached.taken();
+                    self.subscription.taken();
                     return Poll::Ready(None);
                 }
             }
-            ready!(self.poll_taken(cx));
-            if self.given.is_some() {
-                continue;
+            if ready!(self.pacing.poll_taken(cx, || self.session.signals.slow(true))) {
+                self.subscription.taken();
+                self.session.touch();
+                if self.pacing.keeps_up() {
+                    self.session.signals.slow(false);
+                }
             }
-            let Some(after) = self.keep_alive.filter(|_| self.form != ResponseForm::Json) else {
-                return Poll::Pending;
-            };
-            let due = self.written + after;
-            if self.timer.deadline() != due {
-                self.timer.as_mut().reset(due);
-            }
-            if self.timer.as_mut().poll(cx).is_pending() {
+            let due = self.pacing.comment_due().filter(|_| self.form != ResponseForm::Json);
+            if !due.is_some_and(|due| self.pacing.is_due(due, cx)) {
                 return Poll::Pending;
             }
             // Within a large message there is no place for a comment; it would not help either.
-            self.written = Instant::now();
-            if !self.attached.is_midway() {
+            self.pacing.comment();
+            if !self.subscription.is_midway() {
                 self.out.raw(&Bytes::from_static(sse::COMMENT));
             }
         }
     }
 }
 
-impl Drop for ResponseBody {
+impl Drop for BridgeBody {
     fn drop(&mut self) {
-        if self.slow_until.is_some() {
-            self.session.bell.slow(false);
+        if self.pacing.is_slow() {
+            self.session.signals.slow(false);
         }
-        self.session.listening.fetch_sub(usize::from(self.keep_alive.is_none()), Ordering::Relaxed);
+        self.session
+            .listening
+            .fetch_sub(usize::from(!self.pacing.has_comments()), Ordering::Relaxed);
         if self.ends_session {
             self.session.end(ENDED);
         }

@@ -10,15 +10,6 @@ use crate::transport::http::body::Body;
 /// The JSON-RPC error code of what is no JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
 
-/// Headers of a stream of events.
-pub(crate) fn events_head() -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    headers
-}
-
 pub(crate) fn json_head() -> HeaderMap {
     let json = HeaderValue::from_static("application/json");
     HeaderMap::from_iter([(header::CONTENT_TYPE, json)])

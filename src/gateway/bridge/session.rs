@@ -43,7 +43,7 @@ pub(crate) enum SessionCommand {
     Start(Arc<ReplayBuffer>, Bytes, ClientHeaders),
     /// More of it.
     Piece(Bytes),
-    /// It is over, and opens this stream for its answer; what it was.
+    /// The end of a large message, which opens this stream for its answer, with the scan of the message.
     End(Arc<ReplayBuffer>, Scan),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Agreed {
 #[derive(Default)]
 struct StreamTable {
     last: u64,
-    stores: BTreeMap<u64, Arc<ReplayBuffer>>,
+    buffers: BTreeMap<u64, Arc<ReplayBuffer>>,
     agreed: Agreed,
 }
 
@@ -75,11 +75,13 @@ pub(crate) enum SessionKind {
 /// A session as those see it who answer requests.
 pub(crate) struct BridgeSession {
     pub(crate) id: String,
-    pub(crate) whose: SessionKind,
-    pub(crate) bell: Arc<SessionSignals>,
+    pub(crate) kind: SessionKind,
+    /// The number of the principal that all clients of a shared session are, if they present credentials.
+    pub(crate) principal: Option<u64>,
+    pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
-    pub(crate) home: Arc<ReplayBuffer>,
+    pub(crate) session_buffer: Arc<ReplayBuffer>,
     /// Held by who sends a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
@@ -89,16 +91,21 @@ pub(crate) struct BridgeSession {
 
 impl BridgeSession {
     /// A session, and what its clients say.
-    fn new(id: String, whose: SessionKind) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
+    fn new(
+        id: String,
+        kind: SessionKind,
+        principal: Option<u64>,
+    ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let bell = Arc::new(SessionSignals::default());
-        let home = ReplayBuffer::new(SOLE_STREAM, false, false, Arc::clone(&bell));
+        let signals = Arc::new(SessionSignals::default());
+        let session_buffer = ReplayBuffer::new(SOLE_STREAM, false, false, Arc::clone(&signals));
         let session = Self {
             id,
-            whose,
-            bell,
+            kind,
+            principal,
+            signals,
             commands,
-            home,
+            session_buffer,
             speaking: tokio::sync::Mutex::default(),
             table: Mutex::default(),
             listening: AtomicUsize::new(0),
@@ -113,12 +120,12 @@ impl BridgeSession {
 
     /// The session is in use.
     pub(crate) fn touch(&self) {
-        self.bell.touch();
+        self.signals.touch();
     }
 
     /// For how long it has not been used.
     pub(crate) fn unused_for(&self) -> Duration {
-        self.bell.unused_for()
+        self.signals.unused_for()
     }
 
     pub(crate) fn agree(&self, date: &str) {
@@ -136,49 +143,49 @@ impl BridgeSession {
         table.forget();
         table.last += 1;
         let number = table.last;
-        let bell = Arc::clone(&self.bell);
-        let store = ReplayBuffer::new(
+        let signals = Arc::clone(&self.signals);
+        let buffer = ReplayBuffer::new(
             StreamId(number),
             only_answers,
-            self.whose == SessionKind::Shared,
-            bell,
+            self.kind == SessionKind::Shared,
+            signals,
         );
-        table.stores.insert(number, Arc::clone(&store));
-        store
+        table.buffers.insert(number, Arc::clone(&buffer));
+        buffer
     }
 
     /// The stream of this number, if it is still known.
     pub(crate) fn find(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         if stream == SOLE_STREAM.0 {
-            return Some(Arc::clone(&self.home));
+            return Some(Arc::clone(&self.session_buffer));
         }
-        self.table().stores.get(&stream).cloned()
+        self.table().buffers.get(&stream).cloned()
     }
 
     /// Says something to the server; false if the session has ended.
-    pub(crate) async fn say(&self, command: SessionCommand) -> bool {
+    pub(crate) async fn send(&self, command: SessionCommand) -> bool {
         self.touch();
         self.commands.send(command).await.is_ok()
     }
 
     /// Says something if there is room for it now.
-    pub(crate) fn say_now(&self, command: SessionCommand) -> bool {
+    pub(crate) fn try_send(&self, command: SessionCommand) -> bool {
         self.commands.try_send(command).is_ok()
     }
 
     /// Whether it was ended, and not by its server.
     pub(crate) fn was_ended(&self) -> bool {
-        self.bell.ended().is_some()
+        self.signals.ended().is_some()
     }
 
     /// Whether nothing more can be said in it.
     pub(crate) fn is_over(&self) -> bool {
-        self.commands.is_closed() || self.bell.ended().is_some()
+        self.commands.is_closed() || self.signals.ended().is_some()
     }
 
     /// Ends it: its open requests are answered with an error, and its server ends.
     pub(crate) fn end(&self, why: Broken) {
-        self.bell.end(why);
+        self.signals.end(why);
     }
 }
 
@@ -187,16 +194,16 @@ impl StreamTable {
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
         let mut gone = Vec::new();
-        for (number, store) in self.stores.iter().rev().filter(|(_, store)| store.is_over()) {
-            let kept = store.resumable();
-            count += usize::from(kept.is_some());
-            bytes += kept.unwrap_or_default();
-            if kept.is_none() || count > ENDED_MAX || bytes > ENDED_BYTES_MAX {
+        for (number, buffer) in self.buffers.iter().rev().filter(|(_, buffer)| buffer.is_over()) {
+            let resumable = buffer.resumable();
+            count += usize::from(resumable.is_some());
+            bytes += resumable.unwrap_or_default();
+            if resumable.is_none() || count > ENDED_MAX || bytes > ENDED_BYTES_MAX {
                 gone.push(*number);
             }
         }
         for number in gone {
-            self.stores.remove(&number);
+            self.buffers.remove(&number);
         }
     }
 }
@@ -225,15 +232,15 @@ impl BridgeSessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are, and the messages and bytes that are kept for their clients.
+    /// The number of sessions, and the messages and bytes that are kept for their clients.
     pub(crate) fn load(&self) -> (usize, usize, usize) {
         let sessions: Vec<Arc<BridgeSession>> = self.lock().values().cloned().collect();
         let (mut messages, mut bytes) = (0, 0);
         for session in &sessions {
             let table = session.table();
-            for store in table.stores.values().chain([&session.home]) {
-                let state = store.lock();
-                messages += state.kept.len();
+            for buffer in table.buffers.values().chain([&session.session_buffer]) {
+                let state = buffer.lock();
+                messages += state.messages.len();
                 bytes += state.bytes;
             }
         }
@@ -254,17 +261,18 @@ impl BridgeSessions {
     /// A new session; `None` if the system gives no random bytes.
     pub(crate) fn begin(
         &self,
-        whose: SessionKind,
+        kind: SessionKind,
+        principal: Option<u64>,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
-        let (session, commands) = BridgeSession::new(random_id()?, whose);
+        let (session, commands) = BridgeSession::new(random_id()?, kind, principal);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }
 
     /// The session of this id.
-    pub(crate) fn find(&self, id: &[u8], whose: SessionKind) -> Option<Arc<BridgeSession>> {
+    pub(crate) fn find(&self, id: &[u8], kind: SessionKind) -> Option<Arc<BridgeSession>> {
         let id = std::str::from_utf8(id).ok()?;
-        self.lock().get(id).filter(|session| session.whose == whose).cloned()
+        self.lock().get(id).filter(|session| session.kind == kind).cloned()
     }
 
     /// Whether there is one of this id.
@@ -274,7 +282,7 @@ impl BridgeSessions {
 
     /// Something else holds for their route: each is to look.
     pub(crate) fn look(&self) {
-        self.lock().values().for_each(|session| session.bell.look());
+        self.lock().values().for_each(|session| session.signals.look());
     }
 
     pub(crate) fn forget(&self, id: &str) {

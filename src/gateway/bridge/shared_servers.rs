@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// of the pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether a server that dies is dead.
+/// The interval of checks whether an ending server has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A server that has lived for so long is no longer one that dies at once.
@@ -32,7 +32,7 @@ type Caller = Box<[u8]>;
 struct SharedServer {
     session: Arc<BridgeSession>,
     began: Instant,
-    /// How often it has died lately, and when it last did.
+    /// The number of the server's recent deaths, and the time of the last one.
     deaths: u32,
     died: Option<Instant>,
 }
@@ -43,12 +43,12 @@ pub(crate) struct SharedServers {
     known: Mutex<HashMap<Caller, SharedServer>>,
 }
 
-/// What is to be done for a caller.
+/// The state of the server that a caller shares.
 enum SharedLookup {
     ServerPermit(Arc<BridgeSession>),
     /// Its server may be started at this moment.
     At(Instant),
-    /// It has died, and that is that.
+    /// The server has died, and is not started again yet.
     Dead,
     None,
 }

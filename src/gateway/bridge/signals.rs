@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::progress::StreamId;
 
-/// How a stream ended before its requests were answered.
+/// The error of a stream that ended before its requests were answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(crate) status: StatusCode,
     pub(crate) why: &'static str,
 }
 
-/// Wakes a relay, and says why.
+/// Signals that wake the relay of a session, each with its reason.
 #[derive(Default)]
 pub(crate) struct SessionSignals {
     relay: AtomicWaker,
@@ -65,7 +65,7 @@ impl SessionSignals {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// There may be something else to be seen.
+    /// Another state than these may have changed.
     pub(crate) fn look(&self) {
         self.relay.wake();
     }

@@ -1,4 +1,4 @@
-//! A client that reads a stream: what it is given of what is kept, and how far it has got.
+//! A client that reads a stream: the next messages from the replay buffer, and the position of the client.
 
 use crate::gateway::bridge::signals::Broken;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::transport::http::body::Batch;
 
 /// A client that reads a stream. It has left when this is dropped.
 pub(crate) struct Subscription {
-    pub(crate) store: Arc<ReplayBuffer>,
+    pub(crate) buffer: Arc<ReplayBuffer>,
     reader: u64,
 }
 
-/// How a client's reading goes on.
+/// The state of a client that reads a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadStatus {
     On,
@@ -30,17 +30,17 @@ pub(crate) enum ReadStatus {
 }
 
 impl Subscription {
-    pub(crate) fn new(store: &Arc<ReplayBuffer>, reader: u64) -> Self {
-        Self { store: Arc::clone(store), reader }
+    pub(crate) fn new(buffer: &Arc<ReplayBuffer>, reader: u64) -> Self {
+        Self { buffer: Arc::clone(buffer), reader }
     }
 
     /// The possible beginning of the answer. Wakes the task when it changes.
     pub(crate) fn poll_look(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         if !self.listens(&state, cx) {
             return Poll::Ready(FirstResponse::Events);
         }
-        match state.look(self.store.only_answers) {
+        match state.look(self.buffer.only_answers) {
             FirstResponse::Wait => {
                 self.goes_on(&mut state);
                 Poll::Pending
@@ -51,28 +51,28 @@ impl Subscription {
 
     /// Ready when nothing more comes. What there is can then be looked at.
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         if !self.listens(&state, cx) || state.over {
-            return Poll::Ready(state.look(self.store.only_answers));
+            return Poll::Ready(state.look(self.buffer.only_answers));
         }
         self.goes_on(&mut state);
         Poll::Pending
     }
 
-    /// What there is waits here, and what follows may come.
+    /// The client waits for more; the relay may send again.
     fn goes_on(&self, state: &mut BufferState) {
         state.untaken = 0;
         if std::mem::take(&mut state.awaited) {
-            self.store.bell.taken(self.store.id);
+            self.buffer.signals.taken(self.buffer.id);
         }
     }
 
     /// The messages of an ended stream: its answers, and errors for requests without one. The
     /// client has still to receive them.
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
-        let state = self.store.lock();
-        let kept = state.kept.iter().filter(|one| one.whole || state.broken.is_none());
-        let mut texts: Vec<Bytes> = kept.map(|one| one.text(&state.broken)).collect();
+        let state = self.buffer.lock();
+        let messages = state.messages.iter().filter(|one| one.whole || state.broken.is_none());
+        let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
             texts.extend(state.open.iter().map(|(_, id)| own_error(id, broken.why, None)));
         }
@@ -82,7 +82,7 @@ impl Subscription {
     /// The client is given all of that.
     pub(crate) fn answers(&self) -> (Vec<Bytes>, Option<Broken>) {
         let texts = self.texts();
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         state.open.clear();
         state.given = ReadPosition { number: state.last, pieces: 0 };
         drop(state);
@@ -92,12 +92,12 @@ impl Subscription {
 
     /// The client is given what there is, as events; with ids it can come back for them.
     pub(crate) fn events(&self, ids: bool, out: &mut Batch) -> ReadStatus {
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return ReadStatus::Elsewhere;
         }
         state.resumable |= ids;
-        let stream = self.store.id;
+        let stream = self.buffer.id;
         while !out.is_full() {
             let from = state.given.pieces;
             let Some(next) = state.next() else { break };
@@ -144,11 +144,11 @@ impl Subscription {
 
     /// The client is given pieces of a large answer, as they are.
     pub(crate) fn pieces(&self, out: &mut Batch) -> ReadStatus {
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return ReadStatus::Elsewhere;
         }
-        let Some(large) = state.kept.front_mut() else { return ReadStatus::Over };
+        let Some(large) = state.messages.front_mut() else { return ReadStatus::Over };
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
         let (count, whole) = (large.lost, large.whole);
@@ -165,7 +165,7 @@ impl Subscription {
 
     /// The client has taken what it was given.
     pub(crate) fn taken(&self) {
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return;
         }
@@ -180,19 +180,19 @@ impl Subscription {
 
     /// Whether the client was given some of a large message, and not all of it.
     pub(crate) fn is_midway(&self) -> bool {
-        self.store.lock().given.pieces > 0
+        self.buffer.lock().given.pieces > 0
     }
 
     /// Is woken when there is more.
     pub(crate) fn register(&self, cx: &Context<'_>) {
-        self.listens(&self.store.lock(), cx);
+        self.listens(&self.buffer.lock(), cx);
     }
 
     /// Registers to be woken, unless another reads now: there is room for one only.
     fn listens(&self, state: &BufferState, cx: &Context<'_>) -> bool {
         let reads = state.reader == self.reader;
         if reads {
-            self.store.client.register(cx.waker());
+            self.buffer.client.register(cx.waker());
         }
         reads
     }
@@ -200,19 +200,19 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut state = self.store.lock();
+        let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return;
         }
         state.detach();
         // From now on its client may come back, or not.
-        self.store.bell.touch();
-        if !state.heard {
+        self.buffer.signals.touch();
+        if !state.known_to_relay {
             state.over = true;
         }
         self.goes_on(&mut state);
-        if self.store.cancels && !state.over {
-            self.store.bell.left(self.store.id);
+        if self.buffer.cancels && !state.over {
+            self.buffer.signals.left(self.buffer.id);
         }
     }
 }

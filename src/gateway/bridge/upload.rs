@@ -19,7 +19,7 @@ use crate::transport::mcp_http::request_body::PAUSE_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upload {
     /// All of it is said.
-    Said,
+    Complete,
     /// The session has ended.
     Ended,
     /// The rest of it did not come.
@@ -37,7 +37,7 @@ fn cancel(scan: &Scan) -> Option<SessionCommand> {
 /// Ends the message, whatever becomes of who sends it: the next one must not become a part of it.
 struct Begun<'a> {
     session: &'a BridgeSession,
-    store: Arc<ReplayBuffer>,
+    buffer: Arc<ReplayBuffer>,
     scan: Option<Scan>,
 }
 
@@ -45,24 +45,24 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let Some(scan) = self.scan.take() else { return };
         let cancel = cancel(&scan);
-        let end = SessionCommand::End(Arc::clone(&self.store), scan);
-        if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.say_now(one)) {
+        let end = SessionCommand::End(Arc::clone(&self.buffer), scan);
+        if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.try_send(one)) {
             self.session.end(ENDED);
         }
     }
 }
 
 impl BridgeSession {
-    /// Says a message as it comes, on one line. `store` is where its answer goes. What breaks off
+    /// Says a message as it comes, on one line. `buffer` is where its answer goes. What breaks off
     /// reaches the server as it is: it cannot be taken back.
-    pub(crate) async fn say_in_pieces(
+    pub(crate) async fn send_in_pieces(
         &self,
         mut body: RequestBody,
-        store: &Arc<ReplayBuffer>,
+        buffer: &Arc<ReplayBuffer>,
         headers: ClientHeaders,
     ) -> Upload {
         let _order = self.speaking.lock().await;
-        let mut begun = Begun { session: self, store: Arc::clone(store), scan: None };
+        let mut begun = Begun { session: self, buffer: Arc::clone(buffer), scan: None };
         let whole = loop {
             let frame = match timeout(PAUSE_MAX, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
@@ -73,10 +73,10 @@ impl BridgeSession {
             let first = begun.scan.is_none();
             begun.scan.get_or_insert_default().feed(&piece);
             let command = match first {
-                true => SessionCommand::Start(Arc::clone(store), piece, headers.clone()),
+                true => SessionCommand::Start(Arc::clone(buffer), piece, headers.clone()),
                 false => SessionCommand::Piece(piece),
             };
-            if !self.say(command).await {
+            if !self.send(command).await {
                 begun.scan = None;
                 return Upload::Ended;
             }
@@ -84,12 +84,12 @@ impl BridgeSession {
         let Some(scan) = begun.scan.take() else { return Upload::BrokenOff };
         let cancel = cancel(&scan).filter(|_| !whole);
         for command in
-            [Some(SessionCommand::End(Arc::clone(store), scan)), cancel].into_iter().flatten()
+            [Some(SessionCommand::End(Arc::clone(buffer), scan)), cancel].into_iter().flatten()
         {
-            if !self.say(command).await {
+            if !self.send(command).await {
                 return Upload::Ended;
             }
         }
-        if whole { Upload::Said } else { Upload::BrokenOff }
+        if whole { Upload::Complete } else { Upload::BrokenOff }
     }
 }

@@ -26,7 +26,7 @@ use crate::protocol::lines::{INSPECT_MAX, Lines};
 use crate::protocol::sse;
 use crate::transport::http::client::{InProcess, Io};
 
-/// How long the silent tool is silent.
+/// The silence of the silent tool.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Room between the two ends of a connection inside the process.
@@ -129,7 +129,7 @@ impl http_body::Body for DemoEvents {
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let this = self.get_mut();
         loop {
-            if let Some(lines::Frame::Line(line)) = this.lines.decode(&mut this.buffer) {
+            if let Some(lines::LineFrame::Line(line)) = this.lines.decode(&mut this.buffer) {
                 let message = Message::parse(line.slice(..line.trim_ascii_end().len()));
                 if message.kind() == Kind::Noise {
                     continue;

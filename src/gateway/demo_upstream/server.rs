@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message};
-use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
+use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 
 /// Time between two steps of a tool that talks.
 const PACE: Duration = Duration::from_millis(400);
@@ -195,7 +195,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             while let Some(frame) = self.lines.decode(&mut self.buffer) {
-                if let Frame::Line(line) = frame {
+                if let LineFrame::Line(line) = frame {
                     return Some(line);
                 }
             }

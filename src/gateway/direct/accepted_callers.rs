@@ -1,5 +1,5 @@
-//! Which callers are known to be served, where there are no sessions (rule A4). No locks: it is asked
-//! for every call.
+//! The callers that the server has accepted, for servers without sessions: only their calls may get an
+//! early stream, so that a 401 keeps its status. The table has no lock, because every call reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,11 +7,11 @@ use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 
 /// The way to ask for a held stream.
-pub(crate) type Claim = mpsc::Sender<ClaimRequest>;
+pub(crate) type ClaimSender = mpsc::Sender<ClaimRequest>;
 
 /// A client that takes a held stream over.
 pub(crate) struct ClaimRequest {
-    pub(crate) outlet: WriteState,
+    pub(crate) write_state: WriteState,
     pub(crate) permit: StreamPermit,
     /// Takes the head and the body of the response.
     pub(crate) reply: oneshot::Sender<(http::response::Parts, Body)>,

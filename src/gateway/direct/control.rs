@@ -24,7 +24,7 @@ pub(crate) fn control_sender(
     client: &ServerClient,
     request: &Request<RequestBody>,
 ) -> Option<ControlSender> {
-    if !policy.gives_up() && policy.log_level.is_none() {
+    if !policy.has_timeout() && policy.log_level.is_none() {
         return None;
     }
     let client = client.clone();

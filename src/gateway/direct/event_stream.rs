@@ -1,95 +1,110 @@
-//! A response of events: reads the server's, lets its judge decide what becomes of each, and writes
+//! A response of events: reads the server's, passes each to its handler, and writes
 //! what is due, when the client takes it.
 //!
-//! It has no task and no queue of its own. The client's taking drives everything: the server's
-//! connection, the filter, the clock. What a slow client leaves behind stays with the server, and
-//! progress that has piled up meanwhile gives way to newer progress as it is read.
+//! The stream has no task and no queue of its own. The client's reads drive everything: the server's
+//! connection, the filter, the clock. Messages that a slow client has not read stay with the server, and
+//! newer progress replaces the progress that has piled up meanwhile.
 
 use crate::config::routes::Route;
-use std::future::Future;
-use std::pin::Pin;
+use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use crate::observe::error_chain::error_chain;
-use crate::progress::Disposition;
+use crate::progress::input::Input;
+use crate::progress::{Disposition, Origin};
 use crate::protocol::sse;
-use crate::protocol::sse::{Event, Events, Frame, Piece};
+use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
+use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client_pacing::ClientPacing;
 use crate::transport::http::write_state::WriteState;
-
-// The listener's connection reports slowness, because data in buffers is old before anyone asks for
-// more. While a client is blocked, nothing is read for it. Afterwards its progress is thinned until
-// the client has kept up for a second; other messages wait their turn.
-/// A client that takes so long to ask for more could not take what there was (rule G4).
-pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(50);
+use crate::transport::mcp_http::event_message::text_of;
 
 /// The longest event, in bytes, that is held whole so that a fault in it can be repaired. A longer
 /// event is forwarded in pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
-/// How long such a client counts as slow.
-pub(crate) const SLOW_FOR: Duration = Duration::from_secs(1);
-
-/// How long nothing is read for a client that takes nothing.
-pub(crate) const BLOCKED_FOR: Duration = Duration::from_millis(20);
-
 /// The handler of a stream's events.
 pub(crate) trait EventHandler: Send {
-    /// One event. What it comes to goes to `out` at once or in [`EventHandler::collect`].
-    fn event(&mut self, event: &Event, out: &mut Batch);
+    /// Handles one event. The bytes for the client go to `out` at once, or later in [`EventHandler::collect`].
+    fn event(&mut self, event: &SseEvent, out: &mut Batch);
+    /// The place where the stream's messages come from, for its filter.
+    fn origin(&self) -> Origin;
+    /// Asks the filter of the stream.
+    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T;
+    /// Whether the server's bytes pass, whatever the filter has for the client.
+    fn observes(&self) -> bool;
+    /// Whether large events are not shown to the filter.
+    fn skips_large(&self) -> bool {
+        false
+    }
     /// The first piece of an event that is too large to be held: all that is ahead of its message,
     /// and how that begins. True if it is no message, and passes as it is.
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool;
+    fn begin_large(&mut self, piece: &Piece, out: &mut Batch) -> bool {
+        self.collect(out);
+        self.pass_piece(piece, out, FilterGuard::begin_large)
+    }
     /// Another piece.
-    fn piece(&mut self, piece: &Piece, out: &mut Batch);
+    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        self.pass_piece(piece, out, FilterGuard::large_piece);
+    }
+    /// Shows a piece of a large event to the filter. The piece goes on as it is where it is no message
+    /// (`true`); the rest is up to the filter.
+    fn pass_piece(&mut self, piece: &Piece, out: &mut Batch, show: ShowPiece) -> bool {
+        let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
+        let is_message = !self.skips_large() && {
+            let fate = self.ask(|filter| show(filter, now(), origin, raw, text));
+            !matches!(fate, Disposition::NotAMessage(_))
+        };
+        if !is_message || self.observes() {
+            out.raw(&piece.raw);
+        }
+        if is_message {
+            self.collect(out);
+        }
+        !is_message
+    }
     /// The large event has ended.
-    fn passed(&mut self, out: &mut Batch);
+    fn end_large(&mut self, out: &mut Batch) {
+        let origin = self.origin();
+        self.ask(|filter| filter.finish_large(now(), origin, None));
+        self.collect(out);
+    }
     /// Appends the bytes that are due now.
     fn collect(&mut self, out: &mut Batch);
-    /// Something has come from the server now.
-    fn heard(&mut self, _: std::time::Instant) {}
-    /// The client reads too slowly, or does no more: then all progress is thinned.
-    fn slow(&mut self, slow: bool);
+    /// Bytes from the server arrived at this time.
+    fn last_read(&mut self, _: std::time::Instant) {}
+    /// The client has become slow, or fast again. All progress to a slow client is thinned.
+    fn slow(&mut self, slow: bool) {
+        self.ask(|filter| filter.apply(now(), Input::SetClientSlow(slow)));
+    }
     /// When to collect again if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
-    /// Is woken when others have something for this stream.
+    /// Registers the task to wake when another filter puts a message into the mailbox of this stream.
     fn listen(&mut self, cx: &mut Context<'_>);
-    /// Takes what others have for it.
-    fn look_around(&mut self, out: &mut Batch);
-    /// The server says nothing more. What the client is told of that goes to `out`.
+    /// Takes the messages of other filters from the mailbox of this stream.
+    fn drain_mailbox(&mut self, out: &mut Batch);
+    /// The server's stream has ended. An error for the client goes to `out`.
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch);
     /// Whether comments may be written yet.
     fn may_comment(&self) -> bool {
         true
     }
     /// Whether the stream is to go on.
-    fn goes_on(&self) -> bool {
+    fn is_open(&self) -> bool {
         true
     }
 }
 
-/// What becomes of a piece of a large event once it has been judged: as it is, where it is no message or
-/// `observing`; what the judge's filter has for it, where it is one.
-pub(crate) fn passed_on<J: EventHandler>(
-    judge: &mut J,
-    observing: bool,
-    fate: &Disposition,
-    piece: &Piece,
-    out: &mut Batch,
-) {
-    let is_message = !matches!(fate, Disposition::NotAMessage(_));
-    if observing || !is_message {
-        out.raw(&piece.raw);
-    }
-    if is_message {
-        judge.collect(out);
-    }
-}
+/// Shows the filter a piece of a large event, and where in it the message's text is.
+type ShowPiece =
+    fn(&mut FilterGuard, std::time::Instant, Origin, Bytes, Range<usize>) -> Disposition;
 
 /// The source of a stream's bytes.
 pub(crate) trait Chunks<J>: Send {
@@ -97,7 +112,7 @@ pub(crate) trait Chunks<J>: Send {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        judge: &mut J,
+        handler: &mut J,
     ) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
 
@@ -111,10 +126,10 @@ impl<J> Chunks<J> for UpstreamBody {
     }
 }
 
-/// How a stream is kept from falling silent.
+/// The limits of silence on a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Silence {
-    /// A comment is written after this (rule A3).
+    /// The silence after which a comment is written.
     pub(crate) keep_alive: Option<Duration>,
     /// A server that says nothing for so long is given up.
     pub(crate) idle: Option<Duration>,
@@ -141,20 +156,15 @@ enum LargeEvent {
 // bytes that have arrived go out in one write. The connection also ends with the response: a call
 // may be silent for minutes, and a task would not notice that its client has left.
 pub(crate) struct EventStream<J, U> {
-    pub(crate) judge: J,
+    pub(crate) handler: J,
     upstream: U,
     events: Events,
     large: LargeEvent,
     out: Batch,
-    timer: Option<Pin<Box<Sleep>>>,
-    silence: Silence,
-    written: Instant,
-    heard: Instant,
-    /// When the client was last given something, unless it has asked for more since in vain.
-    given: Option<Instant>,
-    outlet: WriteState,
-    slow_until: Option<Instant>,
-    blocked_since: Option<Instant>,
+    pacing: ClientPacing,
+    /// A server that says nothing for so long is given up.
+    idle: Option<Duration>,
+    last_read: Instant,
     over: bool,
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
@@ -163,22 +173,16 @@ pub(crate) struct EventStream<J, U> {
 }
 
 impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
-    pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: WriteState) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(handler: J, upstream: U, silence: Silence, write_state: WriteState) -> Self {
         Self {
-            judge,
+            handler,
             upstream,
             events: Events::new(EVENT_HELD_MAX),
             large: LargeEvent::No,
             out: Batch::default(),
-            timer: None,
-            silence,
-            written: now,
-            heard: now,
-            given: None,
-            outlet,
-            slow_until: None,
-            blocked_since: None,
+            pacing: ClientPacing::new(write_state, silence.keep_alive),
+            idle: silence.idle,
+            last_read: Instant::now(),
             over: false,
             failure: None,
             greets: false,
@@ -191,22 +195,23 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.events.drop_mark();
     }
 
-    /// The stream has a client now.
-    pub(crate) fn speak_to(&mut self, outlet: WriteState) {
-        self.outlet = outlet;
+    /// The stream has a client now, which is kept from falling asleep.
+    pub(crate) fn speak_to(&mut self, write_state: WriteState, silence: Silence) {
+        self.pacing.turn_to(write_state, silence.keep_alive);
+        self.idle = silence.idle;
     }
 
-    fn frame(&mut self, frame: Frame) {
+    fn frame(&mut self, frame: SseFrame) {
         match frame {
-            Frame::Event(event) => self.judge.event(&event, &mut self.out),
-            Frame::Start(piece) => {
-                let as_it_is = self.judge.passing(&piece, &mut self.out);
+            SseFrame::Event(event) => self.handler.event(&event, &mut self.out),
+            SseFrame::Start(piece) => {
+                let as_it_is = self.handler.begin_large(&piece, &mut self.out);
                 self.large = if as_it_is { LargeEvent::AsItIs } else { LargeEvent::Judged };
             }
-            Frame::Piece(piece) => self.judge.piece(&piece, &mut self.out),
-            Frame::End => {
+            SseFrame::Piece(piece) => self.handler.piece(&piece, &mut self.out),
+            SseFrame::End => {
                 self.large = LargeEvent::No;
-                self.judge.passed(&mut self.out);
+                self.handler.end_large(&mut self.out);
             }
         }
     }
@@ -214,13 +219,13 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     /// Collects the bytes that are due now, if anything may be written.
     fn collect(&mut self) {
         if !matches!(self.large, LargeEvent::AsItIs) {
-            self.judge.collect(&mut self.out);
+            self.handler.collect(&mut self.out);
         }
         if !self.out.is_empty() {
             // Something may be ahead of all that the server has sent.
             self.events.drop_mark();
         }
-        self.over |= !self.is_within() && !self.judge.goes_on();
+        self.over |= !self.is_within() && !self.handler.is_open();
     }
 
     /// Whether something of an event has been given out that is not over.
@@ -234,11 +239,11 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.large = LargeEvent::No;
         let rest = self.events.finish();
         if !within {
-            self.judge.collect(&mut self.out);
+            self.handler.collect(&mut self.out);
         }
         let mut last = Batch::default();
-        self.judge.ended(error, &mut last);
-        self.judge.collect(&mut last);
+        self.handler.ended(error, &mut last);
+        self.handler.collect(&mut last);
         // What is left is no event, but it is the server's; nothing of ours may become a part of it.
         if last.is_empty() || self.events.at_boundary() {
             self.out.raw(&rest.unwrap_or_default());
@@ -268,18 +273,12 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.events.at_boundary() && !self.is_within()
     }
 
-    /// The stream has a client now, which is kept from falling asleep.
-    pub(crate) fn speak_up(&mut self, silence: Silence) {
-        self.silence = silence;
-        self.written = Instant::now();
-    }
-
     /// Reads until there is enough to write or nothing more to read.
     fn read(&mut self, cx: &mut Context<'_>) {
         while !self.over && !self.out.is_full() {
             if let Some(frame) = self.events.next() {
                 self.frame(frame);
-                self.over |= !self.judge.goes_on();
+                self.over |= !self.handler.is_open();
                 continue;
             }
             // What is due may be all there is room for.
@@ -287,11 +286,11 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             if self.over || self.out.is_full() {
                 return;
             }
-            match self.upstream.poll(cx, &mut self.judge) {
+            match self.upstream.poll(cx, &mut self.handler) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(chunk))) => {
-                    self.heard = Instant::now();
-                    self.judge.heard(self.heard.into_std());
+                    self.last_read = Instant::now();
+                    self.handler.last_read(self.last_read.into_std());
                     self.events.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
@@ -301,70 +300,31 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.collect();
     }
 
-    /// Notices a client that reads too slowly, and one that does no more (rule G4). That its
-    /// connection is full for a moment is nothing unusual.
-    fn watch_client(&mut self) {
-        let now = Instant::now();
-        let late = self.given.take().is_some_and(|since| now >= since + SLOW_AFTER);
-        self.blocked_since = match self.blocked_since {
-            _ if !self.outlet.is_blocked() => None,
-            None => Some(now),
-            since => since,
-        };
-        if late || self.is_stuck(now) {
-            if self.slow_until.is_none() {
-                self.judge.slow(true);
-            }
-            self.slow_until = Some(now + SLOW_FOR);
-        } else if self.slow_until.is_some_and(|until| now >= until) {
-            self.slow_until = None;
-            self.judge.slow(false);
-        }
-    }
-
-    /// Whether the client has taken nothing for a while, or nothing just now and is slow.
-    fn is_stuck(&self, now: Instant) -> bool {
-        let patience = if self.slow_until.is_some() { Duration::ZERO } else { SLOW_AFTER };
-        self.blocked_since.is_some_and(|since| now >= since + patience)
-    }
-
     /// When something happens by itself next.
     fn next_due(&self) -> Option<Instant> {
         let may_write = !matches!(self.large, LargeEvent::AsItIs);
-        let judged = self.judge.timeout().filter(|_| may_write).map(Instant::from_std);
-        let comment = self.silence.keep_alive.map(|after| self.written + after);
-        let idle = self.silence.idle.map(|after| self.heard + after);
-        [judged, comment, idle].into_iter().flatten().min()
+        let handler_due = self.handler.timeout().filter(|_| may_write).map(Instant::from_std);
+        let idle = self.idle.map(|after| self.last_read + after);
+        [handler_due, self.pacing.comment_due(), idle].into_iter().flatten().min()
     }
 
     /// Waits for what happens by itself; true if it is time.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
-        self.next_due().is_some_and(|due| self.is_due_at(due, cx))
-    }
-
-    fn is_due_at(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        if timer.deadline() != due {
-            timer.as_mut().reset(due);
-        }
-        timer.as_mut().poll(cx).is_ready()
+        self.next_due().is_some_and(|due| self.pacing.is_due(due, cx))
     }
 
     fn on_time(&mut self) {
         let now = Instant::now();
-        if let Some(after) = self.silence.idle
-            && now >= self.heard + after
+        if let Some(after) = self.idle
+            && now >= self.last_read + after
         {
             return self.end(Some(&UpstreamError::Idle(after)));
         }
         self.collect();
-        if let Some(after) = self.silence.keep_alive
-            && now >= self.written + after
-            && self.out.is_empty()
-        {
+        if self.pacing.comment_due().is_some_and(|due| now >= due) && self.out.is_empty() {
             // Within an event there is no place for a comment; it would not help either.
-            self.written = now;
-            if self.events.at_boundary() && self.judge.may_comment() {
+            self.pacing.comment();
+            if self.events.at_boundary() && self.handler.may_comment() {
                 self.out.raw(&Bytes::from_static(sse::COMMENT));
                 self.events.drop_mark();
             }
@@ -377,17 +337,17 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));
         }
-        self.judge.listen(cx);
+        self.handler.listen(cx);
         loop {
-            self.watch_client();
-            if !self.over && !self.is_within() {
-                self.judge.look_around(&mut self.out);
+            if self.pacing.watch() {
+                self.handler.slow(self.pacing.is_slow());
             }
-            if self.is_stuck(Instant::now()) {
-                // What there is stays with the server. Who writes to the client does not say when
-                // that goes on.
-                let retry = Instant::now() + BLOCKED_FOR;
-                if !self.is_due_at(retry, cx) {
+            if !self.over && !self.is_within() {
+                self.handler.drain_mailbox(&mut self.out);
+            }
+            if self.pacing.is_stuck() {
+                // What there is stays with the server.
+                if !self.pacing.is_blocked_over(cx) {
                     return Poll::Pending;
                 }
                 continue;
@@ -395,8 +355,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
             let was_within = self.is_within();
             self.read(cx);
             if let Some(bytes) = self.out.take() {
-                self.written = Instant::now();
-                self.given = Some(self.written);
+                self.pacing.give();
                 return Poll::Ready(Some(Ok(bytes)));
             }
             if self.over {

@@ -2,27 +2,28 @@
 //! the filter waits for no other.
 
 use crate::gateway::direct::control::ControlSender;
-use crate::transport::mcp_http::event_message::{message_in, text_of};
+use crate::transport::mcp_http::event_message::message_in;
 use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
 
+use super::active_tokens::{TokenLease, TokenScope};
 use super::mailbox::Mail;
 use super::session::{Delivery, Session, SessionStream};
 use crate::config::routes::Lifecycle;
-use crate::gateway::direct::event_stream::{EventHandler, passed_on};
+use crate::gateway::direct::event_stream::EventHandler;
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
-use crate::progress::input::{Beginning, Input};
+use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Payload, Policy, StreamId,
     Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse::{Event, Piece};
+use crate::protocol::sse::SseEvent;
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
@@ -51,11 +52,14 @@ enum Handled {
 pub(crate) struct Exchange {
     filter: FilterGuard,
     member: Option<SessionStream>,
+    scope: TokenScope,
+    /// The tokens of requests without an answer.
+    lease: Option<TokenLease>,
     log: Connection,
     observing: bool,
     /// Closing the stream gives the requests up.
     modern: bool,
-    marks: EventIds,
+    event_ids: EventIds,
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
     /// Whether the stream cannot be resumed although the server sends ids.
@@ -67,7 +71,7 @@ pub(crate) struct Exchange {
     control: Option<ControlSender>,
     open: Option<InFlightGuard>,
     /// When the server said something last.
-    heard: std::time::Instant,
+    last_read: std::time::Instant,
 }
 
 impl Exchange {
@@ -79,43 +83,44 @@ impl Exchange {
         revision: Option<Revision>,
         trace: Option<TraceContext>,
         audience: &Observers,
+        scope: TokenScope,
     ) -> Self {
         let (filter, begins) = match session {
-            Some(_) => (Filter::of_request(Arc::clone(policy)), Beginning::Request(revision)),
-            None => (Filter::new(Arc::clone(policy)), Beginning::Exchange(revision)),
+            Some(_) => (Filter::of_request(Arc::clone(policy)), FilterScope::Request(revision)),
+            None => (Filter::new(Arc::clone(policy)), FilterScope::Exchange(revision)),
         };
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
         let beside = session.and_then(|session| session.filter_id);
-        filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
-        filter.apply(now(), Input::Begins(begins));
+        filter.set_emitter(audience.emitter(beside, Scope::Exchange, policy));
+        filter.apply(now(), Input::Begin(begins));
         filter.try_with(|filter| filter.set_trace(OWN, trace));
         let member = session.map(|session| session.enter(message, policy));
         if let Some(SessionStream { client: Some(client), .. }) = &member {
-            filter.apply(now(), Input::Client(Some(Arc::clone(client))));
+            filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));
         }
         match message {
             Some(message) => {
                 filter.client_message(now(), OWN, message);
             }
-            None => drop(filter.apply(now(), Input::KnowsNotAll)),
+            None => drop(filter.apply(now(), Input::MarkIncomplete)),
         }
-        if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
-            filter.apply(now(), Input::Leaves(member.elsewhere.clone()));
-        }
+        let lease = scope.enter(filter.try_with(|filter| filter.tokens()).unwrap_or_default());
         Self {
             filter,
             member,
+            scope,
+            lease,
             log: audience.log(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
-            marks: EventIds::default(),
+            event_ids: EventIds::default(),
             resumable: false,
             resumes_never: false,
             ends_with_answer: false,
             answered: false,
             control: None,
             open: None,
-            heard: now(),
+            last_read: now(),
         }
     }
 
@@ -156,7 +161,7 @@ impl Exchange {
     }
 
     fn settle_all(&mut self) {
-        self.filter.apply(now(), Input::Settles(OWN));
+        self.filter.apply(now(), Input::SettleStream(OWN));
         if let Some(member) = &self.member {
             member.refused();
         }
@@ -167,8 +172,9 @@ impl Exchange {
     /// body.
     pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
-        self.heard = now();
-        self.judge(&message, &mut Batch::default());
+        self.last_read = now();
+        self.handle_message(&message, &mut Batch::default());
+        self.end_response();
         let mut told: Vec<Payload> = Vec::new();
         drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
         self.note(None);
@@ -189,7 +195,7 @@ impl Exchange {
     /// The server has answered with a status instead of a message, and the client's response has
     /// begun already.
     pub(crate) fn fail(&mut self, why: &str, status: Option<u16>) {
-        self.filter.apply(now(), Input::Fails(status, why.into()));
+        self.filter.apply(now(), Input::FailCalls(status, why.into()));
     }
 
     /// Whether an answer is for a request of this exchange.
@@ -200,8 +206,13 @@ impl Exchange {
         })
     }
 
-    fn judge(&mut self, message: &Message, out: &mut Batch) -> Handled {
-        let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
+    fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
+        let named = self.filter.try_with(|filter| filter.tokens_named(message));
+        let elsewhere = self.scope.elsewhere(named.unwrap_or_default());
+        if !elsewhere.is_empty() {
+            self.filter.apply(self.last_read, Input::MarkElsewhere(elsewhere));
+        }
+        let mut fate = self.filter.server_message(self.last_read, ORIGIN, message);
         if fate == Disposition::NotMine {
             let foreign = |member: &SessionStream| {
                 member.session.foreign(member.stream, message, self.modern)
@@ -218,22 +229,34 @@ impl Exchange {
                     return Handled::Here;
                 }
                 Some(Delivery::Unknown) | None => {
-                    fate = self
-                        .filter
-                        .apply(self.heard, Input::Here(Some((ORIGIN, message.clone()))))
-                        .place();
+                    fate = self.filter.handle_last(self.last_read, ORIGIN, message);
                 }
             }
         }
         if let Disposition::NotAMessage(_) = fate {
             self.pass(message, out);
         }
+        if self.ends_with_answer {
+            // Such a server never ends its response: no other answer is to be expected.
+            self.end_response();
+        }
         if let Some(member) = &self.member
             && concerns_session(message)
         {
-            member.session.settled(message);
+            let all = self.filter.open_calls() == 0;
+            member.session.note_delivery(member.stream, message, all);
         }
         Handled::Here
+    }
+
+    /// The response has ended: an answer that fits no request may be the one that is missing.
+    fn end_response(&mut self) {
+        if self.filter.try_with(|filter| filter.holds_answer(OWN)) == Some(true) {
+            self.filter.apply(now(), Input::EndResponse(OWN));
+            if let Some(member) = self.member.as_ref().filter(|_| self.filter.open_calls() == 0) {
+                member.refused();
+            }
+        }
     }
 
     /// A message goes on as it is, behind what has been said before.
@@ -242,7 +265,7 @@ impl Exchange {
             return;
         }
         self.collect(out);
-        self.filter.apply(now(), Input::Passes(Some((OWN, message.clone()))));
+        self.filter.forward_last(now(), OWN, message);
         out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
@@ -258,8 +281,11 @@ impl Exchange {
             }
             if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
-                self.marks.judged(number, withheld, revision, out.as_deref_mut());
+                self.event_ids.apply_verdict(number, withheld, revision, out.as_deref_mut());
             }
+        }
+        if self.lease.is_some() && self.filter.try_with(|filter| filter.has_calls()) != Some(true) {
+            self.lease = None;
         }
         // The session has to know of answers that are our own.
         if let Some(member) = self.member.as_ref().filter(|_| gave_up)
@@ -294,18 +320,30 @@ fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
     }
-    filter.apply(at, Input::Written(OWN));
+    filter.apply(at, Input::MarkWritten(OWN));
 }
 
 impl EventHandler for Exchange {
-    fn event(&mut self, event: &Event, out: &mut Batch) {
+    fn origin(&self) -> Origin {
+        ORIGIN
+    }
+
+    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+        question(&mut self.filter)
+    }
+
+    fn observes(&self) -> bool {
+        self.observing
+    }
+
+    fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if self.observing {
             out.raw(&event.raw);
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.fast_path(self.heard, OWN, &text)
+            && self.filter.fast_path(self.last_read, OWN, &text)
         {
             out.raw(&event.raw);
             return;
@@ -313,41 +351,27 @@ impl EventHandler for Exchange {
         let Some(message) = message_in(event) else {
             if !self.observing {
                 self.collect(out);
-                self.marks.passed(event);
+                self.event_ids.note_forwarded(event);
                 out.raw(&event.raw);
             }
             return;
         };
-        match self.judge(&message, out) {
+        match self.handle_message(&message, out) {
             Handled::Here => {
                 let number =
                     self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
-                self.marks.put(number, event);
+                self.event_ids.insert(number, event);
             }
-            Handled::AsItIs => self.marks.passed(event),
+            Handled::AsItIs => self.event_ids.note_forwarded(event),
             Handled::Elsewhere => {
                 let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
-                self.marks.keep_the_rest(event, revision, out);
+                self.event_ids.keep_the_rest(event, revision, out);
             }
         }
     }
 
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
-        let text = text_of(piece);
-        self.collect(out);
-        let fate = self.filter.begin_large(now(), ORIGIN, piece.raw.clone(), text);
-        passed_on(self, self.observing, &fate, piece, out);
-        matches!(fate, Disposition::NotAMessage(_))
-    }
-
-    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
-        let text = text_of(piece);
-        let fate = self.filter.large_piece(now(), ORIGIN, piece.raw.clone(), text);
-        passed_on(self, self.observing, &fate, piece, out);
-    }
-
-    fn passed(&mut self, out: &mut Batch) {
+    fn end_large(&mut self, out: &mut Batch) {
         self.filter.finish_large(now(), ORIGIN, None);
         self.collect(out);
         if self.filter.open_calls() == 0
@@ -370,16 +394,12 @@ impl EventHandler for Exchange {
         }
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_open(&self) -> bool {
         !self.answered
     }
 
-    fn heard(&mut self, now: std::time::Instant) {
-        self.heard = now;
-    }
-
-    fn slow(&mut self, slow: bool) {
-        self.filter.apply(now(), Input::Slow(slow));
+    fn last_read(&mut self, now: std::time::Instant) {
+        self.last_read = now;
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -392,22 +412,22 @@ impl EventHandler for Exchange {
         }
     }
 
-    fn look_around(&mut self, out: &mut Batch) {
+    fn drain_mailbox(&mut self, out: &mut Batch) {
         let Some(member) = &self.member else { return };
         let mailbox = Arc::clone(&member.mailbox);
         while let Some(mail) = mailbox.take() {
             match mail {
                 Mail::Progress(message) => {
-                    self.filter.apply(now(), Input::Moved(ORIGIN, message));
+                    self.filter.apply(now(), Input::HandleForeign(ORIGIN, message));
                 }
                 Mail::Client(message) => {
                     self.filter.client_message(now(), OWN, &message);
                 }
                 Mail::Settled(message) => {
-                    self.filter.apply(now(), Input::Settled(message));
+                    self.filter.apply(now(), Input::NoteDelivery(None, message));
                 }
                 Mail::TasksOver => {
-                    self.filter.apply(now(), Input::TasksOver);
+                    self.filter.apply(now(), Input::EndTasks);
                 }
                 Mail::Event(event) => {
                     self.collect(out);
@@ -418,6 +438,7 @@ impl EventHandler for Exchange {
     }
 
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
+        self.end_response();
         self.collect(out);
         let resumes = self.resumable && !self.modern;
         if self.filter.open_calls() == 0 || resumes {
@@ -434,11 +455,15 @@ impl EventHandler for Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if let Some(member) = self.member.take() {
-            member.leave(&mut self.filter, self.modern);
+            // Without event ids the client cannot come back for the answer.
+            if !self.modern && !self.resumable && self.filter.open_calls() > 0 {
+                self.filter.apply(now(), Input::CloseClients);
+            }
+            member.leave(&mut self.filter, self.modern, self.lease.take());
         }
         let at = now();
         let cancels = self.modern;
-        self.filter.apply(at, Input::Closes(OWN, cancels));
+        self.filter.apply(at, Input::CloseStream(OWN, cancels));
         // The closing says it.
         while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_event() {

@@ -3,7 +3,7 @@
 use super::{Direct, held_stream, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::refusals::{text, unavailable, unreachable};
-use crate::gateway::route_state::StreamPermit;
+use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::request_body::RequestBody;
@@ -64,25 +64,25 @@ impl Direct {
         target: &Target,
         parts: Parts,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
-        let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
-        if let Some(held) = self.held_get(&asked, &outlet).await {
+        let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        if let Some(held) = self.held_get(&request_head, &write_state).await {
             return held;
         }
         let (head, body, permit) = match self.open_events(target, parts, ours).await {
             Ok(opened) => opened,
             Err(response) => {
-                if let Some(id) = asked.session_id()
+                if let Some(id) = request_head.session_id()
                     && response.status() == StatusCode::NOT_FOUND
                 {
-                    self.sessions.forget(id);
+                    self.sessions.forget_for(id, request_head.caller);
                 }
                 return *response;
             }
         };
-        let listening = held_stream::listening(self, &asked);
-        let stream = EventStream::new(listening, body, Silence::of(&self.state.route), outlet);
+        let listening = held_stream::listening(self, &request_head);
+        let stream = EventStream::new(listening, body, Silence::of(&self.state.route), write_state);
         let body = stream_body::of_listener(stream, permit);
         self.state.forwarder.response(head, true, body)
     }
@@ -95,7 +95,7 @@ impl Direct {
         ours: bool,
     ) -> Result<(http::response::Parts, UpstreamBody, StreamPermit), Box<Response<Body>>> {
         let Some(permit) = self.state.permit() else {
-            return Err(Box::new(unavailable("too many streams are open on this route")));
+            return Err(Box::new(unavailable(TOO_MANY_STREAMS)));
         };
         let request = self.state.forwarder.request(
             target.address(parts.uri.query()),

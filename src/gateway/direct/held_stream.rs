@@ -44,16 +44,18 @@ struct Handover {
 }
 
 /// Judges a stream on which the client of these headers listens.
-pub(crate) fn listening(direct: &Direct, asked: &RequestHead) -> Listening {
-    let session = match asked.session_id() {
+pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listening {
+    let session = match request_head.session_id() {
         Some(id) => direct.sessions.find_or_begin(id, &direct.state.policy, true, None),
         // Without a session no request can be known here.
         None => {
-            Arc::new(Session::new(&direct.state.policy, true, &direct.state.shared.observers, None))
+            let observers = &direct.state.shared.observers;
+            let scope = direct.sessions.scope(None, None);
+            Arc::new(Session::new(&direct.state.policy, true, observers, None, scope))
         }
     };
     let observing = direct.state.policy.mode == Mode::Observe;
-    Listening::new(session.listen(asked.resumes), observing, asked.resumes)
+    Listening::new(session.listen(request_head.resumes), observing, request_head.resumes)
 }
 
 impl Direct {
@@ -88,7 +90,7 @@ impl Direct {
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let (parts, ()) = get.into_parts();
-        let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
         let request =
             self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
         let response = match target.client.send(request).await {
@@ -108,7 +110,8 @@ impl Direct {
         let (head, body) = response.into_parts();
         let mut quiet = Silence::of(&self.state.route);
         quiet.keep_alive = None;
-        let stream = EventStream::new(listening(self, &asked), body, quiet, WriteState::default());
+        let stream =
+            EventStream::new(listening(self, &request_head), body, quiet, WriteState::default());
         let mut held = Handover { stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.state.shared.shutdown.wait());
         let mut over = std::pin::pin!(self.state.shared.over.wait());
@@ -120,9 +123,8 @@ impl Direct {
                 },
                 claim = claims.recv() => {
                     if let Some(claim) = claim {
-                        let ClaimRequest { outlet, permit, reply } = claim;
-                        held.stream.speak_up(Silence::of(&self.state.route));
-                        held.stream.speak_to(outlet);
+                        let ClaimRequest { write_state, permit, reply } = claim;
+                        held.stream.speak_to(write_state, Silence::of(&self.state.route));
                         let body = stream_behind(held.queue, held.stream, permit);
                         let _ = reply.send((head, body));
                     }
@@ -131,7 +133,7 @@ impl Direct {
                 () = &mut ending => return,
                 () = &mut over => return,
             }
-            if asked.session_id().is_none_or(|id| self.sessions.find(id).is_none()) {
+            if request_head.session_id().is_none_or(|id| self.sessions.find(id).is_none()) {
                 return;
             }
         }
@@ -140,16 +142,16 @@ impl Direct {
     /// The client comes for the stream that is held for it, if one is.
     pub(crate) async fn held_get(
         &self,
-        asked: &RequestHead,
-        outlet: &WriteState,
+        request_head: &RequestHead,
+        write_state: &WriteState,
     ) -> Option<Response<Body>> {
-        if !self.state.route.own_get || asked.resumes {
+        if !self.state.route.own_get || request_head.resumes {
             return None;
         }
-        let claim = self.sessions.find(asked.session_id()?)?.claim(asked.caller)?;
+        let claim = self.sessions.find(request_head.session_id()?)?.claim(request_head.caller)?;
         let (reply, receiver) = oneshot::channel();
         let permit = self.state.permit()?;
-        claim.send(ClaimRequest { outlet: outlet.clone(), permit, reply }).await.ok()?;
+        claim.send(ClaimRequest { write_state: write_state.clone(), permit, reply }).await.ok()?;
         let (head, body) = receiver.await.ok()?;
         Some(self.state.forwarder.response(head, true, body))
     }
@@ -167,7 +169,7 @@ impl Handover {
     /// pieces is kept, because another message could come between its pieces on another stream.
     fn keep(&mut self, session: &Session, event: Bytes) {
         let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
-        if !midway && !self.midway && session.offer(self.stream.judge.stream(), &event) {
+        if !midway && !self.midway && session.offer(self.stream.handler.stream(), &event) {
             return;
         }
         self.queue.push_back(event);

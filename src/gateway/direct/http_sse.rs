@@ -12,16 +12,13 @@ use http::{Method, Response, StatusCode};
 use super::mailbox::Mailbox;
 use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
 use super::{Direct, stream_body};
-use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence, passed_on};
-use crate::gateway::refusals::{refuse, text, unreachable};
+use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence};
+use crate::gateway::refusals::{read_or_refuse, text, unreachable};
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
 use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind};
-use crate::protocol::jsonrpc::Message;
-use crate::protocol::lines::INSPECT_MAX;
-use crate::protocol::mcp;
-use crate::protocol::sse::{Event, Piece};
+use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::{SOLE_STREAM, trace_of};
 use crate::transport::clock::now;
@@ -29,7 +26,7 @@ use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
-use crate::transport::mcp_http::event_message::{message_in, text_of};
+use crate::transport::mcp_http::event_message::message_in;
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::target::Target;
@@ -44,10 +41,6 @@ struct SseServerHandler {
 }
 
 impl SseServerHandler {
-    fn observes(&self) -> bool {
-        self.stream.lock().observes()
-    }
-
     fn announce(&mut self, named: &[u8], out: &mut Batch) {
         let base = self.direct.state.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
@@ -75,7 +68,19 @@ impl SseServerHandler {
 }
 
 impl EventHandler for SseServerHandler {
-    fn event(&mut self, event: &Event, out: &mut Batch) {
+    fn origin(&self) -> Origin {
+        Origin::Shared
+    }
+
+    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+        question(&mut self.stream.lock().filter)
+    }
+
+    fn observes(&self) -> bool {
+        self.stream.lock().observes()
+    }
+
+    fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         if self.key.is_none() && event.name() == Some(b"endpoint") {
             let named = event.data().unwrap_or_default();
             return self.announce(&named, out);
@@ -92,25 +97,6 @@ impl EventHandler for SseServerHandler {
         }
     }
 
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
-        let (text, raw) = (text_of(piece), piece.raw.clone());
-        self.collect(out);
-        let fate = self.stream.lock().filter.begin_large(now(), Origin::Shared, raw, text);
-        passed_on(self, self.observes(), &fate, piece, out);
-        matches!(fate, Disposition::NotAMessage(_))
-    }
-
-    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
-        let (text, raw) = (text_of(piece), piece.raw.clone());
-        let fate = self.stream.lock().filter.large_piece(now(), Origin::Shared, raw, text);
-        passed_on(self, self.observes(), &fate, piece, out);
-    }
-
-    fn passed(&mut self, out: &mut Batch) {
-        self.stream.lock().filter.finish_large(now(), Origin::Shared, None);
-        self.collect(out);
-    }
-
     fn collect(&mut self, out: &mut Batch) {
         let mut state = self.stream.lock();
         let observing = state.observes();
@@ -120,7 +106,7 @@ impl EventHandler for SseServerHandler {
                 out.transmit(&transmit);
             }
         }
-        state.filter.apply(at, Input::Written(SOLE_STREAM));
+        state.filter.apply(at, Input::MarkWritten(SOLE_STREAM));
         while let Some(record) = state.filter.poll_event() {
             state.log.note(&record);
         }
@@ -132,10 +118,6 @@ impl EventHandler for SseServerHandler {
         state.count();
     }
 
-    fn slow(&mut self, slow: bool) {
-        self.stream.lock().filter.apply(now(), Input::Slow(slow));
-    }
-
     fn timeout(&self) -> Option<std::time::Instant> {
         self.stream.lock().filter.poll_timeout()
     }
@@ -144,7 +126,7 @@ impl EventHandler for SseServerHandler {
         self.stream.reader.register(cx);
     }
 
-    fn look_around(&mut self, _: &mut Batch) {}
+    fn drain_mailbox(&mut self, _: &mut Batch) {}
 
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         let why = match error {
@@ -152,7 +134,7 @@ impl EventHandler for SseServerHandler {
             Some(error) => crate::observe::error_chain::error_chain(error),
         };
         if self.key.is_some() {
-            self.stream.lock().filter.apply(now(), Input::Gone(why.into()));
+            self.stream.lock().filter.apply(now(), Input::CloseServer(why.into()));
         }
         self.collect(out);
     }
@@ -161,7 +143,7 @@ impl EventHandler for SseServerHandler {
         self.key.is_some()
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_open(&self) -> bool {
         !self.refused
     }
 }
@@ -172,7 +154,7 @@ impl Drop for SseServerHandler {
             self.direct.sse_streams.lock().remove(key);
         }
         let mut state = self.stream.lock();
-        state.filter.apply(now(), Input::Closes(SOLE_STREAM, false));
+        state.filter.apply(now(), Input::CloseStream(SOLE_STREAM, false));
         while let Some(record) = state.filter.poll_event() {
             if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
@@ -189,7 +171,7 @@ impl Direct {
         parts: Parts,
         body: PostedBody,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
             let body = RequestBody::from(body);
@@ -202,7 +184,7 @@ impl Direct {
         let mut filter = Filter::new(Arc::clone(&self.state.policy));
         filter.open_stream(SOLE_STREAM, StreamKind::Shared, self.state.pacing());
         let mut filter = FilterGuard::new(filter, Arc::clone(&self.state.policy), SOLE_STREAM);
-        filter.observed_by(self.state.shared.observers.emitter(
+        filter.set_emitter(self.state.shared.observers.emitter(
             None,
             Scope::Whole,
             &self.state.policy,
@@ -218,7 +200,7 @@ impl Direct {
             key: None,
             refused: false,
         };
-        let stream = EventStream::new(speaking, body, Silence::of(&self.state.route), outlet);
+        let stream = EventStream::new(speaking, body, Silence::of(&self.state.route), write_state);
         let body = stream_body::of_listener(stream, permit);
         self.state.forwarder.response(head, true, body)
     }
@@ -236,16 +218,9 @@ impl Direct {
         let Some(endpoint) = endpoint else {
             return text(StatusCode::NOT_FOUND, "there is no such stream; open one with a GET");
         };
-        let read = match request_body::read(
-            body,
-            &parts.headers,
-            self.state.route.max_request_bytes,
-            INSPECT_MAX,
-        )
-        .await
-        {
+        let read = match read_or_refuse(&self.state, body, &parts).await {
             Ok(read) => read,
-            Err(unread) => return refuse(&self.state, &unread, parts.version),
+            Err(refusal) => return *refusal,
         };
         let policy = endpoint.stream.policy();
         let (message, body) = request_body::for_server(read, &policy, &mut parts.headers);
@@ -255,21 +230,21 @@ impl Direct {
                 "this route has another server now; open a new stream",
             );
         }
-        let method = message.as_ref().and_then(Message::method);
         let trace = trace_of(&parts.headers);
-        // Nothing of ours may come before it.
-        let begins = method.as_deref() == Some(mcp::INITIALIZED);
-        if !begins {
+        // A request may be answered before its POST is. All else counts once the server has taken it.
+        let asks = asks(message.as_ref());
+        if asks {
             endpoint.stream.told(message.as_ref(), trace.as_ref());
         }
         let response = self.send_on(target, &endpoint, parts, body, ours).await;
-        if begins && response.status().is_success() {
+        if !asks && response.status().is_success() {
             endpoint.stream.told(message.as_ref(), trace.as_ref());
         }
-        if !response.status().is_success()
+        if asks
+            && !response.status().is_success()
             && let Some(message) = &message
         {
-            endpoint.stream.lock().filter.apply(now(), Input::Refused(message.clone()));
+            endpoint.stream.lock().filter.apply(now(), Input::Refuse(message.clone()));
             endpoint.stream.reader.wake();
         }
         response

@@ -6,89 +6,73 @@ use std::task::Context;
 
 use super::mailbox::Mail;
 use super::session::{ListenDelivery, SessionStream};
-use crate::gateway::direct::event_stream::{EventHandler, passed_on};
-use crate::progress::input::Input;
-use crate::progress::{Disposition, Origin, StreamId};
-use crate::protocol::sse::{Event, Piece};
-use crate::transport::clock::now;
+use crate::gateway::direct::event_stream::EventHandler;
+use crate::progress::{Origin, StreamId};
+use crate::protocol::sse::SseEvent;
+use crate::relay::filter_guard::FilterGuard;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
-use crate::transport::mcp_http::event_message::{message_in, text_of};
+use crate::transport::mcp_http::event_message::message_in;
 
 /// A stream on which the client listens.
 pub(crate) struct Listening {
     member: SessionStream,
     observing: bool,
-    marks: EventIds,
+    event_ids: EventIds,
 }
 
 impl Listening {
     /// `replays`: the client has come back for what it missed.
     pub(crate) fn new(member: SessionStream, observing: bool, replays: bool) -> Self {
-        let marks = if replays { EventIds::resumed() } else { EventIds::default() };
-        Self { member, observing, marks }
+        let event_ids = if replays { EventIds::resumed() } else { EventIds::default() };
+        Self { member, observing, event_ids }
     }
 
     /// Its number in its session.
     pub(crate) fn stream(&self) -> StreamId {
         self.member.stream
     }
-
-    fn origin(&self) -> Origin {
-        Origin::Stream(self.member.stream)
-    }
 }
 
 impl EventHandler for Listening {
-    fn event(&mut self, event: &Event, out: &mut Batch) {
+    fn origin(&self) -> Origin {
+        Origin::Stream(self.member.stream)
+    }
+
+    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+        self.member.session.ask(question)
+    }
+
+    fn observes(&self) -> bool {
+        self.observing
+    }
+
+    fn skips_large(&self) -> bool {
+        self.observing
+    }
+
+    fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         let message = message_in(event).filter(|_| !self.observing);
         let Some(message) = message else {
             self.collect(out);
-            self.marks.passed(event);
+            self.event_ids.note_forwarded(event);
             out.raw(&event.raw);
             return;
         };
-        match self.member.session.heard(self.member.stream, &message, has_id_or_retry(event)) {
+        match self.member.session.receive(self.member.stream, &message, has_id_or_retry(event)) {
             ListenDelivery::Passes => {
                 self.collect(out);
-                self.marks.passed(event);
+                self.event_ids.note_forwarded(event);
                 out.raw(&event.raw);
             }
             ListenDelivery::Moved => {
                 let revision = self.member.session.revision();
                 self.collect(out);
-                self.marks.keep_the_rest(event, revision, out);
+                self.event_ids.keep_the_rest(event, revision, out);
             }
-            ListenDelivery::Taken(number) => self.marks.put(number, event),
+            ListenDelivery::Taken(number) => self.event_ids.insert(number, event),
         }
-    }
-
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
-        self.collect(out);
-        if self.observing {
-            out.raw(&piece.raw);
-            return true;
-        }
-        let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate = self.member.session.ask(|filter| filter.begin_large(now(), origin, raw, text));
-        passed_on(self, false, &fate, piece, out);
-        matches!(fate, Disposition::NotAMessage(_))
-    }
-
-    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
-        if self.observing {
-            return out.raw(&piece.raw);
-        }
-        let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate = self.member.session.ask(|filter| filter.large_piece(now(), origin, raw, text));
-        passed_on(self, false, &fate, piece, out);
-    }
-
-    fn passed(&mut self, out: &mut Batch) {
-        let origin = self.origin();
-        self.member.session.ask(|filter| filter.finish_large(now(), origin, None));
-        self.collect(out);
     }
 
     fn collect(&mut self, out: &mut Batch) {
@@ -99,12 +83,8 @@ impl EventHandler for Listening {
         }
         let revision = session.revision();
         for (number, withheld) in judged {
-            self.marks.judged(number, withheld, revision, Some(out));
+            self.event_ids.apply_verdict(number, withheld, revision, Some(out));
         }
-    }
-
-    fn slow(&mut self, slow: bool) {
-        self.member.session.ask(|filter| filter.apply(now(), Input::Slow(slow)));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -116,7 +96,7 @@ impl EventHandler for Listening {
         self.member.register(cx);
     }
 
-    fn look_around(&mut self, out: &mut Batch) {
+    fn drain_mailbox(&mut self, out: &mut Batch) {
         let mailbox = Arc::clone(&self.member.mailbox);
         while let Some(mail) = mailbox.take() {
             if let Mail::Event(event) = mail {

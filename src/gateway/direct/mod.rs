@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use self::accepted_callers::AcceptedCallers;
-use self::session::Sessions;
+use self::sessions::Sessions;
 use self::sse_streams::DirectSseStreams;
 use crate::gateway::route_state::RouteState;
 use crate::transport::http::cors::CorsOrigins;
 
 pub(crate) mod accepted_callers;
+pub(crate) mod active_tokens;
 pub(crate) mod claim;
 pub(crate) mod control;
 pub(crate) mod event_stream;
@@ -21,6 +22,7 @@ pub(crate) mod mailbox;
 pub(crate) mod post;
 pub(crate) mod response;
 pub(crate) mod session;
+pub(crate) mod sessions;
 pub(crate) mod sse_streams;
 pub(crate) mod stream_body;
 

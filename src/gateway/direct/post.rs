@@ -1,10 +1,10 @@
 //! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
-//! answers, or as a stream if it takes long (rules A3, A4, U).
+//! answers, or as an event stream if no answer has come in time.
 
 use crate::config::routes::Route;
 use crate::gateway::direct::control::control_sender;
-use crate::gateway::refusals::{refuse, unavailable, unreachable};
-use crate::gateway::route_state::StreamPermit;
+use crate::gateway::refusals::{events_head, read_or_refuse, unavailable, unreachable};
+use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::exchange::Exchange;
@@ -23,7 +23,6 @@ use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{JsonBody, PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 use crate::protocol::{json, mcp};
@@ -44,10 +43,10 @@ const JSON_HELD_MAX: usize = 256 << 10;
 /// One POST.
 pub(crate) struct Post {
     direct: Arc<Direct>,
-    asked: RequestHead,
+    request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
-    outlet: WriteState,
+    write_state: WriteState,
 }
 
 impl Direct {
@@ -57,18 +56,11 @@ impl Direct {
         mut parts: Parts,
         body: PostedBody,
         ours: bool,
-        outlet: WriteState,
+        write_state: WriteState,
     ) -> Response<Body> {
-        let read = match request_body::read(
-            body,
-            &parts.headers,
-            self.state.route.max_request_bytes,
-            INSPECT_MAX,
-        )
-        .await
-        {
+        let read = match read_or_refuse(&self.state, body, &parts).await {
             Ok(read) => read,
-            Err(unread) => return refuse(&self.state, &unread, parts.version),
+            Err(refusal) => return *refusal,
         };
         let (message, body) =
             request_body::for_server(read, &self.state.policy, &mut parts.headers);
@@ -77,13 +69,13 @@ impl Direct {
         {
             return *refusal;
         }
-        let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
         let post = Post {
             direct: Arc::clone(self),
-            session: asked.session_id().and_then(|id| self.sessions.find(id)),
-            asked,
+            session: request_head.session_id().and_then(|id| self.sessions.find(id)),
+            request_head,
             message,
-            outlet,
+            write_state,
         };
         if asks(post.message.as_ref()) {
             let trace = trace_of(&parts.headers);
@@ -113,7 +105,7 @@ impl Post {
     ) -> Response<Body> {
         let client = target.client.clone();
         let Some(permit) = self.direct.state.permit() else {
-            return unavailable("too many streams are open on this route");
+            return unavailable(TOO_MANY_STREAMS);
         };
         let cancel = control_sender(&self.direct.state.policy, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
@@ -125,6 +117,7 @@ impl Post {
             revision,
             trace,
             &self.direct.state.shared.observers,
+            self.direct.sessions.scope(self.session.as_ref(), self.request_head.session_id()),
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);
@@ -166,27 +159,23 @@ impl Post {
         let begins = self.begins();
         let control =
             control_sender(&self.direct.state.policy, &target.client, &request).filter(|_| begins);
-        let told = || {
-            let session = self.session.as_ref()?;
-            Some(session.told(self.message.as_ref()?, &self.direct.state.policy))
-        };
-        if !begins {
-            told();
-        }
         let open = self.direct.state.shared.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
-                // Nothing may come before it.
-                if begins && response.status().is_success() {
-                    let ours = told().unwrap_or_default();
+                // The server knows who may say something in a session. A message that it refuses says
+                // nothing; and nothing of ours may come before the client's first.
+                if response.status().is_success()
+                    && let (Some(session), Some(message)) = (&self.session, &self.message)
+                {
+                    let ours = session.told(message, &self.direct.state.policy);
                     if let Some(control) = control {
                         ours.into_iter().for_each(control);
                     }
                 }
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
-                    self.direct.hold_get(self.asked.caller, headers);
+                    self.direct.hold_get(self.request_head.caller, headers);
                 }
                 self.direct.state.forwarder.piped(response, Some(open))
             }
@@ -209,10 +198,10 @@ impl Post {
         let own = self.message.as_ref().and_then(header_mirror::date_in);
         let own = own.and_then(|date| Revision::from_date(&date));
         let agreed = || self.session.as_ref().and_then(|session| session.revision());
-        own.or_else(agreed).or(self.asked.revision)
+        own.or_else(agreed).or(self.request_head.revision)
     }
 
-    /// When the client gets a stream although the server has not answered (rule A4); `None`: never.
+    /// The time after which the client gets a stream although the server has not answered; `None`: never.
     fn upgrades(&self) -> Option<Duration> {
         let after = self.direct.state.route.upgrade_after?;
         let message = self.message.as_ref().filter(|message| message.kind() == Kind::Request)?;
@@ -220,52 +209,55 @@ impl Post {
         let listed =
             self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
-            Some(session) => session.is_proven(),
+            Some(session) => session.is_proven(self.request_head.caller),
             // The server may have lost it, and says so with a status.
-            None if self.asked.session_id().is_some() => false,
-            None => self.direct.accepted.contains(self.asked.caller),
+            None if self.request_head.session_id().is_some() => false,
+            None => self.direct.accepted.contains(self.request_head.caller),
         };
         let meta = json::member(&message.params().unwrap_or_default(), "_meta");
         let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
-        let known = token.is_some() || self.asked.names_revision;
+        let known = token.is_some() || self.request_head.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
-        let after = if self.asked.limits_events { after.max(LATE_UPGRADE) } else { after };
-        (wanted && self.asked.reads_events && self.origin_headers().is_some()).then_some(after)
+        let after = if self.request_head.limits_events { after.max(LATE_UPGRADE) } else { after };
+        (wanted && self.request_head.reads_events && self.origin_headers().is_some())
+            .then_some(after)
     }
 
     /// The CORS headers for the client's origin; `None` if they are not known yet.
     fn origin_headers(&self) -> Option<HeaderMap> {
         // Where the proxy answers for CORS itself, it does so for every response.
-        if self.asked.origin.is_none() || self.direct.state.route.cors.is_some() {
+        if self.request_head.origin.is_none() || self.direct.state.route.cors.is_some() {
             return Some(HeaderMap::new());
         }
-        self.direct.origins.lock().ok()?.of(self.asked.origin.as_ref())
+        self.direct.origins.lock().ok()?.of(self.request_head.origin.as_ref())
     }
 
     /// Learns about the session and the caller from a response of the server.
     pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<FilterId>) {
-        if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.direct.origins.lock()) {
+        if let (true, Some(origin), Ok(mut known)) =
+            (status.is_success(), &self.request_head.origin, self.direct.origins.lock())
+        {
             known.note(Some(origin), headers);
         }
-        let id = self.asked.session_id();
+        let (id, caller) = (self.request_head.session_id(), self.request_head.caller);
         if status.is_success() {
             match (&self.session, id) {
-                (Some(session), _) => session.prove(true),
-                (None, None) => self.direct.accepted.set(self.asked.caller, true),
+                (Some(session), _) => session.prove(caller),
+                (None, None) => self.direct.accepted.set(caller, true),
                 (None, Some(id)) => {
                     let policy = &self.direct.state.policy;
-                    self.direct.sessions.find_or_begin(id, policy, true, beside).prove(true);
+                    self.direct.sessions.find_or_begin(id, policy, true, beside).prove(caller);
                 }
             }
         } else if status == StatusCode::UNAUTHORIZED {
             match &self.session {
-                Some(session) => session.prove(false),
-                None => self.direct.accepted.set(self.asked.caller, false),
+                Some(session) => session.refuse(caller),
+                None => self.direct.accepted.set(caller, false),
             }
         } else if status == StatusCode::NOT_FOUND
             && let Some(id) = id
         {
-            self.direct.sessions.forget(id);
+            self.direct.sessions.forget_for(id, caller);
         }
     }
 
@@ -281,7 +273,7 @@ impl Post {
                 let policy = &self.direct.state.policy;
                 let beside = exchange.filter_id();
                 let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
-                session.prove(true);
+                session.prove(self.request_head.caller);
                 exchange.join(&session, message, &self.direct.state.policy);
             }
         }
@@ -384,11 +376,9 @@ impl Post {
         answer: UpstreamAnswer,
         permit: StreamPermit,
     ) -> Response<Body> {
-        self.direct.state.shared.counts.upgraded();
+        self.direct.state.shared.counts.record_upgrade();
         let mut headers = self.origin_headers().unwrap_or_default();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        headers.extend(events_head());
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = headers;
         let response = self.direct.state.forwarder.response(parts, false, Body::empty());
@@ -407,11 +397,11 @@ impl Post {
             keep_alive: self.direct.state.route.keep_alive,
             idle: self.direct.state.route.idle_timeout,
         };
-        let outlet = self.outlet.clone();
+        let write_state = self.write_state.clone();
         // What an answer that has begun may yet teach needs no headers.
         let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
-        let mut stream = EventStream::new(exchange, upstream, silence, outlet);
+        let mut stream = EventStream::new(exchange, upstream, silence, write_state);
         if greets {
             stream.greet();
         }

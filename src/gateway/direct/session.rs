@@ -1,21 +1,20 @@
 //! The state shared by the requests of one session: which stream carries whose progress, tasks, and
 //! the revision. All other state belongs to the requests themselves (`exchange`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 
 use tokio::time::Instant;
 
-use super::mailbox::{Mail, Mailbox};
-use crate::gateway::direct::claim::Claim;
+use super::active_tokens::{TokenLease, TokenScope};
+use crate::gateway::direct::claim::ClaimSender;
+use crate::gateway::direct::mailbox::{Mail, Mailbox};
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
-use crate::progress::input::{Beginning, Input};
+use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Pacing, Payload, Policy, Reason, StreamId,
     StreamKind, Verdict,
@@ -32,6 +31,8 @@ const WAITING_MAX: usize = 256;
 /// One session, and what its streams share.
 pub(crate) struct Session {
     shared: Mutex<SessionState>,
+    /// The session among those of its route.
+    pub(crate) scope: TokenScope,
     /// The id of the filter for observers.
     pub(crate) filter_id: Option<FilterId>,
 }
@@ -43,14 +44,17 @@ struct SessionState {
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
     listening: BTreeSet<StreamId>,
     next: u64,
-    /// How many requests have turned into tasks that go on.
+    /// Tokens of calls whose response has ended without the answer.
+    leases: Vec<TokenLease>,
+    /// The number of requests that continue as tasks.
     tasks: usize,
     used: Instant,
-    /// A response of the server was a success.
-    proven: bool,
-    /// A stream is held that the client may come for, and who that is.
-    held: Option<(u64, Claim)>,
-    /// Messages on listening streams that are not judged yet, where that matters to their stream.
+    /// Whom the server has served last, and whom it has refused last.
+    proven: Option<u64>,
+    refused: Option<u64>,
+    /// The caller and the task of a held stream.
+    held: Option<(u64, ClaimSender)>,
+    /// Messages of listening streams without a verdict, by number.
     waiting: BTreeMap<u64, StreamId>,
     /// Messages with a verdict: their number, and whether they were withheld.
     judged: Vec<(StreamId, u64, bool)>,
@@ -85,8 +89,6 @@ pub(crate) struct SessionStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamId,
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Tokens of its requests of which another stream tells.
-    pub(crate) elsewhere: Vec<Key>,
     /// The client of the session.
     pub(crate) client: Option<Arc<Client>>,
 }
@@ -98,13 +100,14 @@ impl Session {
         begun: bool,
         audience: &Observers,
         beside: Option<FilterId>,
+        scope: TokenScope,
     ) -> Self {
         let filter = Filter::of_session(Arc::clone(policy));
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), StreamId::NOWHERE);
-        filter.observed_by(audience.emitter(beside, Scope::Session, policy));
-        filter.apply(now(), Input::Begins(Beginning::Session));
+        filter.set_emitter(audience.emitter(beside, Scope::Session, policy));
+        filter.apply(now(), Input::Begin(FilterScope::Session));
         if begun {
-            filter.apply(now(), Input::KnowsNotAll);
+            filter.apply(now(), Input::MarkIncomplete);
         }
         let filter_id = filter.filter_id();
         let shared = SessionState {
@@ -113,19 +116,21 @@ impl Session {
             streams: BTreeMap::new(),
             listening: BTreeSet::new(),
             next: 0,
+            leases: Vec::new(),
             tasks: 0,
             used: Instant::now(),
-            proven: false,
+            proven: None,
+            refused: None,
             held: None,
             waiting: BTreeMap::new(),
             judged: Vec::new(),
         };
-        Self { shared: Mutex::new(shared), filter_id }
+        Self { shared: Mutex::new(shared), scope, filter_id }
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
         // The filter keeps its panics to itself, and nothing else in here is left half done.
-        let mut shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.used = Instant::now();
         shared
     }
@@ -134,12 +139,30 @@ impl Session {
         self.lock().filter.try_with(|filter| filter.revision()).flatten()
     }
 
-    pub(crate) fn is_proven(&self) -> bool {
-        self.lock().proven
+    /// Whether the server serves the session, and has not just refused this caller. A caller changes
+    /// when its token is renewed.
+    pub(crate) fn is_proven(&self, caller: u64) -> bool {
+        let shared = self.lock();
+        shared.proven.is_some() && shared.refused != Some(caller)
     }
 
-    pub(crate) fn prove(&self, proven: bool) {
-        self.lock().proven = proven;
+    /// Whether the server has served another caller last.
+    pub(crate) fn has_served_another(&self, caller: u64) -> bool {
+        self.lock().proven.is_some_and(|proven| proven != caller)
+    }
+
+    /// The server has served a caller.
+    pub(crate) fn prove(&self, caller: u64) {
+        let mut shared = self.lock();
+        shared.proven = Some(caller);
+        shared.refused.take_if(|refused| *refused == caller);
+    }
+
+    /// The server has refused a caller: of another this says nothing.
+    pub(crate) fn refuse(&self, caller: u64) {
+        let mut shared = self.lock();
+        shared.proven.take_if(|proven| *proven == caller);
+        shared.refused = Some(caller);
     }
 
     /// Whether a client listens on a stream of its own.
@@ -154,18 +177,16 @@ impl Session {
         policy: &Arc<Policy>,
     ) -> SessionStream {
         let mut shared = self.lock();
-        shared.filter.take(policy);
-        let mut member = shared.join(self);
+        shared.filter.set_policy(policy);
+        let member = shared.join(self);
         let stream = member.stream;
-        let opens = Input::Opens(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        let opens = Input::OpenStream(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
         shared.filter.apply(now(), opens);
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
-                let elsewhere = shared.filter.try_with(|filter| filter.tokens_elsewhere(stream));
-                member.elsewhere = elsewhere.unwrap_or_default();
             }
-            None => drop(shared.filter.apply(now(), Input::KnowsNotAll)),
+            None => drop(shared.filter.apply(now(), Input::MarkIncomplete)),
         }
         member
     }
@@ -177,9 +198,9 @@ impl Session {
         let stream = member.stream;
         shared.listening.insert(stream);
         let opens = if replays {
-            Input::Replays(stream)
+            Input::OpenReplay(stream)
         } else {
-            Input::Opens(stream, StreamKind::Shared, Pacing::IMMEDIATE)
+            Input::OpenStream(stream, StreamKind::Shared, Pacing::IMMEDIATE)
         };
         shared.filter.apply(now(), opens);
         member
@@ -189,13 +210,14 @@ impl Session {
     /// besides.
     pub(crate) fn told(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
         let mut shared = self.lock();
-        shared.filter.take(policy);
+        shared.filter.set_policy(policy);
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id =
                 crate::protocol::json::member(&message.params().unwrap_or_default(), "requestId");
             let id = id.and_then(|id| Key::read(&id));
-            let stream =
-                id.and_then(|id| shared.filter.try_with(|filter| filter.stream_of(&id)).flatten());
+            let sole =
+                |id: Key| shared.filter.try_with(|filter| filter.sole_stream_of(&id)).flatten();
+            let stream = id.and_then(sole);
             if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
                 mailbox.put(Mail::Client(message.clone()));
             }
@@ -205,10 +227,15 @@ impl Session {
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
     }
 
-    /// A request has been answered, or a task described, on its own stream.
-    pub(crate) fn settled(&self, message: &Message) {
+    /// A request has been answered, or a task described, on its own stream. `all`: every request of the
+    /// stream has its answer.
+    pub(crate) fn note_delivery(&self, on: StreamId, message: &Message, all: bool) {
         let mut shared = self.lock();
-        shared.filter.apply(now(), Input::Settled(message.clone()));
+        shared.filter.note_delivery(now(), Some(on), message);
+        // An answer may have had an id that the session does not know.
+        if all && shared.filter.try_with(|filter| filter.has_calls_on(on)) == Some(true) {
+            shared.filter.apply(now(), Input::SettleStream(on));
+        }
         shared.note();
     }
 
@@ -217,13 +244,13 @@ impl Session {
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Delivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let meant = shared.filter.try_with(|filter| filter.stream_meant(origin, message, true));
+        let meant = shared.filter.try_with(|filter| filter.find_stream(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
             // Nor may the next request have the progress of one that is over.
             if shared.filter.try_with(|filter| filter.is_late(message)) == Some(true) {
                 return Delivery::OutOfPlace(Reason::Late);
             }
-            shared.filter.apply(now(), Input::Learns(origin, message.clone()));
+            shared.filter.learn_token(now(), origin, message);
             return Delivery::Unknown;
         };
         if modern && message.kind() != Kind::Response {
@@ -234,10 +261,15 @@ impl Session {
 
     /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
     /// bytes for that stream, and the verdict if it `matters`.
-    pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
+    pub(crate) fn receive(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let meant = shared.filter.apply(now(), Input::Whose(origin, message.clone())).stream();
+        let named = shared.filter.try_with(|filter| filter.tokens_named(message));
+        let elsewhere = self.scope.elsewhere(named.unwrap_or_default());
+        if !elsewhere.is_empty() {
+            shared.filter.apply(now(), Input::MarkElsewhere(elsewhere));
+        }
+        let meant = shared.filter.find_stream(now(), origin, message);
         if let Some(stream) = meant.filter(|stream| *stream != on) {
             match shared.deliver(stream, message) {
                 Delivery::Moved => return ListenDelivery::Moved,
@@ -268,14 +300,14 @@ impl Session {
         while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
             out.transmit(&transmit);
         }
-        shared.filter.apply(at, Input::Written(stream));
+        shared.filter.apply(at, Input::MarkWritten(stream));
         shared.note();
         let own = shared.judged.extract_if(.., |(on, ..)| *on == stream);
         own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
     /// A stream is held that `caller` may come for; false if one is already.
-    pub(crate) fn hold(&self, caller: u64, claim: Claim) -> bool {
+    pub(crate) fn hold(&self, caller: u64, claim: ClaimSender) -> bool {
         let mut shared = self.lock();
         let free = shared.held.is_none();
         if free {
@@ -288,9 +320,8 @@ impl Session {
         self.lock().held = None;
     }
 
-    /// The way to a stream that is held, for whom it is held: a session is no authentication, and the
-    /// server is not asked again (rule X-05).
-    pub(crate) fn claim(&self, caller: u64) -> Option<Claim> {
+    /// The held stream, for its own caller only: a session id is no authentication.
+    pub(crate) fn claim(&self, caller: u64) -> Option<ClaimSender> {
         let mut shared = self.lock();
         let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;
         Some(claim)
@@ -309,8 +340,8 @@ impl Session {
     }
 
     /// When it was last used; `None` while it is.
-    fn idle_since(&self) -> Option<Instant> {
-        let shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.streams.is_empty().then_some(shared.used)
     }
 }
@@ -322,8 +353,7 @@ impl SessionState {
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
         let client = self.filter.try_with(|filter| filter.client().cloned()).flatten();
-        let (session, elsewhere) = (Arc::clone(session), Vec::new());
-        SessionStream { session, stream, mailbox, elsewhere, client }
+        SessionStream { session: Arc::clone(session), stream, mailbox, client }
     }
 
     /// Gives a message to the stream of the call it is about.
@@ -332,7 +362,7 @@ impl SessionState {
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             mailbox.put(Mail::Settled(message.clone()));
-            self.filter.apply(now(), Input::Settled(message.clone()));
+            self.filter.note_delivery(now(), Some(stream), message);
             return Delivery::Passes;
         }
         if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
@@ -351,6 +381,14 @@ impl SessionState {
                 }
             }
         }
+        if !self.leases.is_empty() {
+            let Self { filter, leases, .. } = self;
+            leases.retain(|lease| {
+                let is_active =
+                    |filter: &mut Filter| lease.tokens.iter().any(|token| filter.has_token(token));
+                filter.try_with(is_active) == Some(true)
+            });
+        }
         while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
             if let FilterEvent::Message { number, verdict, .. } = record
@@ -363,17 +401,29 @@ impl SessionState {
     }
 }
 
+impl Drop for SessionState {
+    fn drop(&mut self) {
+        // Nobody has come back for the answers of these.
+        if self.filter.open_calls() > 0 {
+            self.filter.apply(now(), Input::CloseClients);
+            self.filter.apply(now(), Input::CloseServer("the session is over".into()));
+            self.note();
+        }
+    }
+}
+
 impl SessionStream {
     /// Closes the stream of a request: the session sends the remaining messages of its requests.
-    /// `cancels`: the requests are cancelled.
-    pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool) {
+    /// `cancels`: the requests are cancelled. `lease`: the tokens of requests without an answer.
+    pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool, lease: Option<TokenLease>) {
         let mut shared = self.session.lock();
         let at = now();
-        if !cancels {
-            shared.filter.take_over(at, own);
-        }
         let stream = self.stream;
-        shared.filter.apply(at, Input::Closes(stream, cancels));
+        if !cancels {
+            shared.filter.take_over(at, own, stream);
+        }
+        shared.leases.extend(lease);
+        shared.filter.apply(at, Input::CloseStream(stream, cancels));
         // Whom the session would have to tell of the cancelling, the closing itself has told.
         while shared.filter.poll_to_server().is_some() {}
         shared.note();
@@ -383,7 +433,7 @@ impl SessionStream {
     /// The requests of the stream will have no answer: the server refused them.
     pub(crate) fn refused(&self) {
         let stream = self.stream;
-        self.session.lock().filter.apply(now(), Input::Settles(stream));
+        self.session.lock().filter.apply(now(), Input::SettleStream(stream));
     }
 
     /// A listening stream closes.
@@ -391,7 +441,7 @@ impl SessionStream {
         let mut shared = self.session.lock();
         let stream = self.stream;
         shared.listening.remove(&stream);
-        shared.filter.apply(now(), Input::Closes(stream, false));
+        shared.filter.apply(now(), Input::CloseStream(stream, false));
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);
         shared.judged.retain(|(on, ..)| *on != stream);
@@ -400,101 +450,5 @@ impl SessionStream {
 
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.mailbox.register(cx);
-    }
-}
-
-/// Parts of the table of sessions.
-const SHARDS: usize = 16;
-
-type SessionShard = HashMap<Box<[u8]>, Arc<Session>>;
-
-/// The sessions of a route, by the id that the server gave them.
-pub(crate) struct Sessions {
-    /// By a hash of the id, so that they seldom wait for each other.
-    shards: [Mutex<SessionShard>; SHARDS],
-    hasher: RandomState,
-    /// For each shard.
-    max: AtomicUsize,
-    audience: Arc<Observers>,
-}
-
-impl Sessions {
-    pub(crate) fn new(max: usize, audience: Arc<Observers>) -> Self {
-        let (shards, hasher) = (Default::default(), RandomState::new());
-        Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
-    }
-
-    /// Changes the number of remembered entries.
-    pub(crate) fn keep(&self, max: usize) {
-        self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
-    }
-
-    /// How many are known.
-    pub(crate) fn len(&self) -> usize {
-        let known = |shard: &Mutex<SessionShard>| {
-            shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len()
-        };
-        self.shards.iter().map(known).sum()
-    }
-
-    fn lock(&self, id: &[u8]) -> MutexGuard<'_, SessionShard> {
-        let hash = self.hasher.hash_one(id);
-        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
-        self.shards[shard].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    pub(crate) fn find(&self, id: &[u8]) -> Option<Arc<Session>> {
-        self.lock(id).get(id).cloned()
-    }
-
-    /// The session of this id, made if it is not known.
-    pub(crate) fn find_or_begin(
-        &self,
-        id: &[u8],
-        policy: &Arc<Policy>,
-        begun: bool,
-        beside: Option<FilterId>,
-    ) -> Arc<Session> {
-        let mut known = self.lock(id);
-        if let Some(session) = known.get(id) {
-            return Arc::clone(session);
-        }
-        let max = self.max.load(Ordering::Relaxed);
-        if known.len() >= max {
-            let over = known.len() - max;
-            forget_idle(&mut known, over + max / 8 + 1);
-        }
-        let session = Arc::new(Session::new(policy, begun, &self.audience, beside));
-        // With nothing to forget it is not kept in mind: its requests are on their own.
-        if known.len() < max {
-            known.insert(id.into(), Arc::clone(&session));
-        }
-        session
-    }
-
-    /// The server has another name for a session.
-    pub(crate) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
-        let mut known = self.lock(id);
-        if known.len() < self.max.load(Ordering::Relaxed) {
-            known.entry(id.into()).or_insert_with(|| Arc::clone(session));
-        }
-    }
-
-    /// The server knows it no longer.
-    pub(crate) fn forget(&self, id: &[u8]) {
-        let session = self.lock(id).remove(id);
-        if let Some(session) = session {
-            session.let_go();
-        }
-    }
-}
-
-/// Forgets some of those that were not used for longest.
-fn forget_idle(known: &mut SessionShard, count: usize) {
-    let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
-    let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
-    idle.sort();
-    for (_, id) in idle.into_iter().take(count) {
-        known.remove(&id);
     }
 }

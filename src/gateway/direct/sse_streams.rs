@@ -49,7 +49,7 @@ impl SseStreamState {
     /// Applies the present settings of the route to the following requests.
     fn settle(&mut self) {
         self.watch.has_changed();
-        self.filter.take(&self.watch.state().policy);
+        self.filter.set_policy(&self.watch.state().policy);
     }
 
     pub(crate) fn count(&mut self) {
@@ -85,7 +85,7 @@ impl DirectSseStreams {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// The number of open streams.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
@@ -129,7 +129,7 @@ impl DirectSseStream {
             }
             Some(_) => {}
             None => {
-                state.filter.apply(now(), Input::KnowsNotAll);
+                state.filter.apply(now(), Input::MarkIncomplete);
             }
         }
         state.count();

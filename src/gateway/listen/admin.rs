@@ -39,7 +39,7 @@ pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Bytes of the body of a request to the admin listener (a log filter). A longer body is refused.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
-/// How long it may take to come.
+/// The time that the body of a request may take to arrive.
 const BODY: Duration = Duration::from_secs(5);
 
 /// The header that a changing request must have. A page of another site can send the header only

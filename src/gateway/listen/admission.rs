@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
 use crate::config::routes::{Secret, Server};
-use crate::transport::http::authority::{Authority, HostName};
+use crate::transport::http::authority::{Authority, Host};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
@@ -126,7 +126,7 @@ fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
         return true;
     }
     let here = local.ip().to_canonical();
-    let own = host.host == HostName::Address(here) || (here.is_loopback() && host.is_loopback());
+    let own = host.host == Host::Address(here) || (here.is_loopback() && host.is_loopback());
     (own && host.port.is_none_or(|port| port == local.port()))
         || server.allowed_hosts.iter().filter_map(|text| Authority::parse(text)).any(|allowed| {
             allowed.host == host.host && (allowed.port.is_none() || allowed.port == host.port)

@@ -20,8 +20,8 @@ use tokio::time::{Sleep, sleep};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::write_state::WriteState;
 
-/// How long a client may take for the head of a request, and for its choice between HTTP/1.1 and
-/// HTTP/2. A connection of HTTP/1.1 without a request lives as long.
+/// The time that a client has to send the head of a request, and to choose HTTP/1.1 or HTTP/2. An
+/// HTTP/1.1 connection without a request is closed after the same time.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
 
 /// Bytes that a connection of HTTP/1.1 holds for each direction, unless heads may be larger. More
@@ -38,13 +38,13 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Concurrent HTTP/2 streams of one connection. The client waits with further requests.
 const STREAMS_MAX: u32 = 100;
 
-/// How often a silent client of HTTP/2 is asked whether it is there, and how long it may take.
+/// The interval of pings to a silent HTTP/2 client, and the time that the client has to answer.
 const PING: Duration = Duration::from_secs(20);
 
 /// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How a connection ended.
+/// The reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ConnectionEnd {
     /// As it should.
@@ -96,7 +96,7 @@ impl ConnectionEnd {
     }
 }
 
-/// How HTTP is spoken.
+/// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]
 pub(super) struct Http(auto::Builder<TokioExecutor>, Traffic);
 
@@ -128,7 +128,7 @@ impl Http {
     pub(super) async fn converse<I, A, F, B>(
         &self,
         io: I,
-        outlet: WriteState,
+        write_state: WriteState,
         answer: A,
         stop: impl Future<Output = ()>,
     ) -> ConnectionEnd
@@ -143,7 +143,7 @@ impl Http {
             let answer = Box::pin(answer(request));
             async { Ok::<_, Infallible>(answer.await) }
         });
-        let io = TokioIo::new(Impatient::new(self.1.over(io), outlet));
+        let io = TokioIo::new(Impatient::new(self.1.over(io), write_state));
         let mut connection = pin!(self.0.serve_connection(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -162,12 +162,12 @@ struct Impatient<I> {
     io: I,
     /// The limit, and what of the preface of HTTP/2 has been read before it.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
-    outlet: WriteState,
+    write_state: WriteState,
 }
 
 impl<I> Impatient<I> {
-    fn new(io: I, outlet: WriteState) -> Self {
-        Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), outlet }
+    fn new(io: I, write_state: WriteState) -> Self {
+        Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), write_state }
     }
 }
 
@@ -208,7 +208,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write(context, bytes);
-        this.outlet.block(written.is_pending());
+        this.write_state.block(written.is_pending());
         written
     }
 
@@ -227,7 +227,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write_vectored(context, slices);
-        this.outlet.block(written.is_pending());
+        this.write_state.block(written.is_pending());
         written
     }
 

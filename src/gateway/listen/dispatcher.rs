@@ -33,7 +33,7 @@ use crate::transport::http::via::Via;
 /// closes may lose the answer with the reason.
 const REFUSED_BYTES_MAX: usize = 256 << 10;
 
-/// How long that may take.
+/// The time that the read of a refused body may take.
 const REFUSED_BODY: Duration = Duration::from_millis(500);
 
 /// Characters of a refused request's header value that are logged. The rest is cut off.
@@ -45,7 +45,7 @@ pub(super) struct Dispatcher<H> {
     // others write to, and keeps the state of its route. Sessions and streams, which outlive a
     // request, compare two numbers before they handle a client message, and give their filter the
     // new policy.
-    standing: ArcSwap<ServingConfig>,
+    config: ArcSwap<ServingConfig>,
     via: Via,
     handler: Arc<H>,
     open: Arc<AtomicUsize>,
@@ -54,26 +54,26 @@ pub(super) struct Dispatcher<H> {
 /// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
 pub(super) struct ServingConfig {
     server: Server,
-    places: RouteTable,
+    endpoints: RouteTable,
     cors: Vec<Option<Arc<Cors>>>,
     served: Vec<ServedRoute>,
 }
 
 impl ServingConfig {
     fn new<'a>(server: Server, routes: impl IntoIterator<Item = (&'a Route, bool)>) -> Self {
-        let (mut places, mut cors) = (RouteTable::default(), Vec::new());
+        let (mut endpoints, mut cors) = (RouteTable::default(), Vec::new());
         for (route, late) in routes {
-            places.enter(route, late);
+            endpoints.enter(route, late);
             cors.push(route.cors.clone().map(Arc::new));
         }
-        Self { server, places, cors, served: Vec::new() }
+        Self { server, endpoints, cors, served: Vec::new() }
     }
 
     /// Routes as they are served.
     pub(super) fn of(server: Server, served: Vec<ServedRoute>) -> Self {
         let routes = served.iter().map(|served| (served.route(), served.is_removed()));
-        let standing = Self::new(server, routes);
-        Self { served, ..standing }
+        let config = Self::new(server, routes);
+        Self { served, ..config }
     }
 }
 
@@ -97,22 +97,22 @@ impl<H: Handler> Dispatcher<H> {
         handler: Arc<H>,
     ) -> Self {
         let routes = routes.into_iter().map(|route| (route, false));
-        let standing =
+        let config =
             ServingConfig { served: handler.served(), ..ServingConfig::new(server, routes) };
-        Self { standing: ArcSwap::from_pointee(standing), via, handler, open: Arc::default() }
+        Self { config: ArcSwap::from_pointee(config), via, handler, open: Arc::default() }
     }
 
     /// From now on this holds.
-    pub(super) fn take(&self, standing: ServingConfig) {
-        self.standing.store(Arc::new(standing));
+    pub(super) fn take(&self, config: ServingConfig) {
+        self.config.store(Arc::new(config));
     }
 
-    /// How long open calls may go on at the end.
+    /// The time that open calls may continue at shutdown.
     pub(super) fn drain(&self) -> Duration {
-        self.standing.load().server.drain
+        self.config.load().server.drain
     }
 
-    /// How many requests have not been answered to their end.
+    /// The number of requests whose response has not ended.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -162,35 +162,35 @@ impl<H: Handler> Dispatcher<H> {
         parts: &Parts,
         found: &mut Option<MatchedRoute>,
     ) -> Result<Decision, Refusal> {
-        let standing = self.standing.load();
-        admit(&standing.server, &self.via, client.local, parts)?;
-        let place = standing.places.find(parts.uri.path());
-        if let Some(place) = &place {
+        let config = self.config.load();
+        admit(&config.server, &self.via, client.local, parts)?;
+        let route_match = config.endpoints.find(parts.uri.path());
+        if let Some(route_match) = &route_match {
             // A browser asks without presenting a token, and before its page may send one.
-            let cors = standing.cors.get(place.route).cloned().flatten();
+            let cors = config.cors.get(route_match.route).cloned().flatten();
             if let Some(cors) = &cors
                 && cors::is_preflight(&parts.method, &parts.headers)
             {
                 return Ok(Decision::Answered(cors::preflight(cors, &parts.headers)));
             }
-            *found = Some(MatchedRoute { route: place.route, cors });
+            *found = Some(MatchedRoute { route: route_match.route, cors });
         }
         // Whether a path leads somewhere is told to nobody without the token.
-        let authorization_was_ours = authorize(&standing.server, &parts.headers)?;
-        let place = place.ok_or(Refusal::NoRoute)?;
+        let authorization_was_ours = authorize(&config.server, &parts.headers)?;
+        let route_match = route_match.ok_or(Refusal::NoRoute)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        if matches!(place.part, EndpointKind::WellKnown(_)) && !reads {
+        if matches!(route_match.part, EndpointKind::WellKnown(_)) && !reads {
             return Err(Refusal::ReadOnly);
         }
-        let served = standing.served.get(place.route).cloned();
+        let served = config.served.get(route_match.route).cloned();
         let client = client.clone();
-        Ok(Decision::Handle(Admitted { place, served, client, authorization_was_ours }))
+        Ok(Decision::Handle(Admitted { route_match, served, client, authorization_was_ours }))
     }
 }
 
 /// One log line about a refused request. Paths and queries may hold what is nobody's business.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
-    let told = |name: HeaderName| {
+    let header = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
         // What stands before a host may be a password.
         let value = value.map(|text| text.rsplit('@').next().unwrap_or_default());
@@ -200,8 +200,8 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
         reason = refusal.name(),
         status = refusal.status().as_u16(),
         method = parts.method.as_str(),
-        host = told(HOST).or_else(|| Some(parts.uri.authority()?.as_str().rsplit('@').next()?.to_owned())),
-        origin = told(ORIGIN),
+        host = header(HOST).or_else(|| Some(parts.uri.authority()?.as_str().rsplit('@').next()?.to_owned())),
+        origin = header(ORIGIN),
         from = %client.remote.ip(),
         "refused"
     );

@@ -29,14 +29,14 @@ pub struct Peer {
     /// Whether it speaks TLS.
     pub secure: bool,
     /// Whether it takes what is written.
-    pub outlet: WriteState,
+    pub write_state: WriteState,
 }
 
 /// The facts about an admitted request.
 #[derive(Debug, Clone)]
 pub struct Admitted {
     /// The route and endpoint of the request.
-    pub place: RouteMatch,
+    pub route_match: RouteMatch,
     /// The route as it was when the request came.
     pub served: Option<ServedRoute>,
     /// The client of the request.
@@ -52,10 +52,12 @@ impl Handler for Routed {
     type Body = Body;
 
     async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
-        let Admitted { place, served, authorization_was_ours: ours, client } = admitted;
+        let Admitted { route_match, served, authorization_was_ours: ours, client } = admitted;
         match served {
             Some(served) => {
-                Arc::clone(&self.0).handle(served, place.part, request, ours, client.outlet).await
+                Arc::clone(&self.0)
+                    .handle(served, route_match.part, request, ours, client.write_state)
+                    .await
             }
             None => no_route(),
         }

@@ -34,15 +34,15 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 /// ... and this many times.
 const KEEPALIVE_TIMES: u32 = 3;
 
-/// How long a client may leave bytes unacknowledged, or its window shut.
+/// The time that a client may leave bytes unacknowledged, or its window closed.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// Bytes that wait in the kernel for the network. What waits here instead can still be replaced by
 /// newer progress.
 const UNSENT: u32 = 16 << 10;
 
-/// How long nothing is accepted after the system had no room for another connection: the condition
-/// lasts, and asking again at once would only take the time of those who are served.
+/// The pause before the next accept after the system had no room for another connection. The condition
+/// lasts, and an immediate retry would only take time from the open connections.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
 /// The interval of this log message.
@@ -52,7 +52,7 @@ const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
 /// closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// How long one of those may take to read it.
+/// The time that a refused client has to read the refusal.
 const TURNING_AWAY: Duration = Duration::from_secs(1);
 
 /// The phase of the listeners.
@@ -72,7 +72,7 @@ pub(super) async fn reached(phases: &mut watch::Receiver<ListenPhase>, phase: Li
 }
 
 /// A socket that listens.
-pub(super) struct Listener {
+pub(super) struct HttpListener {
     socket: TcpListener,
     terms: Arc<ArcSwap<ConnectionTerms>>,
     open: Arc<AtomicUsize>,
@@ -115,7 +115,7 @@ impl Drop for Room {
     }
 }
 
-impl Listener {
+impl HttpListener {
     /// Serves what connects to `socket`, on these terms.
     pub(super) fn new(socket: TcpListener, terms: ConnectionTerms) -> Self {
         Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
@@ -144,7 +144,7 @@ impl Listener {
     {
         let mut connections = JoinSet::new();
         let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
-        let mut told: Option<Instant> = None;
+        let mut last_warning: Option<Instant> = None;
         let stop = phase.clone();
         loop {
             let accepted = tokio::select! {
@@ -170,9 +170,11 @@ impl Listener {
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    if told.is_none_or(|told| told.elapsed() >= NO_ROOM_TOLD) {
+                    if last_warning
+                        .is_none_or(|last_warning| last_warning.elapsed() >= NO_ROOM_TOLD)
+                    {
                         warn!(%error, "no connection can be accepted; trying on");
-                        told = Some(Instant::now());
+                        last_warning = Some(Instant::now());
                     }
                     sleep(NO_ROOM).await;
                 }
@@ -232,13 +234,14 @@ impl AcceptedConnection {
         // Gone already.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
-        let outlet = WriteState::default();
-        let client = Peer { remote, local, secure: tls.is_some(), outlet: outlet.clone() };
+        let write_state = WriteState::default();
+        let client =
+            Peer { remote, local, secure: tls.is_some(), write_state: write_state.clone() };
         let answer = |request| answer(client.clone(), request);
         let ended = match tls {
             None => {
                 let stop = reached(&mut phase, ListenPhase::Draining);
-                Box::pin(http.converse(stream, outlet, answer, stop)).await
+                Box::pin(http.converse(stream, write_state, answer, stop)).await
             }
             Some(tls) => {
                 let agreed = tokio::select! {
@@ -248,7 +251,7 @@ impl AcceptedConnection {
                 match agreed {
                     Ok(Ok(stream)) => {
                         let stop = reached(&mut phase, ListenPhase::Draining);
-                        Box::pin(http.converse(stream, outlet, answer, stop)).await
+                        Box::pin(http.converse(stream, write_state, answer, stop)).await
                     }
                     Ok(Err(error)) => {
                         debug!(%error, from = %remote.ip(), "no TLS");

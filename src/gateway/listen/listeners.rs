@@ -21,14 +21,14 @@ use url::Url;
 
 use super::admin::{self, AdminApi};
 use super::handler::Handler;
-use super::listener::{ConnectionTerms, ListenPhase, Listener};
+use super::listener::{ConnectionTerms, HttpListener, ListenPhase};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::via::Via;
 
-/// How long streams may take to end as their protocol has it.
+/// The time that streams have at shutdown to end in the way that HTTP requires.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The time for observers to receive the end of their streams.
@@ -79,12 +79,12 @@ pub enum ServeError {
 
 /// The listeners and their handler.
 pub struct Listeners<H> {
-    clients: Listener,
-    admin: Option<Listener>,
+    clients: HttpListener,
+    admin: Option<HttpListener>,
     front: Arc<Dispatcher<H>>,
     handler: Arc<H>,
     tls: bool,
-    desk: Arc<AdminApi<H>>,
+    admin_api: Arc<AdminApi<H>>,
 }
 
 impl<H: Handler> Listeners<H> {
@@ -110,20 +110,23 @@ impl<H: Handler> Listeners<H> {
         shelter(server, address)?;
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
         let socket = listen(socket, server.listen, "server").await?;
-        let clients = Listener::new(socket, terms(server, tls, &*handler));
-        let desk = AdminApi::new(server, admin, via.clone(), Arc::clone(&handler));
+        let clients = HttpListener::new(socket, terms(server, tls, &*handler));
+        let admin_api = AdminApi::new(server, admin, via.clone(), Arc::clone(&handler));
         let admin = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;
                 let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
-                Some(Listener::new(socket, ConnectionTerms::new(None, limits, Traffic::default())))
+                Some(HttpListener::new(
+                    socket,
+                    ConnectionTerms::new(None, limits, Traffic::default()),
+                ))
             }
             None => None,
         };
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
-        let (front, desk, tls) = (Arc::new(front), Arc::new(desk), server.tls.is_some());
-        Ok(Self { clients, admin, front, handler, tls, desk })
+        let (front, admin_api, tls) = (Arc::new(front), Arc::new(admin_api), server.tls.is_some());
+        Ok(Self { clients, admin, front, handler, tls, admin_api })
     }
 
     /// The settings that can be exchanged at run time.
@@ -132,7 +135,7 @@ impl<H: Handler> Listeners<H> {
         Controls {
             terms: self.clients.terms(),
             front: Arc::clone(&self.front),
-            desk: Arc::clone(&self.desk),
+            admin_api: Arc::clone(&self.admin_api),
             handler: Arc::clone(&self.handler),
             addresses: addresses.into_iter().flatten().collect(),
         }
@@ -151,7 +154,7 @@ impl<H: Handler> Listeners<H> {
     /// # Errors
     /// If the system does not know it.
     pub fn admin_address(&self) -> io::Result<Option<SocketAddr>> {
-        self.admin.as_ref().map(Listener::address).transpose()
+        self.admin.as_ref().map(HttpListener::address).transpose()
     }
 
     /// Serves until `stop` says so, then lets open calls go on for `drain` of `[server]` at most,
@@ -163,10 +166,11 @@ impl<H: Handler> Listeners<H> {
         let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
         let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
         let admin = self.admin.map(|listener| {
-            let (desk, ready) = (Arc::clone(&self.desk), clients_phase.subscribe());
+            let (admin_api, ready) = (Arc::clone(&self.admin_api), clients_phase.subscribe());
             let answer = move |client, request: Request<Incoming>| {
-                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == ListenPhase::Serving);
-                async move { desk.answer(client, ready, request).await }
+                let (admin_api, ready) =
+                    (Arc::clone(&admin_api), *ready.borrow() == ListenPhase::Serving);
+                async move { admin_api.answer(client, ready, request).await }
             };
             tokio::spawn(listener.serve(answer, admin_follow))
         });
@@ -175,7 +179,7 @@ impl<H: Handler> Listeners<H> {
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
         let _ = sd_notify::notify(&[NotifyState::Ready]);
 
-        said(&mut stop).await;
+        signal_received(&mut stop).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         let patience = self.front.drain();
         info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
@@ -191,7 +195,7 @@ impl<H: Handler> Listeners<H> {
                 code = 1;
             }
         }
-        self.desk.end_streams();
+        self.admin_api.end_streams();
         admin_phase.send_replace(ListenPhase::Draining);
         if let Some(mut admin) = admin
             && timeout(FAREWELL, &mut admin).await.is_err()
@@ -204,7 +208,7 @@ impl<H: Handler> Listeners<H> {
     }
 
     /// One log line per address and route. Of an upstream only what is no secret is told.
-    pub(super) fn tell<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
+    pub(super) fn log_addresses<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
         let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
         if let Ok(address) = told(self.address()) {
             info!(address, tls = self.tls, "listening");
@@ -233,7 +237,7 @@ fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> 
 pub struct Controls<H> {
     terms: Arc<ArcSwap<ConnectionTerms>>,
     front: Arc<Dispatcher<H>>,
-    desk: Arc<AdminApi<H>>,
+    admin_api: Arc<AdminApi<H>>,
     handler: Arc<H>,
     /// The addresses of the listeners.
     addresses: Vec<SocketAddr>,
@@ -258,7 +262,7 @@ impl<H: Handler> Controls<H> {
     /// serves now.
     pub fn take(&self, ready: Readiness, server: &Server, admin: &Admin) {
         self.front.take(ServingConfig::of(server.clone(), self.handler.served()));
-        self.desk.take(server, admin);
+        self.admin_api.take(server, admin);
         self.terms.store(Arc::new(ready.0));
     }
 }
@@ -274,7 +278,7 @@ async fn drain<H: Handler>(
         _ = &mut *clients => return true,
         () = sleep(patience) => {}
         () = handler.calls_done() => {}
-        () = said(stop) => return false,
+        () = signal_received(stop) => return false,
     }
     let end = async {
         handler.end_streams().await;
@@ -282,12 +286,12 @@ async fn drain<H: Handler>(
     };
     tokio::select! {
         ended = timeout(LAST_WORDS, end) => ended.is_ok(),
-        () = said(stop) => false,
+        () = signal_received(stop) => false,
     }
 }
 
 /// Waits for the signal to stop, or for the end of its sender.
-async fn said(stop: &mut mpsc::Receiver<()>) {
+async fn signal_received(stop: &mut mpsc::Receiver<()>) {
     if stop.recv().await.is_none() {
         future::pending().await
     }

@@ -19,8 +19,8 @@ use super::handler::Routed;
 use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::contents;
+use crate::gateway::listen::file_watch::{FileWatch, LOOK_EVERY, Look};
 use crate::gateway::listen::listeners::{Controls, Readiness};
-use crate::gateway::listen::route_file::{FileWatch, LOOK_EVERY};
 use crate::gateway::live_routes::{Changes, Prepared};
 use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
@@ -106,7 +106,7 @@ struct RouteFileText {
 }
 
 impl Reloading {
-    /// What `routes` say is served by `proxy` and `controls`. `memory` has and gets what is learned.
+    /// A reload for `proxy` and `controls`, which serve `routes` now. `memory` holds the learned durations.
     pub(super) fn new(
         routes: &Routes,
         memory: DurationStore,
@@ -135,12 +135,14 @@ impl Reloading {
         let mut watch = FileWatch::new(self.files());
         // It may have changed since it was read at the start.
         let mut is_other = self.read().mark != self.taken;
+        // SIGHUP came while the file was being written: the next look answers it.
+        let mut is_waiting = false;
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let asked = tokio::select! {
                 _ = hangups.signal.recv() => true,
-                _ = looks.tick() => false,
+                _ = looks.tick() => is_waiting,
             };
             if asked && hangups.had_terminal && !has_terminal() {
                 // Nobody asks for a file to be read by closing a window.
@@ -155,17 +157,21 @@ impl Reloading {
                     let now = now.unwrap_or(NotifyState::MonotonicUsec(0));
                     let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
                 }
-                if watch.has_changed() || asked || std::mem::take(&mut is_other) {
-                    self.reload(asked);
+                let look = watch.look();
+                let mut is_whole = look != Look::BeingWritten;
+                is_other |= look == Look::Changed;
+                if is_whole && (asked || is_other) {
+                    is_whole = self.reload(asked);
+                    is_other &= !is_whole;
                     watch.watch(self.files());
                 }
-                if asked {
+                if asked && is_whole {
                     let _ = sd_notify::notify(&[NotifyState::Ready]);
                 }
-                (self, watch, is_other)
+                (self, watch, is_other, asked && !is_whole)
             });
             match done.await {
-                Ok(done) => (self, watch, is_other) = done,
+                Ok(done) => (self, watch, is_other, is_waiting) = done,
                 Err(_) => return error!("the route file is read no more, by a fault of ours"),
             }
         }
@@ -200,26 +206,29 @@ impl Reloading {
         mark.finish()
     }
 
-    /// Reads the file and takes what it says, if it can be used; `asked`: somebody waits for what comes of
-    /// it.
-    fn reload(&mut self, asked: bool) {
+    /// Reads the file and takes its settings, if they can be used; `asked`: somebody waits for the
+    /// outcome. False if the file changed while it was read: then nothing is taken.
+    fn reload(&mut self, asked: bool) -> bool {
         let RouteFileText { text, named, mark } = self.read();
+        if self.read().mark != mark {
+            return false;
+        }
         self.named = named;
         let metrics = self.proxy.metrics().config();
         if mark == self.taken {
             let was_refused = self.refused.take().is_some();
             if asked {
-                metrics.reloaded(Reload::Unchanged);
+                metrics.record_reload(Reload::Unchanged);
             } else if was_refused {
-                metrics.good_again();
+                metrics.mark_good();
             }
             if asked || was_refused {
                 info!(file = %self.path.display(), "nothing to reload: the file says what holds already");
             }
-            return;
+            return true;
         }
         if !asked && self.refused == Some(mark) {
-            return;
+            return true;
         }
         let prepared = text.map_err(Into::into).and_then(|text| self.prepare(&text));
         match prepared {
@@ -229,16 +238,21 @@ impl Reloading {
             }
             Err(error) => {
                 self.refused = Some(mark);
-                self.proxy.metrics().config().reloaded(Reload::Refused);
+                self.proxy.metrics().config().record_reload(Reload::Refused);
                 let error = error_chain(&*error);
                 error!(error, "the route file cannot be used; what held before still does");
             }
         }
+        true
     }
 
     /// All that can fail.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?;
+        if routes.iter().next().is_none() {
+            // An empty file is far more often a write that failed than a wish to serve nothing.
+            return Err(RoutesError::Empty { path: self.path.clone() }.into());
+        }
         let ready = self.controls.prepare(routes.server())?;
         let prepared = self.proxy.prepare(&routes, &self.memory)?;
         Ok((routes, ready, prepared))
@@ -254,7 +268,7 @@ impl Reloading {
         }
         self.controls.take(ready, routes.server(), &self.admin);
         left.retire();
-        self.proxy.metrics().config().reloaded(Reload::Taken);
+        self.proxy.metrics().config().record_reload(Reload::Taken);
         for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {
             warn!(key, running, asked, "only a restart can change this; what runs stays");
         }

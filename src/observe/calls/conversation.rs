@@ -7,14 +7,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 
-use super::entry::{Became, CapturedMessage, Ended, Entry, State};
-use super::taps::Tapped;
-use super::text::Text;
-use super::{Route, Table};
-use crate::observe::events::{Event, EventKind, Observer, Scope};
+use super::entry::{CallEnd, CallEntry, CallState, CapturedMessage, MessageFate};
+use super::taps::TapMessage;
+use super::text::MessageText;
+use super::{RouteTotals, Table};
+use crate::observe::events::{EventKind, Observer, ObserverEvent, Scope};
 use crate::progress::input::Input;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
+use crate::progress::{CallId, FilterEvent, OpenCall, Outcome, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{json, mcp};
 
@@ -26,7 +26,7 @@ const ENDED_MAX: usize = 32;
 
 /// A message of the server that is not judged yet.
 #[derive(Debug)]
-struct Waiting {
+struct PendingVerdict {
     number: u64,
     /// Messages in it that are not judged yet.
     left: usize,
@@ -38,14 +38,14 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Conversation {
     table: Arc<Table>,
-    route: Arc<Route>,
+    route: Arc<RouteTotals>,
     scope: Scope,
     masks: Masks,
     is_observed: bool,
     /// Open calls; without an entry if the table had no room.
-    open: BTreeMap<CallId, Option<(Arc<Entry>, usize)>>,
-    ended: VecDeque<(CallId, Weak<Entry>)>,
-    waiting: VecDeque<Waiting>,
+    open: BTreeMap<CallId, Option<(Arc<CallEntry>, usize)>>,
+    ended: VecDeque<(CallId, Weak<CallEntry>)>,
+    waiting: VecDeque<PendingVerdict>,
     /// The last client message, and the message that the server got instead.
     said: Option<(Instant, Bytes)>,
     /// Whether the last client message has opened a call.
@@ -61,7 +61,7 @@ pub(super) struct Conversation {
 impl Conversation {
     pub(super) fn new(
         table: &Arc<Table>,
-        route: Arc<Route>,
+        route: Arc<RouteTotals>,
         scope: Scope,
         (masks, is_observed): (Masks, bool),
     ) -> Self {
@@ -83,7 +83,7 @@ impl Conversation {
         }
     }
 
-    fn find(&self, call: CallId) -> Option<Arc<Entry>> {
+    fn find(&self, call: CallId) -> Option<Arc<CallEntry>> {
         if let Some(open) = self.open.get(&call) {
             return open.as_ref().map(|(entry, _)| Arc::clone(entry));
         }
@@ -92,7 +92,7 @@ impl Conversation {
     }
 
     /// The call that something is about that names it by no number.
-    fn find_by(&self, is: impl Fn(&Entry) -> bool) -> Option<Arc<Entry>> {
+    fn find_by(&self, is: impl Fn(&CallEntry) -> bool) -> Option<Arc<CallEntry>> {
         let open = self.open.values().flatten().map(|(entry, _)| Arc::clone(entry));
         let ended = self.ended.iter().rev().filter_map(|(_, entry)| entry.upgrade());
         ended.chain(open).find(|entry| is(entry))
@@ -105,18 +105,18 @@ impl Conversation {
                 self.has_opened = false;
                 self.sent = None;
             }
-            Input::ServerMessage(_, message) | Input::Moved(_, message) => {
+            Input::ServerMessage(_, message) | Input::HandleForeign(_, message) => {
                 self.hears(at, message.raw(), number);
             }
             Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => {
                 self.hears(at, text, number);
             }
             Input::Stderr(line) if self.table.taps.any() => {
-                let before = Some(Text::of(line.as_bytes()));
-                let kept = CapturedMessage { at, became: Became::Overheard, before, after: None };
+                let before = Some(MessageText::of(line.as_bytes()));
+                let kept = CapturedMessage { at, became: MessageFate::Stderr, before, after: None };
                 self.keep(None, kept, |_, _| {});
             }
-            Input::Failed => self.has_failed = true,
+            Input::FailOpen => self.has_failed = true,
             _ => {}
         }
     }
@@ -132,7 +132,7 @@ impl Conversation {
         let is_array = text.first() == Some(&b'[');
         let left =
             if is_array { Message::parse(text.clone()).elements().count().max(1) } else { 1 };
-        self.waiting.push_back(Waiting { number, left, at, text: text.clone() });
+        self.waiting.push_back(PendingVerdict { number, left, at, text: text.clone() });
     }
 
     /// The message of this number, and when it came.
@@ -153,7 +153,7 @@ impl Conversation {
         Some((at, element.map_or(text, |element| element.raw().clone())))
     }
 
-    fn decided(&mut self, at: Instant, record: &FilterEvent) {
+    fn decision(&mut self, at: Instant, record: &FilterEvent) {
         match record {
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
             FilterEvent::Message { number, call, verdict } => {
@@ -161,9 +161,10 @@ impl Conversation {
                 self.message(at, heard, *call, *verdict);
             }
             FilterEvent::Heartbeat(call) => {
-                let after = self.told.take().map(|(_, text)| Text::of(&text));
+                let after = self.told.take().map(|(_, text)| MessageText::of(&text));
                 let entry = self.find(*call);
-                let kept = CapturedMessage { at, became: Became::Beat, before: None, after };
+                let kept =
+                    CapturedMessage { at, became: MessageFate::Heartbeat, before: None, after };
                 self.keep(entry, kept, |state, kept| {
                     state.account.sent += 1;
                     state.account.beats += 1;
@@ -190,7 +191,7 @@ impl Conversation {
         }
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
         let told = self.told.as_ref().filter(|_| is_mended);
-        let after = told.map(|(_, text)| Text::of(text));
+        let after = told.map(|(_, text)| MessageText::of(text));
         let text = heard.as_ref().map(|(_, text)| text);
         let is_over = call.is_some_and(|call| !self.open.contains_key(&call));
         let is_answer = is_over
@@ -198,8 +199,12 @@ impl Conversation {
             && text.is_some_and(|text| Message::parse(text.clone()).kind() == Kind::Response);
         let is_progress = !is_answer
             && (verdict != Verdict::Forwarded || text.is_some_and(|text| names_progress(text)));
-        let became = if is_answer { Became::Answer(verdict) } else { Became::Judged(verdict) };
-        let before = text.map(|text| Text::of(text));
+        let became = if is_answer {
+            MessageFate::Answer(verdict)
+        } else {
+            MessageFate::ServerMessage(verdict)
+        };
+        let before = text.map(|text| MessageText::of(text));
         let spoke = heard.map(|(at, _)| at);
         let kept = CapturedMessage { at, became, before, after };
         let is_told = self.is_observed || !is_withheld;
@@ -225,13 +230,19 @@ impl Conversation {
     /// Adds a message to what is known of a call, and shows it to those who tap.
     fn keep(
         &self,
-        entry: Option<Arc<Entry>>,
+        entry: Option<Arc<CallEntry>>,
         kept: CapturedMessage,
-        change: impl FnOnce(&mut State, &CapturedMessage),
+        change: impl FnOnce(&mut CallState, &CapturedMessage),
     ) {
         if self.table.taps.any() {
             let call = entry.as_deref();
-            self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
+            self.table.taps.tell(&TapMessage::new(
+                &self.table,
+                &self.route,
+                &self.masks,
+                call,
+                &kept,
+            ));
         }
         let Some(entry) = entry else { return };
         let known = kept.clone();
@@ -243,8 +254,8 @@ impl Conversation {
         let Some(open) = self.open.remove(&summary.call) else { return };
         self.route.ended(summary);
         if let Some((entry, _)) = open {
-            self.table.end(&entry, summary.ended, Ended::So(summary.outcome), Some(summary));
-            self.tell_end(&entry, summary.ended, Ended::So(summary.outcome));
+            self.table.end(&entry, summary.ended, CallEnd::Outcome(summary.outcome), Some(summary));
+            self.show_end(&entry, summary.ended, CallEnd::Outcome(summary.outcome));
             if self.ended.len() >= ENDED_MAX {
                 self.ended.pop_front();
             }
@@ -253,16 +264,24 @@ impl Conversation {
     }
 
     /// Shows how a call has ended whose answer does not say so.
-    fn tell_end(&self, entry: &Entry, at: Instant, ended: Ended) {
+    fn show_end(&self, entry: &CallEntry, at: Instant, ended: CallEnd) {
         let is_said = matches!(
             ended,
-            Ended::So(Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error)
+            CallEnd::Outcome(
+                Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error
+            )
         );
         if !is_said && self.table.taps.any() {
             let kept =
-                CapturedMessage { at, became: Became::Over(ended), before: None, after: None };
+                CapturedMessage { at, became: MessageFate::End(ended), before: None, after: None };
             let call = Some(entry);
-            self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
+            self.table.taps.tell(&TapMessage::new(
+                &self.table,
+                &self.route,
+                &self.masks,
+                call,
+                &kept,
+            ));
         }
     }
 
@@ -270,14 +289,14 @@ impl Conversation {
     /// place, or progress made of text.
     fn own(&self, at: Instant, text: Bytes) {
         let message = Message::parse(text);
-        let after = Some(Text::of(message.raw()));
+        let after = Some(MessageText::of(message.raw()));
         if message.kind() == Kind::Response && message.error().is_some() {
             let answered = message.id().and_then(|id| {
                 self.find_by(|entry| entry.has_id(&id) && !entry.state().is_answered)
             });
             let Some(entry) = answered else { return };
             let Some((_, ended)) = entry.state().ended else { return };
-            let kept = CapturedMessage { at, became: Became::Own(ended), before: None, after };
+            let kept = CapturedMessage { at, became: MessageFate::Own(ended), before: None, after };
             self.keep(Some(entry), kept, |state, _| {
                 state.is_answered = true;
                 state.told = Some(at);
@@ -285,7 +304,7 @@ impl Conversation {
         } else if message.method().as_deref() == Some(mcp::PROGRESS) {
             let token = json::member(&message.params().unwrap_or_default(), "progressToken");
             let of = token.and_then(|token| self.find_by(|entry| entry.has_token(&token)));
-            let kept = CapturedMessage { at, became: Became::FromText, before: None, after };
+            let kept = CapturedMessage { at, became: MessageFate::FromText, before: None, after };
             self.keep(of, kept, |state, kept| {
                 state.account.overheard += 1;
                 state.account.sent += 1;
@@ -308,10 +327,10 @@ impl Conversation {
             Scope::Session => is_request,
         };
         if !is_told_elsewhere {
-            let before = Some(Text::of(&text));
+            let before = Some(MessageText::of(&text));
             self.keep(
                 None,
-                CapturedMessage { at, became: Became::Said, before, after: None },
+                CapturedMessage { at, became: MessageFate::ClientMessage, before, after: None },
                 |_, _| {},
             );
         }
@@ -326,17 +345,17 @@ fn names_progress(text: &[u8]) -> bool {
 }
 
 /// The request of this id in what a client has said.
-fn request_in(text: &Bytes, id: &Bytes) -> Text {
+fn request_in(text: &Bytes, id: &Bytes) -> MessageText {
     let is_array = text.first() == Some(&b'[');
     let mut elements = is_array.then(|| Message::parse(text.clone())).into_iter();
     let element = elements.find_map(|array| {
         array.elements().find(|one| one.id().as_ref() == Some(id)).map(|one| one.raw().clone())
     });
-    Text::of(element.as_ref().unwrap_or(text))
+    MessageText::of(element.as_ref().unwrap_or(text))
 }
 
 impl Observer for Conversation {
-    fn see(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &ObserverEvent) {
         match &event.kind {
             EventKind::Input(input, number) => self.input(event.at, input, *number),
             EventKind::ToServer(text) => self.sent = Some(text.clone()),
@@ -345,11 +364,11 @@ impl Observer for Conversation {
                 self.is_claimed = false;
             }
             EventKind::Noise(_) => {}
-            EventKind::Decided(record) => self.decided(event.at, record),
+            EventKind::Decided(record) => self.decision(event.at, record),
         }
     }
 
-    fn know(&mut self, call: &Opened<'_>) {
+    fn on_call(&mut self, call: &OpenCall<'_>) {
         // A session's filter opens none of its own.
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
@@ -364,8 +383,8 @@ impl Observer for Conversation {
         self.open.insert(call.call, entry.clone().map(|entry| (entry, 0)));
         if let Some((at, text)) = &self.said {
             let before = Some(request_in(text, call.id));
-            let after = self.sent.as_deref().map(Text::of);
-            let kept = CapturedMessage { at: *at, became: Became::Request, before, after };
+            let after = self.sent.as_deref().map(MessageText::of);
+            let kept = CapturedMessage { at: *at, became: MessageFate::Request, before, after };
             if entry.is_some() || self.table.taps.any() {
                 self.keep(entry, kept, |_, _| {});
             }
@@ -391,7 +410,7 @@ impl Observer for Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        let ended = if self.has_failed { Ended::NotFollowed } else { Ended::Unanswered };
+        let ended = if self.has_failed { CallEnd::FilterFailed } else { CallEnd::Unanswered };
         let at = self.table.now();
         for open in std::mem::take(&mut self.open).into_values() {
             self.route.opened(-1);
@@ -399,7 +418,7 @@ impl Drop for Conversation {
             // Another filter goes on with it.
             if entry.moves() == moves {
                 self.table.end(&entry, at, ended, None);
-                self.tell_end(&entry, at, ended);
+                self.show_end(&entry, at, ended);
             }
         }
     }

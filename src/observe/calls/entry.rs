@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::text::Text;
-use super::{Route, lock};
+use super::text::MessageText;
+use super::{RouteTotals, lock};
 use crate::observe::redact::Masking;
 use crate::progress::clients::Client;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallStats, Opened, Outcome, Reason, Repair, Summary, Verdict};
+use crate::progress::{CallStats, OpenCall, Outcome, Reason, Repair, Summary, Verdict};
 
 /// First messages of a call that are kept.
 const FIRST_MAX: usize = 16;
@@ -25,44 +25,44 @@ const NAME_MAX: usize = 256;
 
 /// The kind of a message, and the verdict on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Became {
+pub(super) enum MessageFate {
     /// The request.
     Request,
     /// Something else that a client has said.
-    Said,
+    ClientMessage,
     /// The server's answer.
     Answer(Verdict),
     /// Another message of the server.
-    Judged(Verdict),
+    ServerMessage(Verdict),
     /// A heartbeat.
-    Beat,
+    Heartbeat,
     /// Progress that was made of text.
     FromText,
     /// An answer in the server's place, as its call ended so.
-    Own(Ended),
+    Own(CallEnd),
     /// A line of standard error.
-    Overheard,
+    Stderr,
     /// The call has ended.
-    Over(Ended),
+    End(CallEnd),
 }
 
-/// How a call has ended.
+/// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// In this way.
-    So(Outcome),
+pub(super) enum CallEnd {
+    /// The filter has seen the end.
+    Outcome(Outcome),
     /// Its stream has closed, and nobody goes on with it.
     Unanswered,
     /// The filter has failed.
-    NotFollowed,
+    FilterFailed,
 }
 
-impl Ended {
+impl CallEnd {
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::So(outcome) => outcome.name(),
+            Self::Outcome(outcome) => outcome.name(),
             Self::Unanswered => "unanswered",
-            Self::NotFollowed => "not followed",
+            Self::FilterFailed => "not followed",
         }
     }
 }
@@ -71,11 +71,11 @@ impl Ended {
 #[derive(Debug, Clone)]
 pub(super) struct CapturedMessage {
     pub(super) at: Instant,
-    pub(super) became: Became,
+    pub(super) became: MessageFate,
     /// The original message.
-    pub(super) before: Option<Text>,
+    pub(super) before: Option<MessageText>,
     /// The message that the other side got, if it differs.
-    pub(super) after: Option<Text>,
+    pub(super) after: Option<MessageText>,
 }
 
 impl CapturedMessage {
@@ -87,17 +87,17 @@ impl CapturedMessage {
 }
 
 /// The part of a call's data that changes.
-#[derive(Debug)]
-pub(super) struct State {
+#[derive(Debug, Default)]
+pub(super) struct CallState {
     pub(super) client: Option<Arc<Client>>,
-    pub(super) ended: Option<(Instant, Ended)>,
+    pub(super) ended: Option<(Instant, CallEnd)>,
     pub(super) first: Vec<CapturedMessage>,
     pub(super) last: VecDeque<CapturedMessage>,
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
     /// The last progress value sent to the client.
-    pub(super) figure: Option<Text>,
+    pub(super) figure: Option<MessageText>,
     pub(super) spoke: Option<Instant>,
     pub(super) told: Option<Instant>,
     pub(super) account: CallStats,
@@ -107,47 +107,35 @@ pub(super) struct State {
 
 /// One call.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CallEntry {
     pub(super) number: u64,
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<RouteTotals>,
     pub(super) method: Box<str>,
     pub(super) tool: Option<Box<str>>,
     pub(super) id: Box<[u8]>,
     pub(super) token: Option<Box<[u8]>>,
     pub(super) opened: Instant,
     pub(super) masks: Masks,
-    /// Its messages pass as they are.
+    /// Whether the route only observes: the messages of the call pass as they are.
     pub(super) is_observed: bool,
-    state: Mutex<State>,
-    /// How often it has changed.
+    state: Mutex<CallState>,
+    /// The number of changes of the call.
     version: AtomicU64,
-    /// How often another filter has taken it over.
+    /// The number of times that another filter has taken the call over.
     moves: AtomicUsize,
     /// Memory of the messages of all calls.
     total: Arc<AtomicUsize>,
 }
 
-impl Entry {
+impl CallEntry {
     pub(super) fn new(
         number: u64,
-        route: &Arc<Route>,
-        call: &Opened<'_>,
+        route: &Arc<RouteTotals>,
+        call: &OpenCall<'_>,
         (masks, is_observed): (&Masks, bool),
         total: &Arc<AtomicUsize>,
     ) -> Self {
-        let state = State {
-            client: call.client.cloned(),
-            ended: None,
-            first: Vec::new(),
-            last: VecDeque::new(),
-            left_out: 0,
-            bytes: 0,
-            figure: None,
-            spoke: None,
-            told: None,
-            account: CallStats::default(),
-            is_answered: false,
-        };
+        let state = CallState { client: call.client.cloned(), ..CallState::default() };
         Self {
             number,
             route: Arc::clone(route),
@@ -166,7 +154,7 @@ impl Entry {
     }
 
     /// The present state of the call.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, CallState> {
         lock(&self.state)
     }
 
@@ -176,7 +164,7 @@ impl Entry {
     }
 
     /// Whether `call` is this one, as another filter knows it.
-    pub(super) fn is(&self, call: &Opened<'_>) -> bool {
+    pub(super) fn is(&self, call: &OpenCall<'_>) -> bool {
         self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
     }
 
@@ -185,7 +173,7 @@ impl Entry {
         self.moves.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How often another filter has taken it over.
+    /// The number of times that another filter has taken the call over.
     pub(super) fn moves(&self) -> usize {
         self.moves.load(Ordering::Relaxed)
     }
@@ -201,7 +189,7 @@ impl Entry {
     }
 
     /// Takes a message, and what it changes besides.
-    pub(super) fn take(&self, kept: CapturedMessage, change: impl FnOnce(&mut State)) {
+    pub(super) fn take(&self, kept: CapturedMessage, change: impl FnOnce(&mut CallState)) {
         let mut state = self.state();
         change(&mut state);
         state.keep(kept, &self.total);
@@ -210,7 +198,7 @@ impl Entry {
     }
 
     /// Changes what is known of it.
-    pub(super) fn change(&self, change: impl FnOnce(&mut State)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut CallState)) {
         change(&mut self.state());
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -242,14 +230,14 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for CallEntry {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.total.fetch_sub(state.bytes, Ordering::Relaxed);
     }
 }
 
-impl State {
+impl CallState {
     fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
@@ -286,7 +274,7 @@ impl State {
     }
 
     /// The call has ended, and this is what it came to.
-    pub(super) fn end(&mut self, at: Instant, ended: Ended, summary: Option<&Summary>) {
+    pub(super) fn end(&mut self, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
         self.ended.get_or_insert((at, ended));
         if let Some(summary) = summary {
             self.account.clone_from(&summary.account);

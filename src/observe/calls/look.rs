@@ -16,7 +16,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// Someone who looks at a table again and again.
 #[derive(Debug)]
-pub struct Looking {
+pub struct CallTableReader {
     table: Arc<Table>,
     /// The calls that were shown, and how often they had changed.
     seen: BTreeMap<u64, u64>,
@@ -24,7 +24,7 @@ pub struct Looking {
     told: Option<Instant>,
 }
 
-impl Looking {
+impl CallTableReader {
     /// Someone who has seen nothing yet.
     pub fn at(table: &Arc<Table>) -> Self {
         Self { table: Arc::clone(table), seen: BTreeMap::new(), routes: Vec::new(), told: None }

@@ -26,12 +26,12 @@ use serde::Serialize;
 
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallStats, Mode, Opened, Outcome, Policy, Summary};
+use crate::progress::{CallStats, Mode, OpenCall, Outcome, Policy, Summary};
 use conversation::Conversation;
-use entry::{Ended, Entry};
+use entry::{CallEnd, CallEntry};
 
-pub use look::{Looking, ROUND};
-pub use taps::{Filter, Tap, Taps};
+pub use look::{CallTableReader, ROUND};
+pub use taps::{TapFilter, TapReader, Taps};
 pub use text::TEXT_MAX;
 
 // Observers cost the calls of others nothing. Each call in the table has a mutex of its own; the
@@ -60,7 +60,7 @@ const ROUTES_MAX: usize = 1024;
 
 /// A route, and what its calls came to.
 #[derive(Debug)]
-struct Route {
+struct RouteTotals {
     name: Box<str>,
     open: AtomicI64,
     ended: Mutex<Sums>,
@@ -79,7 +79,7 @@ struct Sums {
     failed: u64,
 }
 
-impl Route {
+impl RouteTotals {
     fn opened(&self, more: i64) {
         self.open.fetch_add(more, Ordering::Relaxed);
     }
@@ -115,12 +115,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CallTable {
     /// The number of the last call.
     last: u64,
-    open: BTreeMap<u64, Arc<Entry>>,
-    ended: VecDeque<Arc<Entry>>,
-    routes: Vec<Arc<Route>>,
+    open: BTreeMap<u64, Arc<CallEntry>>,
+    ended: VecDeque<Arc<CallEntry>>,
+    routes: Vec<Arc<RouteTotals>>,
 }
 
 /// The calls of all routes.
@@ -128,7 +128,7 @@ struct Known {
 pub struct Table {
     /// A moment, and its time since 1970.
     begun: (Instant, Duration),
-    known: Mutex<Known>,
+    known: Mutex<CallTable>,
     /// Memory of messages.
     bytes: Arc<AtomicUsize>,
     taps: Taps,
@@ -167,7 +167,7 @@ impl Table {
         time.as_millis().try_into().unwrap_or(u64::MAX)
     }
 
-    fn route(&self, name: &str) -> Option<Arc<Route>> {
+    fn route(&self, name: &str) -> Option<Arc<RouteTotals>> {
         let mut known = lock(&self.known);
         let found = known.routes.iter().find(|route| &*route.name == name);
         if let Some(route) = found {
@@ -177,7 +177,7 @@ impl Table {
             return None;
         }
         let (open, ended) = (AtomicI64::new(0), Mutex::default());
-        let route = Arc::new(Route { name: name.into(), open, ended });
+        let route = Arc::new(RouteTotals { name: name.into(), open, ended });
         known.routes.push(Arc::clone(&route));
         Some(route)
     }
@@ -185,32 +185,32 @@ impl Table {
     /// Keeps a call in mind, if there is room.
     fn open(
         &self,
-        route: &Arc<Route>,
-        call: &Opened<'_>,
+        route: &Arc<RouteTotals>,
+        call: &OpenCall<'_>,
         how: (&Masks, bool),
-    ) -> Option<Arc<Entry>> {
+    ) -> Option<Arc<CallEntry>> {
         let mut known = lock(&self.known);
         if known.open.len() >= OPEN_MAX {
             // One that is told of on no stream may never end.
             let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
             let adrift = known.open.remove(&adrift?.number)?;
-            adrift.change(|state| state.end(self.now(), Ended::Unanswered, None));
+            adrift.change(|state| state.end(self.now(), CallEnd::Unanswered, None));
             known.retire(adrift);
         }
         known.last += 1;
-        let entry = Arc::new(Entry::new(known.last, route, call, how, &self.bytes));
+        let entry = Arc::new(CallEntry::new(known.last, route, call, how, &self.bytes));
         known.open.insert(entry.number, Arc::clone(&entry));
         Some(entry)
     }
 
     /// An open call of another filter.
-    fn find(&self, route: &Arc<Route>, call: &Opened<'_>) -> Option<Arc<Entry>> {
+    fn find(&self, route: &Arc<RouteTotals>, call: &OpenCall<'_>) -> Option<Arc<CallEntry>> {
         let known = lock(&self.known);
-        let is = |entry: &&Arc<Entry>| Arc::ptr_eq(&entry.route, route) && entry.is(call);
+        let is = |entry: &&Arc<CallEntry>| Arc::ptr_eq(&entry.route, route) && entry.is(call);
         known.open.values().find(is).cloned()
     }
 
-    fn end(&self, entry: &Arc<Entry>, at: Instant, ended: Ended, summary: Option<&Summary>) {
+    fn end(&self, entry: &Arc<CallEntry>, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
         entry.change(|state| state.end(at, ended, summary));
         let mut known = lock(&self.known);
         if let Some(entry) = known.open.remove(&entry.number) {
@@ -233,9 +233,9 @@ impl Table {
     }
 
     /// All calls, those that opened first first.
-    fn all(&self) -> Vec<Arc<Entry>> {
+    fn all(&self) -> Vec<Arc<CallEntry>> {
         let known = lock(&self.known);
-        let mut all: Vec<Arc<Entry>> =
+        let mut all: Vec<Arc<CallEntry>> =
             known.ended.iter().chain(known.open.values()).cloned().collect();
         drop(known);
         all.sort_by_key(|entry| entry.number);
@@ -243,8 +243,8 @@ impl Table {
     }
 }
 
-impl Known {
-    fn retire(&mut self, entry: Arc<Entry>) {
+impl CallTable {
+    fn retire(&mut self, entry: Arc<CallEntry>) {
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
         }

@@ -8,9 +8,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::entry::{Became, CapturedMessage, Ended, Entry, State, repaired, withheld};
-use super::text::Text;
-use super::{Route, Sums, Table, lock};
+use super::entry::{
+    CallEnd, CallEntry, CallState, CapturedMessage, MessageFate, repaired, withheld,
+};
+use super::text::MessageText;
+use super::{RouteTotals, Sums, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::words;
 use crate::progress::Verdict;
@@ -117,10 +119,10 @@ impl Table {
         Some(text(&DetailShown { call: self.call(entry), left_out, messages }))
     }
 
-    pub(super) fn call<'a>(&self, entry: &'a Entry) -> CallShown<'a> {
+    pub(super) fn call<'a>(&self, entry: &'a CallEntry) -> CallShown<'a> {
         let state = entry.state();
         let (ended, outcome) = state.ended.unzip();
-        let State { account, client, figure, .. } = &*state;
+        let CallState { account, client, figure, .. } = &*state;
         let Figure { progress, total, message } =
             figure.as_ref().map(|text| figure_in(text, &entry.masks)).unwrap_or_default();
         CallShown {
@@ -133,7 +135,7 @@ impl Table {
             observed: entry.is_observed,
             opened: self.ms(entry.opened),
             ended: ended.map(|at| self.ms(at)),
-            outcome: outcome.map(Ended::name),
+            outcome: outcome.map(CallEnd::name),
             progress,
             total,
             message,
@@ -150,9 +152,9 @@ impl Table {
     }
 
     /// The totals of each route, open calls included.
-    pub(super) fn routes(&self, all: &[Arc<Entry>]) -> Vec<RouteShown> {
+    pub(super) fn routes(&self, all: &[Arc<CallEntry>]) -> Vec<RouteShown> {
         let routes = lock(&self.known).routes.clone();
-        let shown = |route: &Arc<Route>| {
+        let shown = |route: &Arc<RouteTotals>| {
             let mut sums = *lock(&route.ended);
             for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, route)) {
                 let state = entry.state();
@@ -167,18 +169,20 @@ impl Table {
     }
 }
 
-impl Became {
+impl MessageFate {
     pub(super) fn shown(self) -> BecameShown {
         let (what, why, because) = match self {
             Self::Request => ("request", Vec::new(), Vec::new()),
-            Self::Said => ("said", Vec::new(), Vec::new()),
-            Self::Overheard => ("overheard", Vec::new(), Vec::new()),
+            Self::ClientMessage => ("said", Vec::new(), Vec::new()),
+            Self::Stderr => ("overheard", Vec::new(), Vec::new()),
             Self::Answer(verdict) => ("answer", names(verdict), reasons(verdict)),
-            Self::Judged(verdict) => (words::kind(verdict), names(verdict), reasons(verdict)),
-            Self::Beat => ("added", vec!["heartbeat"], vec![words::BEAT]),
+            Self::ServerMessage(verdict) => {
+                (words::kind(verdict), names(verdict), reasons(verdict))
+            }
+            Self::Heartbeat => ("added", vec!["heartbeat"], vec![words::BEAT]),
             Self::FromText => ("added", vec!["text"], vec![words::FROM_TEXT]),
             Self::Own(ended) => ("added", vec![ended.name()], vec![words::OWN_ANSWER]),
-            Self::Over(ended) => ("ended", vec![ended.name()], Vec::new()),
+            Self::End(ended) => ("ended", vec![ended.name()], Vec::new()),
         };
         BecameShown { what, why, because }
     }
@@ -209,7 +213,7 @@ struct Figure {
 }
 
 /// Reads what a notification says, however it says it.
-fn figure_in(text: &Text, masks: &Masks) -> Figure {
+fn figure_in(text: &MessageText, masks: &Masks) -> Figure {
     let message = Message::parse(Bytes::copy_from_slice(&text.closed()));
     let params = message.params().unwrap_or_default();
     let words = |name| {
@@ -231,7 +235,7 @@ fn cut(mut words: String, max: usize) -> String {
 }
 
 /// A text of a message without secrets.
-pub(super) fn shown(text: Option<&Text>, masking: &mut Masking) -> Option<String> {
+pub(super) fn shown(text: Option<&MessageText>, masking: &mut Masking) -> Option<String> {
     text.map(|text| text.shown(masking))
 }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::entry::{Became, CapturedMessage, Entry};
+use super::entry::{CallEntry, CapturedMessage, MessageFate};
 use super::show::{BecameShown, shown, text};
-use super::{Route, Table, lock};
+use super::{RouteTotals, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::{escape, words};
 use crate::progress::policy::masks::Masks;
@@ -25,12 +25,12 @@ const MASKINGS_MAX: usize = 64;
 
 /// Which messages someone is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct TapFilter {
     /// Of this route.
     pub route: Option<String>,
     /// Of calls of this tool.
     pub tool: Option<String>,
-    /// Of which this became: `forwarded`, `repaired`, `withheld`, `added`, or the name of a reason or a
+    /// Of this verdict: `forwarded`, `repaired`, `withheld`, `added`, or the name of a reason or a
     /// repair.
     pub verdict: Option<String>,
     /// As JSON.
@@ -39,19 +39,19 @@ pub struct Filter {
 
 /// A message for those who tap.
 #[derive(Debug)]
-pub(super) struct Tapped<'a> {
+pub(super) struct TapMessage<'a> {
     at: u64,
-    route: &'a Arc<Route>,
+    route: &'a Arc<RouteTotals>,
     masks: &'a Masks,
-    call: Option<&'a Entry>,
+    call: Option<&'a CallEntry>,
     kept: &'a CapturedMessage,
 }
 
 /// A message that waits for an observer.
 #[derive(Debug)]
-struct Line {
+struct TapLine {
     at: u64,
-    route: Arc<Route>,
+    route: Arc<RouteTotals>,
     masks: Masks,
     call: Option<(u64, Box<str>)>,
     kept: CapturedMessage,
@@ -70,47 +70,47 @@ struct LineShown<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    lines: VecDeque<Line>,
+struct TapQueue {
+    lines: VecDeque<TapLine>,
     left_out: u64,
     waker: Option<Waker>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    filter: Filter,
-    queue: Mutex<Queue>,
+struct SharedTap {
+    filter: TapFilter,
+    queue: Mutex<TapQueue>,
 }
 
 /// Everyone who taps.
 #[derive(Debug, Default)]
 pub struct Taps {
     count: AtomicUsize,
-    all: RwLock<Vec<Weak<Shared>>>,
+    all: RwLock<Vec<Weak<SharedTap>>>,
 }
 
 /// Someone who is shown each message.
 #[derive(Debug)]
-pub struct Tap {
+pub struct TapReader {
     table: Arc<Table>,
-    shared: Arc<Shared>,
-    /// By route.
+    shared: Arc<SharedTap>,
+    /// The masks of each route.
     maskings: BTreeMap<Box<str>, Masking>,
 }
 
-impl<'a> Tapped<'a> {
+impl<'a> TapMessage<'a> {
     pub(super) fn new(
         table: &Table,
-        route: &'a Arc<Route>,
+        route: &'a Arc<RouteTotals>,
         masks: &'a Masks,
-        call: Option<&'a Entry>,
+        call: Option<&'a CallEntry>,
         kept: &'a CapturedMessage,
     ) -> Self {
         Self { at: table.ms(kept.at), route, masks, call, kept }
     }
 
-    fn line(&self) -> Line {
-        Line {
+    fn line(&self) -> TapLine {
+        TapLine {
             at: self.at,
             route: Arc::clone(self.route),
             masks: self.masks.clone(),
@@ -120,8 +120,8 @@ impl<'a> Tapped<'a> {
     }
 }
 
-impl Filter {
-    fn wants(&self, tapped: &Tapped<'_>) -> bool {
+impl TapFilter {
+    fn wants(&self, tapped: &TapMessage<'_>) -> bool {
         let tool = tapped.call.and_then(|call| call.tool.as_deref());
         let is = |wanted: &Option<String>, given: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| Some(wanted) == given)
@@ -132,7 +132,7 @@ impl Filter {
                 let became = tapped.kept.became;
                 let BecameShown { what, why, .. } = became.shown();
                 let of_answer =
-                    || matches!(became, Became::Answer(it) if words::kind(it) == verdict);
+                    || matches!(became, MessageFate::Answer(it) if words::kind(it) == verdict);
                 what == verdict || why.contains(&verdict) || of_answer()
             })
     }
@@ -145,7 +145,7 @@ impl Taps {
     }
 
     /// Shows a message to all who want to see it.
-    pub(super) fn tell(&self, tapped: &Tapped<'_>) {
+    pub(super) fn tell(&self, tapped: &TapMessage<'_>) {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         for tap in all.iter().filter_map(Weak::upgrade).filter(|tap| tap.filter.wants(tapped)) {
             let mut queue = lock(&tap.queue);
@@ -162,7 +162,7 @@ impl Taps {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Weak<Shared>>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<Weak<SharedTap>>)) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|tap| tap.strong_count() > 0);
         change(&mut all);
@@ -170,10 +170,10 @@ impl Taps {
     }
 }
 
-impl Tap {
+impl TapReader {
     /// Begins to show what passes from now on.
-    pub fn begin(table: &Arc<Table>, filter: Filter) -> Self {
-        let shared = Arc::new(Shared { filter, queue: Mutex::default() });
+    pub fn begin(table: &Arc<Table>, filter: TapFilter) -> Self {
+        let shared = Arc::new(SharedTap { filter, queue: Mutex::default() });
         table.taps.change(|all| all.push(Arc::downgrade(&shared)));
         Self { table: Arc::clone(table), shared, maskings: BTreeMap::new() }
     }
@@ -209,14 +209,16 @@ impl Tap {
         };
     }
 
-    fn show(&mut self, line: &Line, out: &mut String) {
-        let Line { at, route, masks, call, kept } = line;
+    fn show(&mut self, line: &TapLine, out: &mut String) {
+        let TapLine { at, route, masks, call, kept } = line;
         if self.maskings.len() >= MASKINGS_MAX && !self.maskings.contains_key(&route.name) {
             self.maskings.clear();
         }
         let begin = || Masking::new(masks.clone());
         let masking = self.maskings.entry(route.name.clone()).or_insert_with(begin);
-        if let (Became::Request | Became::Said, Some(text)) = (kept.became, &kept.before) {
+        if let (MessageFate::Request | MessageFate::ClientMessage, Some(text)) =
+            (kept.became, &kept.before)
+        {
             masking.meet(&bytes::Bytes::copy_from_slice(&text.closed()));
         }
         let before = shown(kept.before.as_ref(), masking);
@@ -241,18 +243,18 @@ impl Tap {
             }
         };
         let (sign, changed) = match kept.became {
-            Became::Request | Became::Said => ('>', '^'),
-            Became::Overheard => ('2', '='),
+            MessageFate::Request | MessageFate::ClientMessage => ('>', '^'),
+            MessageFate::Stderr => ('2', '='),
             _ => ('<', '='),
         };
         said(out, sign, &before);
         let _ = match kept.became {
-            Became::Request | Became::Said | Became::Overheard => Ok(()),
-            Became::Over(ended) => writeln!(out, "~ {}", ended.name()),
-            Became::Answer(verdict) | Became::Judged(verdict) => {
+            MessageFate::Request | MessageFate::ClientMessage | MessageFate::Stderr => Ok(()),
+            MessageFate::End(ended) => writeln!(out, "~ {}", ended.name()),
+            MessageFate::Answer(verdict) | MessageFate::ServerMessage(verdict) => {
                 writeln!(out, "    {}", words::became(verdict))
             }
-            Became::Beat | Became::FromText | Became::Own(_) => {
+            MessageFate::Heartbeat | MessageFate::FromText | MessageFate::Own(_) => {
                 let (why, because) = (became.why.join(", "), became.because.join("; "));
                 writeln!(out, "    added: {why}, {because}")
             }
@@ -261,7 +263,7 @@ impl Tap {
     }
 }
 
-impl Drop for Tap {
+impl Drop for TapReader {
     fn drop(&mut self) {
         let own = Arc::downgrade(&self.shared);
         self.table.taps.change(|all| all.retain(|tap| !tap.ptr_eq(&own)));

@@ -28,7 +28,7 @@ fn policy(mode: Mode) -> Arc<Policy> {
 fn look_on(table: &Arc<Table>, filter: &mut FilterGuard, scope: Scope, policy: &Arc<Policy>) {
     let id = FilterId { conversation: 1, filter: 1 };
     let observer = Watch(Arc::clone(table)).begin(id, "/r", scope, policy);
-    filter.observed_by(EventEmitter::new(id, Instant::now(), observer.into_iter().collect()));
+    filter.set_emitter(EventEmitter::new(id, Instant::now(), observer.into_iter().collect()));
 }
 
 impl Talk {
@@ -78,7 +78,7 @@ impl Talk {
 
     fn drain(&mut self) {
         while self.filter.poll_transmit(self.now, WIRE).is_some() {
-            self.filter.apply(self.now, Input::Written(WIRE));
+            self.filter.apply(self.now, Input::MarkWritten(WIRE));
         }
         while self.filter.poll_event().is_some() {}
     }
@@ -219,7 +219,7 @@ fn what_is_said_in_the_servers_place_belongs_to_the_call() {
     talk.call(1, "a", "1");
     talk.filter.apply(talk.now, Input::Stderr("50% done".into()));
     talk.pass(Duration::from_secs(2));
-    talk.filter.apply(talk.now, Input::Gone("it has died".into()));
+    talk.filter.apply(talk.now, Input::CloseServer("it has died".into()));
     talk.drain();
     let told = became(&talk.table, 1);
     assert_eq!(told[0], "request");
@@ -264,8 +264,8 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     own.client_message(now, WIRE, &call);
     // As a shadow it is not told of twice.
     assert_eq!(calls(&table).len(), 1);
-    session.take_over(now, &mut own);
-    session.apply(now, Input::Closes(StreamId(1), false));
+    session.take_over(now, &mut own, StreamId(1));
+    session.apply(now, Input::CloseStream(StreamId(1), false));
     drop(own);
     assert_eq!(calls(&table)[0]["outcome"], json!(null));
     assert_eq!(all(&table)["routes"][0]["open"], json!(1));
@@ -273,7 +273,7 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         session.server_message(now, Origin::Stream(StreamId(2)), &message);
         while session.poll_transmit(now, StreamId(2)).is_some() {
-            session.apply(now, Input::Written(StreamId(2)));
+            session.apply(now, Input::MarkWritten(StreamId(2)));
         }
     };
     say(
@@ -290,7 +290,7 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
 #[test]
 fn secrets_are_shown_nowhere() {
     let mut talk = Talk::new(Mode::Full);
-    let mut tap = Tap::begin(&talk.table, Filter::default());
+    let mut tap = TapReader::begin(&talk.table, TapFilter::default());
     talk.ask(
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"password":"hunter two"},"_meta":{"progressToken":"tok-0123456789abcdef"}}}"#,
     );
@@ -318,8 +318,8 @@ fn secrets_are_shown_nowhere() {
 #[test]
 fn no_table_and_no_queue_grows_without_bound() {
     let table = Table::new(["/r"]);
-    let mut looking = Looking::at(&table);
-    let mut tap = Tap::begin(&table, Filter::default());
+    let mut looking = CallTableReader::at(&table);
+    let mut tap = TapReader::begin(&table, TapFilter::default());
     let mut talks: Vec<Talk> = Vec::new();
     for _ in 0..2 {
         let mut talk = Talk::on(&table, Mode::Full);
@@ -394,7 +394,7 @@ const FIRST_LAST: usize = 64;
 fn who_taps_sees_what_was_asked_for() {
     let table = Table::new(["/r"]);
     let mut cx = Context::from_waker(Waker::noop());
-    let filter = |route: Option<&str>, tool: Option<&str>, verdict: Option<&str>| Filter {
+    let filter = |route: Option<&str>, tool: Option<&str>, verdict: Option<&str>| TapFilter {
         route: route.map(str::to_owned),
         tool: tool.map(str::to_owned),
         verdict: verdict.map(str::to_owned),
@@ -412,8 +412,10 @@ fn who_taps_sees_what_was_asked_for() {
         (filter(None, None, Some("forwarded")), 3),
         (filter(None, Some("b"), Some("forwarded")), 1),
     ];
-    let taps: Vec<(Tap, usize)> =
-        wanted.into_iter().map(|(filter, count)| (Tap::begin(&table, filter), count)).collect();
+    let taps: Vec<(TapReader, usize)> = wanted
+        .into_iter()
+        .map(|(filter, count)| (TapReader::begin(&table, filter), count))
+        .collect();
     let mut talk = Talk::on(&table, Mode::Full);
     talk.ask(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     talk.call(1, "a", "1");
@@ -430,7 +432,7 @@ fn who_taps_sees_what_was_asked_for() {
         }
         assert_eq!(lines.len(), count, "{lines:#?}");
     }
-    let mut tap = Tap::begin(&table, Filter::default());
+    let mut tap = TapReader::begin(&table, TapFilter::default());
     talk.progress("7", r#""progress":4,"message":"\u001b[2J""#);
     let std::task::Poll::Ready(text) = tap.poll(&mut cx, 1) else { panic!() };
     let lines: Vec<&str> = text.lines().collect();

@@ -12,12 +12,12 @@ const REST: char = '…';
 
 /// A message, or its beginning. A copy: what came in is part of a whole read buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Text {
+pub(super) struct MessageText {
     bytes: Arc<[u8]>,
     is_cut: bool,
 }
 
-impl Text {
+impl MessageText {
     pub(super) fn of(text: &[u8]) -> Self {
         let text = text.trim_ascii();
         let fits = text.len() <= TEXT_MAX;
@@ -125,11 +125,11 @@ mod tests {
                 r#"{{"a":"{}","password":"hunter two and more","b":1}}"#,
                 "ä".repeat(filler / 2)
             );
-            let shown = Text::of(text.as_bytes()).shown(&mut masking);
+            let shown = MessageText::of(text.as_bytes()).shown(&mut masking);
             assert!(!shown.contains("hunt"), "{shown}");
             assert!(shown.len() < TEXT_MAX + 8 && shown.ends_with('…') == (text.len() > TEXT_MAX));
         }
-        let short = Text::of(b" {\"a\":1}\n");
+        let short = MessageText::of(b" {\"a\":1}\n");
         assert_eq!(short.shown(&mut masking), r#"{"a":1}"#);
     }
 }

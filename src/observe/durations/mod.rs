@@ -12,14 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::progress::durations::Learned;
-use writer::Writer;
+use crate::progress::durations::LearnedDurations;
+use writer::DurationWriter;
 
 pub use place::{label_of_address, label_of_command, state_dir};
-pub use store::{Entry, FILE, Store, StoreError};
+pub use store::{FILE, Store, StoreError, ToolRow};
 
-/// How long the end of the process may be put off by what is not written yet: a write takes a few
-/// milliseconds, and other processes may have theirs first.
+/// The time that the end of the process may wait for the last write: a write takes a few milliseconds, and
+/// other processes may write first.
 const LAST_WRITE: Duration = Duration::from_millis(500);
 
 /// The time of day, in seconds since 1970.
@@ -29,22 +29,23 @@ pub fn now() -> u64 {
 
 /// The durations of the tools of every route. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct DurationStore(Option<Arc<Writer>>);
+pub struct DurationStore(Option<Arc<DurationWriter>>);
 
 impl DurationStore {
     /// Keeps what is learned in this folder, which need not be there yet; nothing of it is touched
     /// before the first call ends or anything is asked for. Without a folder nothing is kept.
     pub fn open(folder: Option<&Path>) -> Self {
-        Self(folder.and_then(|folder| Writer::start(Store::new(folder))))
+        Self(folder.and_then(|folder| DurationWriter::start(Store::new(folder))))
     }
 
     /// The durations of a route's tools, known now and learned later. Durations from earlier
     /// processes are read soon if they are `wanted`.
-    pub fn of(&self, route: &str, wanted: bool) -> Arc<Learned> {
+    pub fn of(&self, route: &str, wanted: bool) -> Arc<LearnedDurations> {
         let Some(writer) = &self.0 else { return Arc::default() };
         let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
         let route = Arc::clone(&name);
-        let learned = Learned::telling(move |tool, ended| to.note(&route, tool, ended));
+        let learned =
+            LearnedDurations::with_listener(move |tool, ended| to.note(&route, tool, ended));
         let learned = Arc::new(learned);
         if wanted {
             writer.load(name, &learned);
@@ -53,7 +54,7 @@ impl DurationStore {
     }
 
     /// Requests the stored durations of a route, which were not wanted before.
-    pub fn load(&self, route: &str, learned: &Arc<Learned>) {
+    pub fn load(&self, route: &str, learned: &Arc<LearnedDurations>) {
         if let Some(writer) = &self.0 {
             writer.load(place::cut(route).into(), learned);
         }

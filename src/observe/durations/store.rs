@@ -33,7 +33,7 @@ const VERSION: u64 = 1;
 /// removed, a tenth at once; a full file has about 4 MB.
 const ENTRIES_MAX: u64 = 2000;
 
-/// How long another process is waited for; each holds the file for some milliseconds.
+/// The time to wait for another process; each process holds the file for some milliseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Bytes that are held of the file while it is open.
@@ -44,19 +44,19 @@ const ENTRIES: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("
 
 /// The stored data of one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The path of its route, or what stands for one.
+pub struct ToolRow {
+    /// The path of the route, or the label that a conversation without a route has instead.
     pub route: String,
-    /// Its name.
+    /// The name of the tool.
     pub tool: String,
-    /// How long its calls took.
+    /// The durations of the tool's calls.
     pub durations: Durations,
     /// When it was last called, in seconds since 1970.
     pub seen: u64,
 }
 
 /// Calls that are to be added, by route and tool.
-pub(super) type Added = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>, Durations>>;
+pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>, Durations>>;
 
 /// Why the file could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +85,7 @@ pub enum StoreError {
 }
 
 /// A fault of an open file.
-enum Fault {
+enum FileFault {
     Busy,
     Newer,
     /// The file is not a state file, or is damaged.
@@ -93,7 +93,7 @@ enum Fault {
     Io(io::Error),
 }
 
-impl<E: Into<redb::Error>> From<E> for Fault {
+impl<E: Into<redb::Error>> From<E> for FileFault {
     fn from(error: E) -> Self {
         use io::ErrorKind::{InvalidData, UnexpectedEof};
         match error.into() {
@@ -106,7 +106,7 @@ impl<E: Into<redb::Error>> From<E> for Fault {
     }
 }
 
-/// How one tool's calls are written.
+/// The calls of one tool, as they are written.
 #[derive(Serialize, Deserialize)]
 struct StoredDuration {
     /// Milliseconds, and whether the server reported figures; oldest first.
@@ -148,7 +148,7 @@ impl Store {
     ///
     /// # Errors
     /// If the file is there and cannot be used. One that is damaged is set aside, and nothing is known.
-    pub fn read(&mut self) -> Result<Vec<Entry>, StoreError> {
+    pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
         let entries = self.with(false, |database| {
             let from = database.begin_read()?;
             if !known(&from)? {
@@ -162,7 +162,7 @@ impl Store {
                     continue;
                 };
                 let (durations, seen) = (kept.durations(), kept.seen);
-                entries.push(Entry { route: route.into(), tool: tool.into(), durations, seen });
+                entries.push(ToolRow { route: route.into(), tool: tool.into(), durations, seen });
             }
             Ok(entries)
         })?;
@@ -173,7 +173,7 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be used or made. One that is damaged is set aside.
-    pub(super) fn add(&mut self, added: &Added, now: u64) -> Result<(), StoreError> {
+    pub(super) fn add(&mut self, added: &PendingSamples, now: u64) -> Result<(), StoreError> {
         self.with(true, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
@@ -237,7 +237,7 @@ impl Store {
     fn with<T>(
         &mut self,
         create: bool,
-        work: impl Fn(&Database) -> Result<T, Fault>,
+        work: impl Fn(&Database) -> Result<T, FileFault>,
     ) -> Result<Option<T>, StoreError> {
         let until = Instant::now() + LOCK_WAIT;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
@@ -252,10 +252,10 @@ impl Store {
                     self.checked = true;
                     return Ok(Some(done));
                 }
-                Err(Fault::Newer) => return Err(StoreError::Newer { path: self.path.clone() }),
-                Err(Fault::Io(source)) => return Err(unusable(source)),
-                Err(Fault::Busy) => {}
-                Err(Fault::Bad(why)) => {
+                Err(FileFault::Newer) => return Err(StoreError::Newer { path: self.path.clone() }),
+                Err(FileFault::Io(source)) => return Err(unusable(source)),
+                Err(FileFault::Busy) => {}
+                Err(FileFault::Bad(why)) => {
                     self.checked = false;
                     if let Some(bad) = file::set_aside(&self.path, &open).map_err(unusable)? {
                         let (path, bad) = (self.path.display(), bad.display());
@@ -284,8 +284,8 @@ fn pause(attempt: u32) -> Duration {
 fn worked<T>(
     file: File,
     checked: bool,
-    work: impl Fn(&Database) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    work: impl Fn(&Database) -> Result<T, FileFault>,
+) -> Result<T, FileFault> {
     let all = AssertUnwindSafe(|| {
         let file = FileBackend::new(file)?;
         let mut builder = Database::builder();
@@ -293,11 +293,12 @@ fn worked<T>(
         let database = builder.create_with_backend(file)?;
         work(&database)
     });
-    catch_unwind(all).unwrap_or_else(|_| Err(Fault::Bad("it cannot be made sense of".to_owned())))
+    catch_unwind(all)
+        .unwrap_or_else(|_| Err(FileFault::Bad("it cannot be made sense of".to_owned())))
 }
 
 /// Whether there is anything in the file; it has to be ours.
-fn known(from: &ReadTransaction) -> Result<bool, Fault> {
+fn known(from: &ReadTransaction) -> Result<bool, FileFault> {
     let mut names = from.list_tables()?.map(|table| table.name().to_owned());
     let version = match from.open_table(META) {
         Ok(meta) => meta.get("version")?.map(|version| version.value()),
@@ -309,7 +310,7 @@ fn known(from: &ReadTransaction) -> Result<bool, Fault> {
 }
 
 /// Makes an empty file ours.
-fn claim(to: &WriteTransaction) -> Result<(), Fault> {
+fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     let is_empty = to.list_tables()?.next().is_none();
     let mut meta = to.open_table(META)?;
     let version = meta.get("version")?.map(|version| version.value());
@@ -320,19 +321,19 @@ fn claim(to: &WriteTransaction) -> Result<(), Fault> {
     Ok(())
 }
 
-fn judged(version: Option<u64>, is_empty: bool) -> Result<(), Fault> {
+fn judged(version: Option<u64>, is_empty: bool) -> Result<(), FileFault> {
     match version {
         Some(VERSION) => Ok(()),
-        Some(version) if version > VERSION => Err(Fault::Newer),
+        Some(version) if version > VERSION => Err(FileFault::Newer),
         None if is_empty => Ok(()),
-        _ => Err(Fault::Bad("it is the database of something else".to_owned())),
+        _ => Err(FileFault::Bad("it is the database of something else".to_owned())),
     }
 }
 
 /// Forgets the tools that were used longest ago.
 fn evict(
     entries: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
-) -> Result<(), Fault> {
+) -> Result<(), FileFault> {
     let seen =
         |text: &[u8]| serde_json::from_slice::<StoredDuration>(text).map_or(0, |kept| kept.seen);
     let mut ages = Vec::new();
@@ -354,7 +355,7 @@ fn evict(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::durations::{Ended, REMEMBERED};
+    use crate::progress::durations::{REMEMBERED, SampleOutcome};
     use tempfile::TempDir;
 
     const NOW: u64 = 1_750_000_000;
@@ -365,18 +366,19 @@ mod tests {
         (folder, store)
     }
 
-    fn calls(tools: &[(&str, &[u32])]) -> Added {
+    fn calls(tools: &[(&str, &[u32])]) -> PendingSamples {
         let durations = |millis: &[u32]| {
             let sample = |millis: &u32| Sample { millis: *millis, figured: false };
             Durations::new(millis.iter().map(sample), 0, 0)
         };
         let tools = tools.iter().map(|(tool, millis)| ((*tool).into(), durations(millis)));
-        Added::from([("/r".into(), tools.collect())])
+        PendingSamples::from([("/r".into(), tools.collect())])
     }
 
     fn millis(store: &mut Store) -> Vec<(String, Vec<u32>)> {
         let entries = store.read().unwrap().into_iter();
-        let took = |entry: &Entry| entry.durations.samples().map(|sample| sample.millis).collect();
+        let took =
+            |entry: &ToolRow| entry.durations.samples().map(|sample| sample.millis).collect();
         entries.map(|entry| (entry.tool.clone(), took(&entry))).collect()
     }
 
@@ -401,9 +403,9 @@ mod tests {
     fn errors_count_for_tools_that_are_known() {
         let (_folder, mut store) = store();
         let mut failed = Durations::default();
-        failed.note(Ended::Failed);
-        failed.note(Ended::GivenUp);
-        let failed = Added::from([("/r".into(), BTreeMap::from([("a".into(), failed)]))]);
+        failed.note(SampleOutcome::Failed);
+        failed.note(SampleOutcome::GivenUp);
+        let failed = PendingSamples::from([("/r".into(), BTreeMap::from([("a".into(), failed)]))]);
         store.add(&failed, NOW).unwrap();
         assert_eq!(store.read().unwrap(), []);
         store.add(&calls(&[("a", &[1])]), NOW).unwrap();

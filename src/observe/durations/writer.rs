@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use super::store::{Added, Store, StoreError};
-use crate::progress::durations::{Ended, Learned};
+use super::store::{PendingSamples, Store, StoreError};
+use crate::progress::durations::{LearnedDurations, SampleOutcome};
 
 /// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
@@ -21,17 +21,17 @@ const APART_FOR_EACH: Duration = Duration::from_millis(50);
 /// The longest pause between two writes of the state file.
 const APART_MAX: Duration = Duration::from_secs(10);
 
-/// How long after the file was in use it is tried again.
+/// The time until the file is tried again after it was in use.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Routes of which is to be known what is kept.
-type Loads = Vec<(Arc<str>, Weak<Learned>)>;
+type Loads = Vec<(Arc<str>, Weak<LearnedDurations>)>;
 
 /// The waiting work of the thread.
 #[derive(Default)]
-struct Queue {
+struct WriteQueue {
     loads: Loads,
-    added: Added,
+    added: PendingSamples,
     /// Tools in `added`, and their calls.
     tools: usize,
     calls: u32,
@@ -44,19 +44,19 @@ struct Queue {
 
 /// The thread that writes learned durations to the file.
 #[derive(Default)]
-pub(super) struct Writer {
-    queue: Mutex<Queue>,
+pub(super) struct DurationWriter {
+    queue: Mutex<WriteQueue>,
     bell: Condvar,
     ended: Condvar,
 }
 
-impl Writer {
+impl DurationWriter {
     /// Starts the thread. `None` if the system gives none: then nothing is kept.
     pub(super) fn start(store: Store) -> Option<Arc<Self>> {
         let writer = Arc::new(Self::default());
         let own = Arc::clone(&writer);
         let run = move || {
-            let _over = Over(&own);
+            let _over = NotifyEnd(&own);
             own.run(store);
         };
         let started = thread::Builder::new().name("durations".to_owned()).spawn(run);
@@ -64,7 +64,7 @@ impl Writer {
     }
 
     /// A call has ended.
-    pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: Ended) {
+    pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: SampleOutcome) {
         let mut queue = self.lock();
         if queue.over {
             return;
@@ -90,7 +90,7 @@ impl Writer {
     }
 
     /// Requests that the stored durations of a route are added to `learned`.
-    pub(super) fn load(&self, route: Arc<str>, learned: &Arc<Learned>) {
+    pub(super) fn load(&self, route: Arc<str>, learned: &Arc<LearnedDurations>) {
         let mut queue = self.lock();
         queue.loads.push((route, Arc::downgrade(learned)));
         self.wake(&mut queue);
@@ -108,7 +108,7 @@ impl Writer {
         }
     }
 
-    fn wake(&self, queue: &mut Queue) {
+    fn wake(&self, queue: &mut WriteQueue) {
         // To wake a thread costs more than all else here: once is enough.
         if mem::take(&mut queue.idle) {
             self.bell.notify_one();
@@ -149,11 +149,12 @@ impl Writer {
     }
 
     /// Waits for work and returns it; nothing at the end.
-    fn next(&self) -> (Loads, Added, u32) {
+    fn next(&self) -> (Loads, PendingSamples, u32) {
         let mut queue = self.lock();
         queue.idle = true;
-        let nothing =
-            |queue: &mut Queue| queue.loads.is_empty() && queue.added.is_empty() && !queue.closing;
+        let nothing = |queue: &mut WriteQueue| {
+            queue.loads.is_empty() && queue.added.is_empty() && !queue.closing
+        };
         let woken = self.bell.wait_while(queue, nothing);
         let mut queue = woken.unwrap_or_else(PoisonError::into_inner);
         queue.idle = false;
@@ -163,7 +164,7 @@ impl Writer {
     }
 
     /// Puts failed work back, before newer work. Returns whether the end has come.
-    fn put_back(&self, loads: Loads, added: Added) -> bool {
+    fn put_back(&self, loads: Loads, added: PendingSamples) -> bool {
         let mut queue = self.lock();
         queue.loads.splice(..0, loads);
         for (route, tools) in added {
@@ -182,15 +183,15 @@ impl Writer {
         drop(rested.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, WriteQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Says that the thread has ended, in whatever way.
-struct Over<'a>(&'a Writer);
+struct NotifyEnd<'a>(&'a DurationWriter);
 
-impl Drop for Over<'_> {
+impl Drop for NotifyEnd<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.over = true;
@@ -199,7 +200,7 @@ impl Drop for Over<'_> {
     }
 }
 
-fn load(store: &mut Store, loads: &[(Arc<str>, Weak<Learned>)]) -> Result<(), StoreError> {
+fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Result<(), StoreError> {
     if loads.is_empty() {
         return Ok(());
     }

@@ -24,23 +24,23 @@ pub(super) const VALUE_MAX: usize = 4 << 10;
 
 /// The values of a line of text.
 #[derive(Debug)]
-pub(super) struct Words;
+pub(super) struct PlainFields;
 
-impl<'w> FormatFields<'w> for Words {
+impl<'w> FormatFields<'w> for PlainFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut visitor = InWords { writer, is_first: true, result: Ok(()) };
+        let mut visitor = PlainFieldVisitor { writer, is_first: true, result: Ok(()) };
         fields.record(&mut visitor);
         visitor.result
     }
 }
 
-struct InWords<'w> {
+struct PlainFieldVisitor<'w> {
     writer: Writer<'w>,
     is_first: bool,
     result: fmt::Result,
 }
 
-impl InWords<'_> {
+impl PlainFieldVisitor<'_> {
     fn put(&mut self, field: &Field, text: &Cut, is_text: bool) {
         let gap = if std::mem::take(&mut self.is_first) { "" } else { " " };
         let more = if text.is_cut { "…" } else { "" };
@@ -69,7 +69,7 @@ fn is_plain(sign: char) -> bool {
     !matches!(sign, ' ' | '"' | '=' | '\'' | '\\') && sign.escape_debug().len() == 1
 }
 
-impl Visit for InWords<'_> {
+impl Visit for PlainFieldVisitor<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, &Cut::of(format_args!("{value}")), true);
     }
@@ -118,7 +118,7 @@ pub(super) struct Json;
 /// Members of an object, without its braces.
 impl<'w> FormatFields<'w> for Json {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut visitor = InJson { writer, is_first: true, result: Ok(()) };
+        let mut visitor = JsonFieldVisitor { writer, is_first: true, result: Ok(()) };
         fields.record(&mut visitor);
         visitor.result
     }
@@ -168,13 +168,13 @@ where
     }
 }
 
-struct InJson<'w> {
+struct JsonFieldVisitor<'w> {
     writer: Writer<'w>,
     is_first: bool,
     result: fmt::Result,
 }
 
-impl InJson<'_> {
+impl JsonFieldVisitor<'_> {
     fn put(&mut self, field: &Field, value: &Value) {
         let gap = if std::mem::take(&mut self.is_first) { "" } else { "," };
         let written = write!(self.writer, "{gap}{}:", Value::from(name(field)));
@@ -202,7 +202,7 @@ impl InJson<'_> {
     }
 }
 
-impl Visit for InJson<'_> {
+impl Visit for JsonFieldVisitor<'_> {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.put(field, &value.into());
     }

@@ -1,6 +1,7 @@
 //! Logs: one line per call, counts at the end of a connection. Always on standard error.
 
 mod lines;
+pub mod shared_stderr;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -16,13 +17,13 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
-use crate::observe::otlp::{Mark, SpanEvent};
+use crate::observe::otlp::{SpanEvent, SpanMark};
 use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 use crate::progress::clients::{Client, Situation};
 use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict, clients};
 use crate::protocol::trace_context::TraceContext;
 
-/// How a log line is written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -50,7 +51,7 @@ pub fn start(level: Level, format: LogFormat) -> Log {
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("log")
-        .finish(io::stderr());
+        .finish(shared_stderr::LogLines);
     let dropped = writer.error_counter();
     let (filter, handle) = reload::Layer::new(parsed(&text).unwrap_or_default());
     let lines = fmt::layer().with_writer(writer);
@@ -59,7 +60,7 @@ pub fn start(level: Level, format: LogFormat) -> Log {
     let started = match format {
         LogFormat::Text => {
             let lines = lines.with_target(false).with_ansi(io::stderr().is_terminal());
-            filtered.with(lines.fmt_fields(lines::Words)).try_init().is_ok()
+            filtered.with(lines.fmt_fields(lines::PlainFields)).try_init().is_ok()
         }
         LogFormat::Json => {
             let lines = lines.fmt_fields(lines::Json).event_format(lines::Json);
@@ -68,7 +69,7 @@ pub fn start(level: Level, format: LogFormat) -> Log {
     };
     if started {
         let now = Mutex::new(text.clone());
-        let _ = RUNNING.set(Running { start: text, now, handle, dropped });
+        let _ = RUNNING.set(ProcessLog { start: text, now, handle, dropped });
     }
     Log(started.then_some(guard))
 }
@@ -93,7 +94,7 @@ fn parsed(words: &str) -> Result<EnvFilter, ParseError> {
 }
 
 /// The log of this process.
-struct Running {
+struct ProcessLog {
     /// The filter that it began with.
     start: String,
     now: Mutex<String>,
@@ -101,7 +102,7 @@ struct Running {
     dropped: ErrorCounter,
 }
 
-static RUNNING: OnceLock<Running> = OnceLock::new();
+static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
 
 /// Why the filter of the log stays as it is.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +152,7 @@ pub fn reset_filter() -> Result<(), FilterError> {
     set_filter(&running.start)
 }
 
-/// How many log lines were left out.
+/// The number of log lines that were left out.
 pub fn lines_dropped() -> u64 {
     RUNNING.get().map_or(0, |log| log.dropped.dropped_lines() as u64)
 }
@@ -171,10 +172,10 @@ pub struct Connection {
     client: Who,
     /// The counters of the route, for operators.
     counts: Option<Arc<RouteCounts>>,
-    /// Its requests that wait for their answer.
+    /// The number of requests that wait for their answer.
     open: i64,
     /// The first repair and withheld message of each open call, for spans.
-    marks: BTreeMap<CallId, Vec<Mark>>,
+    marks: BTreeMap<CallId, Vec<SpanMark>>,
 }
 
 /// Calls of one connection for which the first repair or withheld message is remembered for spans.
@@ -213,17 +214,9 @@ impl std::fmt::Display for Who {
 impl Connection {
     /// A connection that counts for a route.
     pub fn of(counts: &Arc<RouteCounts>) -> Self {
-        Self {
-            withheld: BTreeMap::new(),
-            repaired: BTreeMap::new(),
-            forwarded: 0,
-            beats: 0,
-            without_token: 0,
-            client: Who::default(),
-            counts: Some(Arc::clone(counts)),
-            open: 0,
-            marks: BTreeMap::new(),
-        }
+        let mut connection = Self::default();
+        connection.counts = Some(Arc::clone(counts));
+        connection
     }
 
     /// The counters of its route.
@@ -284,7 +277,7 @@ impl Connection {
             let marks = self.marks.entry(call).or_default();
             // At most one for each reason and repair.
             if marks.iter().all(|mark| mark.event != event) {
-                marks.push(Mark { at: Instant::now(), event });
+                marks.push(SpanMark { at: Instant::now(), event });
             }
         }
     }

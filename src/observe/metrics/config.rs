@@ -32,7 +32,7 @@ impl Reload {
     }
 }
 
-/// How often the route file was read again, and what came of it.
+/// The counts of reloads of the route file, by result.
 #[derive(Debug)]
 pub struct Config {
     reloads: [Counter; 3],
@@ -74,7 +74,7 @@ impl Config {
     }
 
     /// The file was read again.
-    pub fn reloaded(&self, outcome: Reload) {
+    pub fn record_reload(&self, outcome: Reload) {
         if let Some(counter) = self.reloads.get(outcome as usize) {
             counter.inc();
         }
@@ -86,7 +86,7 @@ impl Config {
     }
 
     /// The file says again what holds, after it was refused.
-    pub fn good_again(&self) {
+    pub fn mark_good(&self) {
         self.is_good.set(1);
     }
 }

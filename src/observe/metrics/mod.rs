@@ -26,8 +26,8 @@ use crate::observe::otlp::Counts;
 use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 
 pub use config::{Config, Reload};
-pub use route::{Child, RouteCounts, Tables};
-pub use traffic::{Metered, Traffic};
+pub use route::{ChildGauge, RouteCounts, Tables};
+pub use traffic::{MeteredIo, Traffic};
 
 /// The `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -73,33 +73,6 @@ pub struct Metrics {
     scraping: Mutex<()>,
 }
 
-/// The metric families of each route.
-#[derive(Debug)]
-struct Families {
-    calls: Counters,
-    in_flight: Gauges,
-    duration: Histograms,
-    first_progress: Histograms,
-    longest_silence: Histograms,
-    messages: Counters,
-    repairs: Counters,
-    withheld: Counters,
-    progress_received: Counters,
-    overheard: Counters,
-    progress_sent: Counters,
-    upgrades: Counters,
-    upstream_errors: Counters,
-    server_received: Counters,
-    server_sent: Counters,
-    children: Gauges,
-    child_starts: Counters,
-    child_restarts: Counters,
-    sessions: Gauges,
-    streams: Gauges,
-    kept_messages: Gauges,
-    kept_bytes: Gauges,
-}
-
 /// Registers metrics under their names.
 struct Register(Registry);
 
@@ -129,68 +102,57 @@ impl Register {
     }
 }
 
-impl Families {
-    fn new(to: &mut Register) -> Self {
-        Self {
-            calls: to.counters(
-                "calls",
-                "Requests of clients that have ended, by method (tools/call or other) and outcome",
-            ),
-            in_flight: to.gauges("calls_in_flight", "Requests of clients that wait for their answer"),
-            duration: to.seconds("call_duration", "How long tool calls took", &DURATIONS),
-            first_progress: to.seconds(
-                "first_progress",
-                "How long tool calls ran before their client was told of any progress",
-                &SILENCES,
-            ),
-            longest_silence: to.seconds(
-                "longest_silence",
-                "The longest time for which the client of a tool call with a token was told nothing",
-                &SILENCES,
-            ),
-            messages: to.counters(
-                "server_messages",
-                "Messages of servers, by verdict: forwarded as they came, repaired, withheld",
-            ),
-            repairs: to.counters("repairs", "Repairs made in messages of servers, by repair"),
-            withheld: to.counters("withheld", "Messages of servers that were withheld, by reason"),
-            progress_received: to.counters(
-                "progress_received",
-                "Progress notifications of servers about calls that have ended",
-            ),
-            overheard: to.counters(
-                "overheard_lines",
-                "Lines of text and logs that could be taken for progress of calls that have ended",
-            ),
-            progress_sent: to.counters(
-                "progress_sent",
-                "Progress notifications that clients got for calls that have ended, by origin: server, \
-                 text, heartbeat, estimate (a heartbeat with an estimated figure)",
-            ),
-            upgrades: to.counters(
-                "upgrades",
-                "Requests whose answer was made a stream because the server had not answered in time",
-            ),
-            upstream_errors: to.counters(
-                "upstream_errors",
-                "Servers that could not be asked or broke off, by kind",
-            ),
-            server_received: to.bytes("server_received", "Bytes that servers have sent"),
-            server_sent: to.bytes("server_sent", "Bytes that were sent to servers"),
-            children: to.gauges("children", "Servers running as child processes"),
-            child_starts: to.counters("child_starts", "Child processes that were started"),
-            child_restarts: to.counters(
-                "child_restarts",
-                "Child processes that were started in the place of one that had died",
-            ),
-            sessions: to.gauges("sessions", "Sessions that are known, by kind"),
-            streams: to.gauges("streams", "Streams and requests of clients that are open"),
-            kept_messages: to
-                .gauges("kept_messages", "Messages kept for clients to take, or to come back for"),
-            kept_bytes: to
-                .gauges("kept_bytes", "Bytes of the messages kept for clients"),
+/// The metric families of each route: the type, the kind, the name and the help.
+macro_rules! families {
+    ($($family:ident: $type:ty = $kind:ident($($argument:expr),+);)+) => {
+        #[derive(Debug)]
+        struct Families {
+            $($family: $type,)+
         }
-    }
+
+        impl Families {
+            fn new(to: &mut Register) -> Self {
+                Self { $($family: to.$kind($($argument),+),)+ }
+            }
+        }
+    };
+}
+
+families! {
+    calls: Counters = counters("calls",
+        "Requests of clients that have ended, by method (tools/call or other) and outcome");
+    in_flight: Gauges = gauges("calls_in_flight", "Requests of clients that wait for their answer");
+    duration: Histograms = seconds("call_duration", "How long tool calls took", &DURATIONS);
+    first_progress: Histograms = seconds("first_progress",
+        "How long tool calls ran before their client was told of any progress", &SILENCES);
+    longest_silence: Histograms = seconds("longest_silence",
+        "The longest time for which the client of a tool call with a token was told nothing", &SILENCES);
+    messages: Counters = counters("server_messages",
+        "Messages of servers, by verdict: forwarded as they came, repaired, withheld");
+    repairs: Counters = counters("repairs", "Repairs made in messages of servers, by repair");
+    withheld: Counters = counters("withheld", "Messages of servers that were withheld, by reason");
+    progress_received: Counters = counters("progress_received",
+        "Progress notifications of servers about calls that have ended");
+    overheard: Counters = counters("overheard_lines",
+        "Lines of text and logs that could be taken for progress of calls that have ended");
+    progress_sent: Counters = counters("progress_sent",
+        "Progress notifications that clients got for calls that have ended, by origin: server, \
+        text, heartbeat, estimate (a heartbeat with an estimated figure)");
+    upgrades: Counters = counters("upgrades",
+        "Requests whose answer was made a stream because the server had not answered in time");
+    upstream_errors: Counters = counters("upstream_errors",
+        "Servers that could not be asked or broke off, by kind");
+    server_received: Counters = bytes("server_received", "Bytes that servers have sent");
+    server_sent: Counters = bytes("server_sent", "Bytes that were sent to servers");
+    children: Gauges = gauges("children", "Servers running as child processes");
+    child_starts: Counters = counters("child_starts", "Child processes that were started");
+    child_restarts: Counters = counters("child_restarts",
+        "Child processes that were started in the place of one that had died");
+    sessions: Gauges = gauges("sessions", "Sessions that are known, by kind");
+    streams: Gauges = gauges("streams", "Streams and requests of clients that are open");
+    kept_messages: Gauges = gauges("kept_messages",
+        "Messages kept for clients to take, or to come back for");
+    kept_bytes: Gauges = gauges("kept_bytes", "Bytes of the messages kept for clients");
 }
 
 impl Metrics {
@@ -243,7 +205,7 @@ impl Metrics {
         Arc::new(RouteCounts::new(&self.families, path))
     }
 
-    /// How often the route file was read again, and what came of it.
+    /// The counts of reloads of the route file, by result.
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -18,7 +18,7 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 /// The origins of progress.
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
-/// How servers fail.
+/// The kinds of errors of servers.
 const ERRORS: [&str; 6] = ["connect", "connect-timeout", "http", "compressed", "idle", "child"];
 
 /// The kinds of sessions: of HTTP servers, of the bridge, and streams of HTTP+SSE.
@@ -48,7 +48,7 @@ impl<const N: usize> Each<N> {
 #[derive(Debug)]
 pub struct RouteCounts {
     path: Box<str>,
-    calls: [Each<9>; 2],
+    calls: [Each<10>; 2],
     in_flight: Gauge,
     duration: Histogram,
     first_progress: Histogram,
@@ -71,7 +71,7 @@ pub struct RouteCounts {
     kept_bytes: Gauge,
 }
 
-/// How much is in the tables of a route.
+/// The numbers of entries in the tables of a route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tables {
     /// Sessions of servers over HTTP, sessions that are ours, and streams of HTTP+SSE.
@@ -199,7 +199,7 @@ impl RouteCounts {
     }
 
     /// An answer was made a stream.
-    pub fn upgraded(&self) {
+    pub fn record_upgrade(&self) {
         self.upgrades.inc();
     }
 
@@ -217,14 +217,14 @@ impl RouteCounts {
     }
 
     /// A child has been started, and runs as long as what is returned is there.
-    pub fn child_started(self: &Arc<Self>) -> Child {
+    pub fn record_child_start(self: &Arc<Self>) -> ChildGauge {
         self.child_starts.inc();
         self.children.inc();
-        Child(Arc::clone(self))
+        ChildGauge(Arc::clone(self))
     }
 
     /// A child is started in the place of one that has died.
-    pub fn child_restarted(&self) {
+    pub fn record_child_restart(&self) {
         self.child_restarts.inc();
     }
 
@@ -242,9 +242,9 @@ impl RouteCounts {
 
 /// A child that runs.
 #[derive(Debug)]
-pub struct Child(Arc<RouteCounts>);
+pub struct ChildGauge(Arc<RouteCounts>);
 
-impl Drop for Child {
+impl Drop for ChildGauge {
     fn drop(&mut self) {
         self.0.children.dec();
     }

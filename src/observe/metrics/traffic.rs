@@ -16,14 +16,14 @@ pub struct Traffic {
 
 impl Traffic {
     /// Counts what comes and goes over `io`.
-    pub fn over<I>(&self, io: I) -> Metered<I> {
-        Metered { io, traffic: self.clone() }
+    pub fn over<I>(&self, io: I) -> MeteredIo<I> {
+        MeteredIo { io, traffic: self.clone() }
     }
 }
 
 /// A connection whose bytes are counted.
 #[derive(Debug)]
-pub struct Metered<I> {
+pub struct MeteredIo<I> {
     io: I,
     traffic: Traffic,
 }
@@ -34,7 +34,7 @@ fn count(counter: &Counter, written: &Poll<io::Result<usize>>) {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for MeteredIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -48,7 +48,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for MeteredIo<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

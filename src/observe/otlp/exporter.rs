@@ -22,7 +22,7 @@ use prost::Message;
 use tracing::{info, warn};
 
 use super::settings::{self, Collector, TraceSettings};
-use super::{Counts, Mark, Over, span};
+use super::{Counts, DownstreamTransport, SpanMark, span};
 use crate::observe::error_chain::error_chain;
 use crate::progress::Summary;
 use crate::protocol::trace_context::to_hex;
@@ -32,7 +32,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// The pipeline of this process.
 struct Pipeline {
-    over: Over,
+    over: DownstreamTransport,
     tracer: SdkTracer,
     provider: SdkTracerProvider,
     tally: Arc<Tally>,
@@ -60,7 +60,10 @@ pub struct Traces(());
 
 /// Records calls as spans from now on, if the environment names a collector. `connect` makes the client
 /// for it. A failure is logged, and nothing else happens.
-pub fn start<C, E>(over: Over, connect: impl FnOnce(&Collector) -> Result<C, E>) -> Traces
+pub fn start<C, E>(
+    over: DownstreamTransport,
+    connect: impl FnOnce(&Collector) -> Result<C, E>,
+) -> Traces
 where
     C: HttpClient + 'static,
     E: Error,
@@ -99,7 +102,7 @@ fn name(collector: &Collector) -> String {
 }
 
 fn pipeline(
-    over: Over,
+    over: DownstreamTransport,
     settings: &TraceSettings,
     client: impl HttpClient + 'static,
 ) -> Result<Pipeline, ExporterBuildError> {
@@ -200,7 +203,7 @@ pub fn is_on() -> bool {
     PIPELINE.get().is_some()
 }
 
-/// How many spans there were.
+/// The numbers of spans.
 pub fn counts() -> Counts {
     let Some(Pipeline { tally, .. }) = PIPELINE.get() else { return Counts::default() };
     Counts {
@@ -211,7 +214,7 @@ pub fn counts() -> Counts {
 
 /// Records a call that has ended as a span, if it is a tool call or its client names a trace. Returns
 /// the trace of the span.
-pub fn record(call: &Summary, route: Option<&str>, marks: &[Mark]) -> Option<String> {
+pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option<String> {
     let Pipeline { over, tracer, .. } = PIPELINE.get()?;
     // Nobody wants a trace of every `ping`.
     if call.tool.is_none() && call.trace.is_none() {

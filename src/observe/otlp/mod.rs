@@ -14,9 +14,9 @@ use crate::progress::{Reason, Repair};
 
 pub use exporter::{Traces, counts, is_on, record, start};
 
-/// How clients reach us.
+/// The transport between clients and the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum DownstreamTransport {
     /// Standard input and output.
     Pipe,
     /// HTTP.
@@ -25,7 +25,7 @@ pub enum Over {
 
 /// The first time that something happened to messages about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct SpanMark {
     /// The time.
     pub at: Instant,
     /// The event.

@@ -67,13 +67,13 @@ pub struct BadVariable {
 }
 
 /// Variables, read one after the other.
-struct Variables<F> {
+struct EnvReader<F> {
     of: F,
     /// Variables that are not understood, and count as not set.
     doubts: Vec<BadVariable>,
 }
 
-impl<F: Fn(&str) -> Option<String>> Variables<F> {
+impl<F: Fn(&str) -> Option<String>> EnvReader<F> {
     fn get(&self, name: &str) -> Option<String> {
         (self.of)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -104,7 +104,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
 pub fn read(
     of: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
-    let mut variables = Variables { of, doubts: Vec::new() };
+    let mut variables = EnvReader { of, doubts: Vec::new() };
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }
@@ -158,7 +158,7 @@ pub fn read(
 
 /// The address of the collector: as written for traces, or `v1/traces` below the address for all.
 fn endpoint<F: Fn(&str) -> Option<String>>(
-    variables: &Variables<F>,
+    variables: &EnvReader<F>,
     wanted: bool,
 ) -> Result<Option<Url>, BadVariable> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];

@@ -12,7 +12,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 
-use super::{Mark, Over, SpanEvent};
+use super::{DownstreamTransport, SpanEvent, SpanMark};
 use crate::progress::{Outcome, Summary};
 use crate::protocol::json;
 use crate::protocol::mcp::{Revision, TOOLS_CALL};
@@ -43,9 +43,9 @@ fn cut(name: &str) -> &str {
 pub(super) fn record(
     tracer: &SdkTracer,
     call: &Summary,
-    over: Over,
+    over: DownstreamTransport,
     route: Option<&str>,
-    marks: &[Mark],
+    marks: &[SpanMark],
 ) -> Option<String> {
     let clock = Clock(Instant::now(), SystemTime::now());
     let method = cut(&call.method);
@@ -87,7 +87,7 @@ fn count(key: &'static str, count: u64) -> KeyValue {
     KeyValue::new(key, i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-fn attributes(call: &Summary, over: Over, route: Option<&str>) -> Vec<KeyValue> {
+fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) -> Vec<KeyValue> {
     let mut list = vec![KeyValue::new("mcp.method.name", cut(&call.method).to_owned())];
     let mut text = |key: &'static str, text: &str| list.push(KeyValue::new(key, text.to_owned()));
     if let Some(tool) = &call.tool {
@@ -106,8 +106,8 @@ fn attributes(call: &Summary, over: Over, route: Option<&str>) -> Vec<KeyValue> 
         text("jsonrpc.request.id", id);
     }
     match over {
-        Over::Pipe => text("network.transport", "pipe"),
-        Over::Http => {
+        DownstreamTransport::Pipe => text("network.transport", "pipe"),
+        DownstreamTransport::Http => {
             text("network.transport", "tcp");
             text("network.protocol.name", "http");
         }
@@ -141,7 +141,7 @@ fn attributes(call: &Summary, over: Over, route: Option<&str>) -> Vec<KeyValue> 
 }
 
 /// At most one event for each reason and repair, and two.
-fn events(call: &Summary, marks: &[Mark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
+fn events(call: &Summary, marks: &[SpanMark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
     let mut list = Vec::new();
     if let Some(at) = call.first_sent {
         list.push((at, "milepost.first_progress", Vec::new()));
@@ -165,7 +165,7 @@ fn events(call: &Summary, marks: &[Mark]) -> Vec<(Instant, &'static str, Vec<Key
     list
 }
 
-/// How a call has failed. One that its client gave up has not.
+/// The kind of error of a failed call. A call that its client gave up has not failed.
 fn error_type(call: &Summary) -> Option<String> {
     match call.outcome {
         Outcome::ToolError => Some("tool_error".to_owned()),
@@ -178,6 +178,7 @@ fn error_type(call: &Summary) -> Option<String> {
         | Outcome::Interim
         | Outcome::Cancelled
         | Outcome::TaskEnded
-        | Outcome::Settled => None,
+        | Outcome::Settled
+        | Outcome::ClientLeft => None,
     }
 }

@@ -19,7 +19,8 @@ const END: &str = ".transcript";
 /// Characters of a route's path in the name of a recording.
 const ROUTE_MAX: usize = 40;
 
-/// How long what stands in the folder is known, which others may use too.
+/// The time for which the list of the folder's files is used before the folder is read again: other processes
+/// may write to it too.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// A folder with recordings.

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::observe::events::{Event, FilterId, Observer, ObserverFactory, Scope};
+use crate::observe::events::{FilterId, Observer, ObserverEvent, ObserverFactory, Scope};
 use crate::progress::Policy;
 
 pub use transcript_file::FILE_MAX;
@@ -26,18 +26,18 @@ const EVENTS_MAX: usize = 1 << 16;
 /// Further messages are left out, and the file says so.
 const BYTES_MAX: usize = 16 << 20;
 
-/// How long the last events may take to be written at the end.
+/// The time that the last events may take to be written at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A message to the writing thread.
-enum Entry {
+enum RecordJob {
     /// A filter begins.
-    Begins(Box<Begins>),
+    Begins(Box<RecordingStart>),
     /// Something has happened.
     Happened {
         id: FilterId,
         // In a box: an entry stays small, as thousands of them may wait.
-        event: Box<Event>,
+        event: Box<ObserverEvent>,
         /// Events of the filter that were left out before this one.
         left_out: u64,
     },
@@ -48,7 +48,7 @@ enum Entry {
 }
 
 /// A filter that begins.
-struct Begins {
+struct RecordingStart {
     id: FilterId,
     route: Box<str>,
     policy: Arc<Policy>,
@@ -56,7 +56,7 @@ struct Begins {
 
 /// The state shared by recorders and their thread.
 #[derive(Debug, Default)]
-struct Shared {
+struct Backlog {
     /// Events that wait.
     events: AtomicUsize,
     /// Bytes that wait.
@@ -65,7 +65,7 @@ struct Shared {
     left_out: AtomicU64,
 }
 
-impl Shared {
+impl Backlog {
     /// Makes room for an event, if there is any.
     fn enter(&self, bytes: usize) -> bool {
         let events = self.events.fetch_add(1, Ordering::Relaxed);
@@ -97,16 +97,16 @@ pub struct Recording {
 /// Waits for the thread that writes.
 #[must_use]
 #[derive(Debug)]
-pub struct Ending {
+pub struct WriterEnd {
     over: Receiver<()>,
-    entries: Sender<Entry>,
-    shared: Arc<Shared>,
+    entries: Sender<RecordJob>,
+    shared: Arc<Backlog>,
 }
 
-impl Ending {
+impl WriterEnd {
     /// Waits until all is written that has happened, but not for ever.
     pub fn wait(self) {
-        let _ = self.entries.send(Entry::Close);
+        let _ = self.entries.send(RecordJob::Close);
         if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the end of the recording is not written: the disk is too slow");
         }
@@ -122,17 +122,17 @@ impl Recording {
     ///
     /// # Errors
     /// If no file can be made in the folder, or no thread.
-    pub fn start(&self) -> io::Result<(Records, Ending)> {
+    pub fn start(&self) -> io::Result<(Records, WriterEnd)> {
         let folder = folder::Folder::open(&self.folder)?;
         let (entries, received) = channel();
         let (told, over) = channel();
-        let shared = Arc::<Shared>::default();
-        let writer = writer::Writer::new(folder, self.secrets, Arc::clone(&shared));
+        let shared = Arc::<Backlog>::default();
+        let writer = writer::RecordWriter::new(folder, self.secrets, Arc::clone(&shared));
         thread::Builder::new().name("record".to_owned()).spawn(move || {
             writer.run(&received);
             drop(told);
         })?;
-        let ending = Ending { over, entries: entries.clone(), shared: Arc::clone(&shared) };
+        let ending = WriterEnd { over, entries: entries.clone(), shared: Arc::clone(&shared) };
         Ok((Records { entries, shared }, ending))
     }
 }
@@ -140,8 +140,8 @@ impl Recording {
 /// Gives every filter a recorder.
 #[derive(Debug)]
 pub struct Records {
-    entries: Sender<Entry>,
-    shared: Arc<Shared>,
+    entries: Sender<RecordJob>,
+    shared: Arc<Backlog>,
 }
 
 impl ObserverFactory for Records {
@@ -155,8 +155,8 @@ impl ObserverFactory for Records {
         if !self.shared.enter(0) {
             return None;
         }
-        let begins = Begins { id, route: route.into(), policy: Arc::clone(policy) };
-        self.entries.send(Entry::Begins(Box::new(begins))).ok()?;
+        let begins = RecordingStart { id, route: route.into(), policy: Arc::clone(policy) };
+        self.entries.send(RecordJob::Begins(Box::new(begins))).ok()?;
         let (entries, shared) = (self.entries.clone(), Arc::clone(&self.shared));
         Some(Box::new(Recorder { id, entries, shared, left_out: 0 }))
     }
@@ -166,18 +166,18 @@ impl ObserverFactory for Records {
 #[derive(Debug)]
 struct Recorder {
     id: FilterId,
-    entries: Sender<Entry>,
-    shared: Arc<Shared>,
+    entries: Sender<RecordJob>,
+    shared: Arc<Backlog>,
     /// Events that were left out since the last note in the file.
     left_out: u64,
 }
 
 impl Observer for Recorder {
-    fn see(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &ObserverEvent) {
         if self.shared.enter(event.kind.bytes()) {
             let (id, left_out) = (self.id, std::mem::take(&mut self.left_out));
             let event = Box::new(event.clone());
-            let _ = self.entries.send(Entry::Happened { id, event, left_out });
+            let _ = self.entries.send(RecordJob::Happened { id, event, left_out });
         } else {
             self.left_out += 1;
         }
@@ -187,6 +187,6 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
-        let _ = self.entries.send(Entry::Ends { id, left_out });
+        let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::Begins;
+use super::RecordingStart;
 use crate::config::values::exact_time;
-use crate::observe::events::{APART, Event, EventKind};
+use crate::observe::events::{APART, EventKind, ObserverEvent};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::{SAME, escape, settings, summary};
 use crate::progress::input::{Input, MessageLine};
@@ -61,7 +61,7 @@ pub(super) struct TranscriptFile {
 }
 
 impl TranscriptFile {
-    pub(super) fn new(begins: &Begins, secrets: bool) -> Self {
+    pub(super) fn new(begins: &RecordingStart, secrets: bool) -> Self {
         let policy = &begins.policy;
         let mut transcript = Self {
             route: begins.route.clone(),
@@ -115,7 +115,7 @@ impl TranscriptFile {
     pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
         self.left_out(left_out);
         if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
-            self.line(part.number, &format!("! {}", Input::Ends));
+            self.line(part.number, &format!("! {}", Input::End));
         }
         self.parts.is_empty()
     }
@@ -166,7 +166,7 @@ impl TranscriptFile {
     }
 
     /// Writes an event.
-    pub(super) fn happened(&mut self, part: u64, event: Event) {
+    pub(super) fn happened(&mut self, part: u64, event: ObserverEvent) {
         let start = *self.start.get_or_insert(event.at);
         let Some(known) = self.parts.get_mut(&part) else { return };
         let number = known.number;
@@ -218,10 +218,10 @@ impl TranscriptFile {
 
     /// Writes the words of an input and its message.
     fn input(&mut self, part: u64, input: &Input) {
-        if let Input::TakesOver(from) = input {
+        if let Input::TakeOver(from, on) = input {
             // The file has numbers of its own for its filters.
             let number = self.parts.get(from).map(|part| part.number);
-            return match number.and_then(|number| Input::TakesOver(number).words()) {
+            return match number.and_then(|number| Input::TakeOver(number, *on).words()) {
                 Some(words) => self.line(part, &format!("! {words}")),
                 None => self.line(part, "# calls of another recording go on here"),
             };
@@ -231,7 +231,10 @@ impl TranscriptFile {
             // one of them would make the file unreadable.
             let is_fixed = matches!(
                 input,
-                Input::Refused(_) | Input::Settled(_) | Input::Whose(..) | Input::Learns(..)
+                Input::Refuse(_)
+                    | Input::NoteDelivery(..)
+                    | Input::FindStream(..)
+                    | Input::LearnToken(..)
             );
             let words = if is_fixed { words } else { self.masked_words(&words) };
             self.line(part, &format!("! {}", escape(words.as_bytes())));
@@ -250,7 +253,7 @@ impl TranscriptFile {
         self.said(part, &said);
     }
 
-    /// Whether it is as long as one may be.
+    /// Whether the file has reached its limit ([`FILE_MAX`]).
     pub(super) fn is_full(&self) -> bool {
         self.len > FILE_MAX
     }

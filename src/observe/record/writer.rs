@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
-use super::{Begins, Entry, Shared};
+use super::{Backlog, RecordJob, RecordingStart};
 
 /// Conversations known to the recording thread: those with a file, and as many without a message so
 /// far.
@@ -19,30 +19,30 @@ const BOOKS_MAX: usize = 2 * FILES_MAX;
 /// again for its next event.
 const OPEN_MAX: usize = 128;
 
-/// How long something may stand in memory before it is in its file.
+/// The time that a line may stay in memory before it is written to its file.
 const HELD_FOR: Duration = Duration::from_millis(100);
 
 /// Writes all recordings.
-pub(super) struct Writer {
+pub(super) struct RecordWriter {
     folder: Folder,
     secrets: bool,
-    shared: Arc<Shared>,
+    shared: Arc<Backlog>,
     transcripts: BTreeMap<u64, TranscriptFile>,
     /// Conversations with an open file, by when they were written to.
     open: BTreeMap<u64, u64>,
-    /// How often something was written.
+    /// The number of writes.
     times: u64,
     /// Conversations that are not recorded, for want of room or because the disk failed.
     lost: u64,
 }
 
-impl Writer {
-    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<Shared>) -> Self {
+impl RecordWriter {
+    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<Backlog>) -> Self {
         let (transcripts, open) = (BTreeMap::new(), BTreeMap::new());
         Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }
 
-    pub(super) fn run(mut self, entries: &Receiver<Entry>) {
+    pub(super) fn run(mut self, entries: &Receiver<RecordJob>) {
         let mut flushed = Instant::now();
         let mut is_held = false;
         loop {
@@ -52,7 +52,7 @@ impl Writer {
                 entries.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             match entry {
-                Ok(Entry::Close) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(RecordJob::Close) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(entry) => {
                     self.take(entry);
                     is_held = true;
@@ -72,13 +72,13 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, entry: Entry) {
+    fn take(&mut self, entry: RecordJob) {
         match entry {
-            Entry::Begins(begins) => {
+            RecordJob::Begins(begins) => {
                 self.shared.leave(0);
                 self.begins(&begins);
             }
-            Entry::Happened { id, event, left_out } => {
+            RecordJob::Happened { id, event, left_out } => {
                 self.shared.leave(event.kind.bytes());
                 let Some(transcript) = self.transcripts.get_mut(&id.conversation) else { return };
                 if transcript.is_over {
@@ -94,17 +94,17 @@ impl Writer {
                     self.lose(id.conversation, &error);
                 }
             }
-            Entry::Ends { id, left_out } => {
+            RecordJob::Ends { id, left_out } => {
                 let Some(transcript) = self.transcripts.get_mut(&id.conversation) else { return };
                 if transcript.leave(id.filter, left_out) {
                     self.forget(id.conversation);
                 }
             }
-            Entry::Close => {}
+            RecordJob::Close => {}
         }
     }
 
-    fn begins(&mut self, begins: &Begins) {
+    fn begins(&mut self, begins: &RecordingStart) {
         let conversation = begins.id.conversation;
         if !self.transcripts.contains_key(&conversation) {
             if self.transcripts.len() >= BOOKS_MAX {

@@ -26,28 +26,28 @@ use std::fmt::Write;
 
 use crate::progress::Summary;
 
-/// What stands in a line for the message that stands in the line before with the same sign.
+/// The mark of a line whose message is that of the last line with the same sign.
 pub const SAME: &str = "\"";
 
-/// What is expected of a line.
+/// The error for a line with another sign.
 pub const EXPECTED: &str = "a line that begins with one of # ! > ^ < 2 = x e ~ + is expected";
 
 /// One line, without those that say nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line<'a> {
-    /// Of which filter of the conversation it tells.
+pub struct TranscriptLine<'a> {
+    /// The number of the filter of the conversation.
     pub part: u64,
-    /// What it tells of.
+    /// The kind of the line.
     pub sign: u8,
-    /// What stands behind the sign.
-    pub at: At,
+    /// The stream that is named behind the sign.
+    pub at: LineStream,
     /// The rest.
     pub text: &'a str,
 }
 
-/// Where something is said.
+/// The stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum LineStream {
     /// On the only wire, or on the only stream.
     Only,
     /// On the stream of this number: of a client, or of the server.
@@ -58,11 +58,11 @@ pub enum At {
     Nowhere,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TranscriptLine<'a> {
     /// Reads a line; `None` for a remark or an empty one.
     ///
     /// # Errors
-    /// What is expected instead.
+    /// The error says what is expected instead.
     pub fn read(line: &'a str) -> Result<Option<Self>, String> {
         let (part, line) = match line.split_once("| ") {
             Some((part, line)) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -80,11 +80,11 @@ impl<'a> Line<'a> {
             text.parse().map_err(|_| "a space or a number behind the sign is expected")
         };
         let at = match stream {
-            "" => At::Only,
-            "-" => At::Nowhere,
+            "" => LineStream::Only,
+            "-" => LineStream::Nowhere,
             _ => match stream.strip_prefix('@') {
-                Some(client) => At::Client(number(client)?),
-                None => At::Stream(number(stream)?),
+                Some(client) => LineStream::Client(number(client)?),
+                None => LineStream::Stream(number(stream)?),
             },
         };
         Ok(Some(Self { part, sign, at, text }))
@@ -139,7 +139,7 @@ pub fn unescape(text: &str) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(bytes))
 }
 
-/// What a call came to.
+/// The account of a call, as its line has it.
 pub fn summary(call: &Summary) -> String {
     let account = &call.account;
     let repaired: Vec<String> =

@@ -8,14 +8,14 @@ use crate::config::values::{OFF, read_switch};
 use crate::progress::{CallPolicy, Policy};
 
 /// The settings that differ from the defaults.
-pub struct Written {
+pub struct SettingsText {
     /// `key=value`, separated by spaces.
     pub words: String,
-    /// What has no words here: a replay needs it from flags or a route file.
+    /// Settings that have no words here: a replay needs them from flags or a route file.
     pub missing: Vec<&'static str>,
 }
 
-/// What a route's own way of working sets, and no setting: by name.
+/// The switches that follow from the transport of a route and not from a setting, by name.
 fn switches(policy: &mut Policy) -> [(&'static str, &mut bool); 2] {
     [
         ("spare-known-clients", &mut policy.spare_known_clients),
@@ -24,7 +24,7 @@ fn switches(policy: &mut Policy) -> [(&'static str, &mut bool); 2] {
 }
 
 /// Writes what differs from the defaults.
-pub fn write(policy: &Policy) -> Written {
+pub fn write(policy: &Policy) -> SettingsText {
     let mut words = Vec::new();
     let mut missing = Vec::new();
     if !policy.tools.is_empty() {
@@ -41,7 +41,7 @@ pub fn write(policy: &Policy) -> Written {
     if policy.estimates() {
         missing.push("what was known of durations");
     }
-    Written { words: words.join(" "), missing }
+    SettingsText { words: words.join(" "), missing }
 }
 
 fn write_scope<S: SettingScope>(
@@ -92,7 +92,11 @@ fn read_one(policy: &mut Policy, key: &str, value: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use schemars::SchemaGenerator;
+    use serde_json::Value;
+
     use super::*;
+    use crate::config::settings::Setting;
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -108,14 +112,31 @@ mod tests {
         assert!(read(&mut policy, "nonsense=on").is_err());
     }
 
+    /// Two values as texts of a flag, from what editors are told of them.
+    fn examples<S: SettingScope>(setting: &Setting<S>) -> [String; 2] {
+        let schema: Value = setting.schema(&mut SchemaGenerator::default()).into();
+        let schema = schema.pointer("/items").unwrap_or(&schema);
+        let one = schema.pointer("/anyOf/0").unwrap_or(schema);
+        let named = ["enum", "examples"].into_iter().find_map(|name| one[name].as_array());
+        let texts = match (setting.key, one["type"].as_str(), named) {
+            (_, _, Some(all)) => return [0, 1].map(|at| all[at].as_str().unwrap().to_owned()),
+            ("dialects", ..) => ["standard", "lsp"],
+            (_, Some("boolean"), _) => ["on", "off"],
+            (_, Some("integer"), _) => ["100001", "100002"],
+            (_, Some("object"), _) => [r#"{"a":1}"#, r#"{"b":"c"}"#],
+            _ => ["(?<percent>[0-9]+)%", "(?<percent>[0-9]+)p"],
+        };
+        texts.map(str::to_owned)
+    }
+
     /// Sets each setting to another value than its default: its words bring the value back, or it is
     /// named as missing.
     fn nothing_is_lost<S: SettingScope>(put: impl Fn(&mut Policy) -> &mut S) {
         for setting in S::SETTINGS {
             let mut lost = 0;
-            for example in setting.examples {
+            for example in examples(setting) {
                 let mut policy = Policy::default();
-                let change = (setting.read)(&[example.to_owned()]).unwrap();
+                let change = setting.read_flag(&[example]).unwrap();
                 change.apply(put(&mut policy));
                 if format!("{policy:?}") == format!("{:?}", Policy::default()) {
                     lost += 1;

@@ -14,7 +14,7 @@ pub fn show(text: &mut String, said: &str, numbers: Range<u64>, verdicts: &BTree
     }
 }
 
-/// What became of a message.
+/// The fate of a message, in words.
 pub fn became(verdict: Verdict) -> String {
     match verdict {
         Verdict::Forwarded => "forwarded as it is".to_owned(),
@@ -28,7 +28,7 @@ pub fn became(verdict: Verdict) -> String {
     }
 }
 
-/// What a verdict is called.
+/// The name of a kind of verdict.
 pub const fn kind(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Forwarded => "forwarded",
@@ -46,7 +46,7 @@ pub const FROM_TEXT: &str = "it was made of text that the server has written for
 /// Why an answer was added.
 pub const OWN_ANSWER: &str = "the call was answered in the server's place";
 
-/// How many messages became what.
+/// The numbers of messages, by kind of verdict.
 pub fn count<'a, I>(verdicts: impl Fn() -> I, beats: u64) -> String
 where
     I: Iterator<Item = &'a Verdict>,
@@ -108,7 +108,7 @@ pub const fn because(reason: Reason) -> &'static str {
     }
 }
 
-/// What was mended, and how.
+/// The part of a message that was mended, and how.
 pub const fn mended(repair: Repair) -> &'static str {
     match repair {
         Repair::Dialect => "it was said in another dialect",

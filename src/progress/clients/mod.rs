@@ -103,14 +103,14 @@ pub struct Row {
     pub version: Option<&'static str>,
     /// Whether its `tools/call` has a progress token.
     pub token: Fact,
-    /// Whether it shows progress to its user.
+    /// Whether the client shows progress to its user.
     pub shows: Fact,
     /// Whether progress resets its timer.
     pub resets: Fact,
     /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
-    /// Whether it reads a notification and the answer behind it in the order in which they came, and
-    /// so needs no pacing (rule G3). Measured by writing both at once, a few hundred times.
+    /// Whether the client reads a notification and the answer behind it in the order in which they came, and
+    /// so needs no pacing. Measured by writing both at once, a few hundred times.
     pub orderly: bool,
     /// The settings of the client that help, as a sentence.
     pub set: &'static str,

@@ -11,7 +11,7 @@ use crate::progress::correlate::summary::{CallStats, Outcome, Summary};
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
 use crate::progress::gate::meter::Meter;
-use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::payload::Payload;
 use crate::progress::policy::Policy;
 use crate::protocol::jsonrpc::{Framing, Key};
@@ -45,7 +45,7 @@ pub(crate) struct Pending {
     pub(crate) order: u64,
     /// The earliest moment at which the progress may be written.
     pub(crate) due: Instant,
-    /// Newer progress may replace this one (rule G4).
+    /// Newer progress may replace this one.
     pub(crate) thin: bool,
     /// The message as it came, where that may be what the client is told.
     pub(crate) raw: Option<Payload>,
@@ -220,7 +220,11 @@ pub(crate) struct ServerReports {
 pub(crate) struct Call {
     /// Another filter sends the progress of this call, for now.
     pub(crate) shadow: bool,
+    /// The call has had its record already: its client left. What still comes of it goes on.
+    pub(crate) is_recorded: bool,
     pub(crate) stream: StreamId,
+    /// The client that asked.
+    pub(crate) principal: Principal,
     /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
     /// The upstream stream on which the server speaks of it, if that is no client stream.
@@ -257,6 +261,11 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
+    }
+
+    /// Whether its result may be the bare payload of a tool.
+    pub(crate) fn may_have_bare_result(&self) -> bool {
+        (self.reports.bare_results || self.policy.bare_results) && self.is_tool_call()
     }
 
     pub(crate) fn is_subscription(&self) -> bool {

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::ledger::{Ledger, Tomb};
+use crate::progress::correlate::ledger::{Ledger, Tomb, sole};
 use crate::progress::dialect::report::About;
-use crate::progress::ids::{CallId, StreamId};
+use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::{Policy, TokenIs};
 use crate::progress::verdict::{Reason, Repair};
 use crate::protocol::jsonrpc::{Key, Message};
@@ -35,6 +35,32 @@ impl Evidence {
     }
 }
 
+/// When calls ended last, and whose calls they were.
+#[derive(Debug, Default)]
+pub(crate) struct LastEnds {
+    /// The call that ended last.
+    last: Option<(Principal, Instant)>,
+    /// When a call of any other principal ended last.
+    others: Option<Instant>,
+}
+
+impl LastEnds {
+    /// A call of `principal` ends.
+    pub(crate) fn note(&mut self, principal: Principal, now: Instant) {
+        if let Some((before, at)) = self.last.replace((principal, now))
+            && before != principal
+        {
+            self.others = Some(at);
+        }
+    }
+
+    /// When a call of anybody but `principal` ended last.
+    pub(crate) fn of_others(&self, principal: Principal) -> Option<Instant> {
+        let last = self.last.filter(|(who, _)| *who != principal);
+        last.map(|(_, at)| at).or(self.others)
+    }
+}
+
 /// The part of a filter that knows which requests are open and which of them a message is about.
 #[derive(Debug)]
 pub(crate) struct Correlator {
@@ -42,6 +68,9 @@ pub(crate) struct Correlator {
     pub(crate) evidence: Evidence,
     /// When a client last gave up a request.
     pub(crate) given_up_at: Option<Instant>,
+    pub(crate) last_ends: LastEnds,
+    /// The tokens in the message that comes now which are active in other sessions only.
+    pub(crate) elsewhere: Vec<Key>,
     /// The server may have been given tokens that are strings.
     pub(crate) gives_strings: bool,
 }
@@ -53,6 +82,8 @@ impl Correlator {
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             evidence: Evidence::from_setting(policy.token_is),
             given_up_at: None,
+            last_ends: LastEnds::default(),
+            elsewhere: Vec::new(),
             gives_strings: policy.gives_strings(),
         }
     }
@@ -95,17 +126,24 @@ impl Correlator {
             }
             return Some((call, None));
         }
-        sole(self.ledger.by_respelled_token(token)).map(|call| (call, Some(Repair::Token)))
+        self.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 
     /// The call whose id was put where the token belongs.
     pub(crate) fn by_token_as_id(&mut self, token: &Key) -> Option<CallId> {
         let as_id = self.ledger.by_id(token);
-        let call = as_id.or_else(|| sole(self.ledger.by_respelled_id(token)))?;
+        let call = as_id.or_else(|| self.ledger.by_id_in_other_spelling(token))?;
         if self.evidence == Evidence::None {
             self.evidence = Evidence::OnlyIds;
         }
         Some(call)
+    }
+
+    /// Whether a token is the id of a request that is over, from a server that puts ids in the place of tokens.
+    pub(crate) fn was_id_for_token(&self, token: &Key) -> bool {
+        self.evidence == Evidence::OnlyIds
+            && self.ledger.by_id(token).is_none()
+            && self.ledger.was_id(token).is_some()
     }
 
     pub(crate) fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
@@ -122,11 +160,19 @@ impl Correlator {
         }
     }
 
+    /// Whether a token can only mean a call of this filter, or is nobody's here.
     pub(crate) fn knows_token(&self, token: &Key) -> bool {
         self.ledger.by_token(token).is_some()
+            || self.ledger.by_id(token).is_some()
             || self.ledger.by_alias(token).is_some()
             || self.ledger.was_token(token).is_some()
-            || self.ledger.by_respelled_token(token).next().is_some()
+            || self.elsewhere.contains(token)
+    }
+
+    /// The open request with just this id on a client stream.
+    pub(crate) fn asked_on(&self, stream: StreamId, id: &Key) -> Option<CallId> {
+        let is_here = |id: &CallId| self.ledger.get(*id).is_some_and(|call| call.stream == stream);
+        self.ledger.all_by_id(id).iter().copied().find(is_here)
     }
 
     /// Why an answer with this id, which is no open request's, is withheld.
@@ -152,12 +198,6 @@ impl Correlator {
             self.ledger.pair(call, upstream);
         }
     }
-}
-
-/// The only one, if there is only one.
-pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
-    let first = calls.next()?;
-    calls.next().is_none().then_some(first)
 }
 
 /// The only one, or why there is none.

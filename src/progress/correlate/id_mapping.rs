@@ -1,6 +1,5 @@
 //! The mapping of ids where different clients share one server: towards the server each request has
-//! an id and a token of the proxy's, and every message about the request gets the client's own back
-//! (rule B-06).
+//! an id and a token of the proxy's, and every message about the request gets the client's own back.
 //!
 //! Only these texts are replaced; every other byte is unchanged. A message that cannot be mapped
 //! never reaches the server, where its id could mean another client's request.
@@ -19,7 +18,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
     /// Gives the request an id and a token of our own, in the places of the client's.
-    pub(crate) fn remapped(
+    pub(crate) fn map_ids(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -89,7 +88,7 @@ impl Filter {
     }
 
     /// A report that needs no repair, as its client may be told it.
-    pub(crate) fn as_sent(
+    pub(crate) fn for_client(
         &self,
         call: &Call,
         message: &Message,

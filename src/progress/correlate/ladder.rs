@@ -1,12 +1,14 @@
-//! Which request a report is about: the correlation ladder (rules T3, T4, T5).
+//! The correlation ladder finds the request that a report is about: first by its token, then by looser
+//! evidence. A rung of the ladder holds only if exactly one call results.
 
-use crate::progress::correlate::correlator::{Attributed, sole};
+use crate::progress::correlate::correlator::{Attributed, Evidence};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::dialect::report::About;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::ids::CallId;
 use crate::progress::verdict::{Reason, Repair};
+use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 
 impl Filter {
@@ -17,6 +19,15 @@ impl Filter {
         about: &About,
         origin: Origin,
     ) -> Result<Attributed, Reason> {
+        if let Some(token) = &about.token {
+            if let Some(found) = self.own_on(origin, token) {
+                return Ok(found);
+            }
+            // What means a call of another session means none here, whatever it looks like.
+            if self.correlator.elsewhere.contains(token) {
+                return Err(Reason::Unknown);
+            }
+        }
         if let Some(token) = &about.token
             && let Some(found) = self.correlator.by_token(token)
         {
@@ -41,12 +52,7 @@ impl Filter {
             return Ok(self.correlator.learned(about, call));
         }
         if let Some(id) = &about.request {
-            let found = self
-                .correlator
-                .ledger
-                .by_id(id)
-                .or_else(|| sole(self.correlator.ledger.by_respelled_id(id)));
-            if let Some(call) = found {
+            if let Some(call) = self.correlator.ledger.call_of_answer(id) {
                 return Ok((call, Some(Repair::Token)));
             }
             if self.correlator.ledger.was_id_in_any_spelling(id).is_some() || self.was_given(id) {
@@ -63,7 +69,7 @@ impl Filter {
             }
             // The token of a call that has ended is never taken for the next one's, nor for the id
             // of another call.
-            if dead.is_some() {
+            if dead.is_some() || self.correlator.was_id_for_token(token) {
                 return Err(Reason::Late);
             }
             if let Some(call) = self.correlator.by_token_as_id(token) {
@@ -74,13 +80,39 @@ impl Filter {
         Ok(self.correlator.learned(about, call))
     }
 
+    /// The call of a POST, by a name that came on the POST's own stream and is just its token or id. There
+    /// the names are its own, whatever else uses them.
+    fn own_on(&mut self, origin: Origin, name: &Key) -> Option<Attributed> {
+        let Origin::Stream(on) = origin else { return None };
+        let ledger = &self.correlator.ledger;
+        let is_own = |id: &CallId| {
+            ledger.get(*id).is_some_and(|call| match call.paired {
+                Some(upstream) => upstream == on,
+                None => call.stream == on && self.gate.is_exchange(on),
+            })
+        };
+        let by_token = ledger.all_by_token(name).iter().copied().find(is_own);
+        let by_id = ledger.all_by_id(name).iter().copied().find(is_own);
+        let is_id = by_token.is_none() || self.correlator.evidence == Evidence::OnlyIds;
+        if let Some(call) = by_id.filter(|_| is_id) {
+            return Some((call, Some(Repair::Token)));
+        }
+        if by_token.is_some() && ledger.by_id(name).is_none() {
+            self.correlator.evidence = Evidence::Tokens;
+        }
+        by_token.map(|call| (call, None))
+    }
+
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
         if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }
-        if self.recently_cancelled() {
-            return Err(Reason::Ambiguous);
-        }
-        self.correlator.by_other_names(about)
+        self.unless_over(self.correlator.by_other_names(about)?)
+    }
+
+    /// The call that a message without its name can only be about, unless it may be about one that is over.
+    pub(crate) fn unless_over(&self, id: CallId) -> Result<CallId, Reason> {
+        let call = self.correlator.ledger.get(id).ok_or(Reason::Unknown)?;
+        if self.may_mean_over(call) { Err(Reason::Ambiguous) } else { Ok(id) }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct Ledger {
     calls: BTreeMap<CallId, Box<Call>>,
     by_id: BTreeMap<Key, Vec<CallId>>,
     by_token: BTreeMap<Key, Vec<CallId>>,
-    /// Where the server knows requests by names of ours: by the client's, which mean something on its
+    /// Calls by the client's id, where the server knows the proxy's ids: a client's id means something on its
     /// own stream only.
     by_client_id: BTreeMap<(StreamId, Key), Vec<CallId>>,
     by_client_token: BTreeMap<(StreamId, Key), Vec<CallId>>,
@@ -210,7 +210,7 @@ impl Ledger {
     }
 
     /// The request is answered but its token lives on: its id means nothing any more.
-    pub(crate) fn answered_by_task(&mut self, id: CallId, expires: Instant) {
+    pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
         let name = self.calls.get(&id).and_then(|call| self.clients(call.stream, &call.id));
         if let Some(name) = name {
             forget(&mut self.by_client_id, &name, id);
@@ -242,23 +242,17 @@ impl Ledger {
         }
     }
 
-    /// A call goes on without its token.
-    pub(crate) fn take_token(&mut self, id: CallId) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        let stream = call.stream;
-        let Some(token) = call.token.take() else { return };
-        forget(&mut self.by_token, &token.server, id);
-        if let Some(name) = self.clients_token(stream, &token) {
-            forget(&mut self.by_client_token, &name, id);
-        }
-    }
-
     pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
         self.calls.get(&id).map(|call| &**call)
     }
 
     pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
         self.calls.get_mut(&id).map(|call| &mut **call)
+    }
+
+    /// The open calls have their record elsewhere.
+    pub(crate) fn forget_records(&mut self) {
+        self.calls.values_mut().for_each(|call| call.is_recorded = true);
     }
 
     /// The only call there is.
@@ -272,31 +266,38 @@ impl Ledger {
         self.calls.iter().map(|(id, call)| (*id, &**call))
     }
 
+    /// The unanswered requests with this id, oldest first.
+    pub(crate) fn all_by_id(&self, key: &Key) -> &[CallId] {
+        self.by_id.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// The active requests with this token, oldest first.
+    pub(crate) fn all_by_token(&self, key: &Key) -> &[CallId] {
+        self.by_token.get(key).map_or(&[], Vec::as_slice)
+    }
+
     /// The oldest unanswered request with this id.
     pub(crate) fn by_id(&self, key: &Key) -> Option<CallId> {
-        self.by_id.get(key).and_then(|ids| ids.first()).copied()
+        self.all_by_id(key).first().copied()
     }
 
     /// The request that an answer with this id is for: the oldest with just this id, else the only
     /// one with it in another spelling, unless just this id has been answered or cancelled before.
-    pub(crate) fn answered_by(&self, key: &Key) -> Option<CallId> {
-        if let Some(exact) = self.by_id(key) {
-            return Some(exact);
-        }
-        let mut others = self.by_respelled_id(key).filter(|_| self.was_id(key).is_none());
-        let first = others.next()?;
-        others.next().is_none().then_some(first)
+    pub(crate) fn call_of_answer(&self, key: &Key) -> Option<CallId> {
+        self.by_id(key).or_else(|| self.by_id_in_other_spelling(key))
     }
 
-    /// Every unanswered request whose id is `key` in another spelling.
-    pub(crate) fn by_respelled_id(&self, key: &Key) -> impl Iterator<Item = CallId> {
+    /// The only unanswered request whose id is `key` in another spelling. None if just `key` was the id of
+    /// a request that is over: an exact name goes before a looser one.
+    pub(crate) fn by_id_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let same = self.by_id.iter().filter(|(id, _)| id.respelled(key));
-        same.flat_map(|(_, ids)| ids.iter().copied())
+        let found = sole(same.flat_map(|(_, ids)| ids.iter().copied()));
+        found.filter(|_| self.was_id(key).is_none())
     }
 
     /// The oldest active request with this token.
     pub(crate) fn by_token(&self, key: &Key) -> Option<CallId> {
-        self.by_token.get(key).and_then(|ids| ids.first()).copied()
+        self.all_by_token(key).first().copied()
     }
 
     /// Every active request to which its client gave the token of `id`, `id` among them.
@@ -313,10 +314,12 @@ impl Ledger {
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// Every active request whose token is `key` in another spelling.
-    pub(crate) fn by_respelled_token(&self, key: &Key) -> impl Iterator<Item = CallId> {
+    /// The only active request whose token is `key` in another spelling. None if just `key` was the token
+    /// of a call that is over.
+    pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let same = self.by_token.iter().filter(|(token, _)| token.respelled(key));
-        same.flat_map(|(_, ids)| ids.iter().copied())
+        let found = sole(same.flat_map(|(_, ids)| ids.iter().copied()));
+        found.filter(|_| self.was_token(key).is_none())
     }
 
     pub(crate) fn by_alias(&self, key: &Key) -> Option<CallId> {
@@ -334,11 +337,11 @@ impl Ledger {
     }
 
     /// A request that the server had ended otherwise has been answered too.
-    pub(crate) fn answered_after_all(&mut self, key: &Key) {
+    pub(crate) fn note_late_answer(&mut self, key: &Key) {
         self.tombs.add(key.clone(), Tomb::Answered);
     }
 
-    /// How the request ended whose id is `key` or the only one that is `key` in another spelling.
+    /// The end of the request whose id is `key`, or is the only one that is `key` in another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tomb> {
         self.was_id(key).or_else(|| {
             let is_id = |name: &&(bool, Key)| !name.0 && name.1.respelled(key);
@@ -356,6 +359,12 @@ impl Ledger {
     pub(crate) fn next_expiry(&self) -> Option<(Instant, CallId)> {
         self.expiries.first().copied()
     }
+}
+
+/// The only one, if there is only one.
+pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
+    let first = calls.next()?;
+    calls.next().is_none().then_some(first)
 }
 
 fn forget<K: Ord>(index: &mut BTreeMap<K, Vec<CallId>>, key: &K, id: CallId) {

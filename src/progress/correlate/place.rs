@@ -1,5 +1,5 @@
 //! The stream for a server message: found from the stream that the message arrived on, and from the
-//! message itself (rules B-06, B-08).
+//! message itself.
 //!
 //! A connection that many streams share does not name the request of a message. Answers, progress,
 //! and the notifications of subscriptions name their request. A message without a name belongs to
@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::correlator::{only, sole};
+use crate::progress::correlate::correlator::only;
+use crate::progress::correlate::ledger::sole;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};
@@ -24,21 +25,21 @@ use crate::protocol::{json, mcp};
 // progress and subscriptions name their request. A message without a name belongs to the only
 // active request, if there is one, and otherwise goes to the default stream, where the client
 // listens. Only where ids are mapped could the message belong to another client; there it is
-// withheld, also for a while after a request was cancelled.
-/// How long a server that different clients share may go on with a request that its client has given
-/// up: what names nobody may be about that one. Servers look for cancellations between their steps.
-pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
+// withheld, also for a while after a request of another client has ended.
+/// The time that a server may go on with a request that is over: a message that names nobody may be about
+/// that request. Servers look for cancellations between their steps, and some report after the answer.
+pub(crate) const OVER: Duration = Duration::from_secs(10);
 
 /// The stream that a message goes to, none for nowhere, and what its client gets of it; or why it
 /// must not go anywhere.
-pub(crate) type Placed = Result<(Option<StreamId>, Payload), Reason>;
+pub(crate) type Placement = Result<(Option<StreamId>, Payload), Reason>;
 
 /// The subscription that a message names which is neither progress nor an answer.
-enum Named {
+enum SubscriptionRef {
     Nobody,
-    /// One that is over.
+    /// A subscription that is over.
     Gone(Reason),
-    /// This one, by its id in these places.
+    /// An open subscription; the message has its id in these places.
     Call(CallId, Vec<Bytes>),
 }
 
@@ -101,7 +102,7 @@ impl Filter {
         stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
     }
 
-    /// The stream of what is about no request of ours (rule B-08).
+    /// The stream of what is about no request of ours.
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
             && (self.has_stream(on) || !self.topology.is_whole())
@@ -125,34 +126,36 @@ impl Filter {
             };
         }
         let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
-        let stream = only(self.correlator.active(asks))
-            .and_then(|call| self.correlator.ledger.get(call).ok_or(Reason::Unknown))
-            .map(|call| call.stream);
+        let call = only(self.correlator.active(asks));
+        let call = call.and_then(|call| self.correlator.ledger.get(call).ok_or(Reason::Unknown));
         if !self.topology.has_strangers() {
-            let exchange = stream.ok().filter(|stream| self.gate.is_exchange(*stream));
+            let stream = call.ok().map(|call| call.stream);
+            let exchange = stream.filter(|stream| self.gate.is_exchange(*stream));
             return Ok(exchange.or(self.gate.session_stream));
         }
-        let stream = stream?;
-        if self.recently_cancelled() {
+        let call = call?;
+        if self.may_mean_over(call) {
             return Err(Reason::Ambiguous);
         }
-        if self.has_stream(stream) { Ok(Some(stream)) } else { Err(Reason::Gone) }
+        if self.has_stream(call.stream) { Ok(Some(call.stream)) } else { Err(Reason::Gone) }
     }
 
-    /// Whether the server may still speak of a request that another client has given up.
-    pub(crate) fn recently_cancelled(&self) -> bool {
-        let given_up = self.correlator.given_up_at.filter(|_| self.topology.has_strangers());
-        given_up.is_some_and(|at| self.intake.received_at.is_none_or(|now| now < at + GIVEN_UP))
+    /// Whether a message that names nobody may be about a request that is over, of another client than
+    /// that of the only open `call`.
+    pub(crate) fn may_mean_over(&self, call: &Call) -> bool {
+        let ended = self.correlator.last_ends.of_others(call.principal);
+        let ended = ended.filter(|_| self.topology.has_strangers());
+        ended.is_some_and(|at| self.intake.received_at.is_none_or(|now| now < at + OVER))
     }
 
     /// The stream for a message that is neither progress nor an answer, and the bytes for its client.
-    pub(crate) fn placed(&self, origin: Origin, message: &Message) -> Placed {
+    pub(crate) fn destination_of(&self, origin: Origin, message: &Message) -> Placement {
         match self.named_by(message) {
-            Named::Nobody => {
+            SubscriptionRef::Nobody => {
                 self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             }
-            Named::Gone(reason) => Err(reason),
-            Named::Call(call, names) => {
+            SubscriptionRef::Gone(reason) => Err(reason),
+            SubscriptionRef::Call(call, names) => {
                 let call = self.correlator.ledger.get(call).ok_or(Reason::Unknown)?;
                 if !self.topology.has_strangers() {
                     return Ok((Some(call.stream), Payload::of(message)));
@@ -164,13 +167,13 @@ impl Filter {
         }
     }
 
-    /// The subscription of 2026-07-28 that a notification names (rule M-05).
-    fn named_by(&self, message: &Message) -> Named {
+    /// The subscription of 2026-07-28 that a notification names.
+    fn named_by(&self, message: &Message) -> SubscriptionRef {
         if !self.topology.has_many_streams() || message.kind() != Kind::Notification {
-            return Named::Nobody;
+            return SubscriptionRef::Nobody;
         }
         let (Some(method), Some(params)) = (message.method(), message.params()) else {
-            return Named::Nobody;
+            return SubscriptionRef::Nobody;
         };
         let ends = method == mcp::CANCELLED;
         let names: Vec<Bytes> = if ends {
@@ -182,19 +185,19 @@ impl Filter {
             let beside = beside.then(|| json::member(&params, "subscriptionId")).flatten();
             in_meta.into_iter().chain(beside).collect()
         };
-        let Some(key) = names.first().and_then(Key::read) else { return Named::Nobody };
-        match self.correlator.ledger.answered_by(&key) {
+        let Some(key) = names.first().and_then(Key::read) else { return SubscriptionRef::Nobody };
+        match self.correlator.ledger.call_of_answer(&key) {
             Some(call) if self.correlator.is_subscription(call) => {
                 let same = |name: &Bytes| Key::read(name).as_ref() == Some(&key);
-                Named::Call(call, names.into_iter().filter(same).collect())
+                SubscriptionRef::Call(call, names.into_iter().filter(same).collect())
             }
-            _ if !self.topology.has_strangers() => Named::Nobody,
+            _ if !self.topology.has_strangers() => SubscriptionRef::Nobody,
             _ if self.correlator.ledger.was_id_in_any_spelling(&key).is_some() => {
-                Named::Gone(Reason::Late)
+                SubscriptionRef::Gone(Reason::Late)
             }
             // What it ends may be a request of its own.
-            _ if ends => Named::Nobody,
-            _ => Named::Gone(Reason::Unknown),
+            _ if ends => SubscriptionRef::Nobody,
+            _ => SubscriptionRef::Gone(Reason::Unknown),
         }
     }
 }

@@ -56,9 +56,9 @@ impl Filter {
             return false;
         }
         match message.kind() {
-            Kind::Response => message
-                .id_key()
-                .is_some_and(|key| self.correlator.ledger.answered_by(&key).is_none()),
+            Kind::Response => {
+                message.id_key().is_some_and(|key| self.correlator.ledger.by_id(&key).is_none())
+            }
             Kind::Notification => {
                 self.token_in(message).is_some_and(|token| !self.correlator.knows_token(&token))
             }
@@ -83,21 +83,22 @@ impl Filter {
 
     /// The stream of the call that a message of the server is about, if it is progress or an answer
     /// and the call is known. `exactly`: by its own token or id, and not by what is likely.
-    pub fn stream_meant(
+    pub fn find_stream(
         &mut self,
         origin: Origin,
         message: &Message,
         exactly: bool,
     ) -> Option<StreamId> {
         let call = match message.kind() {
-            Kind::Response => self.correlator.ledger.answered_by(&message.id_key()?)?,
+            Kind::Response => self.correlator.ledger.call_of_answer(&message.id_key()?)?,
             Kind::Notification => {
                 let (policies, method) = (self.policy.clone(), message.method()?);
                 policies.reports(&method, message).find_map(|(_, report)| {
                     if exactly {
                         let token = report.about.token?;
-                        let same = || self.correlator.ledger.by_respelled_token(&token).next();
-                        self.correlator.ledger.by_token(&token).or_else(same)
+                        let ledger = &self.correlator.ledger;
+                        let looser = || ledger.by_token_in_other_spelling(&token);
+                        ledger.by_token(&token).or_else(looser)
                     } else {
                         let meant: Result<Attributed, _> = self.attribute(&report.about, origin);
                         meant.ok().map(|(call, _)| call)
@@ -109,56 +110,58 @@ impl Filter {
         self.correlator.ledger.get(call).map(|call| call.stream)
     }
 
-    /// The tokens of requests on `stream` that requests of other open streams had before them.
-    pub fn tokens_elsewhere(&self, stream: StreamId) -> Vec<Key> {
-        let own = self.correlator.ledger.iter().filter(|(_, call)| call.stream == stream);
-        let elsewhere = |id: &CallId| {
-            let first = self
-                .correlator
-                .ledger
-                .holders(*id)
-                .first()
-                .and_then(|first| self.correlator.ledger.get(*first));
-            let told = |first: &crate::progress::correlate::call::Call| {
-                first.stream != stream && self.gate.streams.contains_key(&first.stream)
-            };
-            first.is_some_and(told)
-        };
-        let told_elsewhere = own.filter(|(id, _)| elsewhere(id));
-        told_elsewhere.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
+    /// The tokens of calls that are open, by the server's names.
+    pub fn tokens(&self) -> Vec<Key> {
+        let calls = self.correlator.ledger.iter();
+        calls.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }
 
-    /// Leaves these tokens to another stream. A client knows progress by its token, whatever request
-    /// it is for, and two streams could not agree on its figure.
-    pub fn leave_to_others(&mut self, tokens: &[Key]) {
-        let held = |call: &crate::progress::correlate::call::Call| {
-            call.token.as_ref().is_some_and(|token| tokens.contains(&token.server))
+    /// Whether a call has just this token.
+    pub fn has_token(&self, token: &Key) -> bool {
+        self.correlator.ledger.by_token(token).is_some()
+    }
+
+    /// Whether a request, or the task that it has turned into, is open.
+    pub fn has_calls(&self) -> bool {
+        self.correlator.ledger.iter().next().is_some()
+    }
+
+    /// The tokens that the progress in a message names, except tokens of open calls.
+    pub fn tokens_named(&self, message: &Message) -> Vec<Key> {
+        let named = match message.kind() {
+            Kind::Notification => self.token_in(message).into_iter().collect(),
+            Kind::Batch => message.elements().filter_map(|one| self.token_in(&one)).collect(),
+            _ => Vec::new(),
         };
-        let calls: Vec<CallId> = self
-            .correlator
-            .ledger
-            .iter()
-            .filter(|(_, call)| held(call))
-            .map(|(id, _)| id)
-            .collect();
-        for id in calls {
-            self.correlator.ledger.take_token(id);
-            self.schedule(id);
-        }
+        named.into_iter().filter(|token| !self.has_token(token)).collect()
+    }
+
+    /// Sets the tokens of the next message that are active in other sessions only: such a token means no call
+    /// of this session.
+    pub fn active_elsewhere(&mut self, tokens: &[Key]) {
+        self.correlator.elsewhere = tokens.to_vec();
     }
 
     /// A token that means nothing came on the stream of a request: it means that one, wherever it
     /// comes next.
     pub fn learn_from(&mut self, origin: Origin, message: &Message) {
         if self.sole_call_on(origin).is_some() && message.kind() == Kind::Notification {
-            self.stream_meant(origin, message, false);
+            self.find_stream(origin, message, false);
         }
     }
 
     /// A message is about no request of this filter and must not be taken for progress of one.
-    pub fn out_of_place(&mut self, reason: Reason) {
+    pub fn note_out_of_place(&mut self, reason: Reason) {
         self.intake.messages += 1;
         self.record(self.intake.messages, None, Verdict::Withheld(reason));
+    }
+
+    /// The stream of the client's open request of this id, if only one stream has such a request.
+    pub fn sole_stream_of(&self, id: &Key) -> Option<StreamId> {
+        let calls = self.correlator.ledger.all_by_id(id).iter();
+        let mut streams = calls.filter_map(|call| Some(self.correlator.ledger.get(*call)?.stream));
+        let first = streams.next()?;
+        streams.all(|stream| stream == first).then_some(first)
     }
 
     /// The client's open request of this id: its stream.
@@ -168,12 +171,15 @@ impl Filter {
     }
 
     /// A message of the server has reached its client by another filter: the answer to a request, or
-    /// one that tells of a task.
-    pub fn settled(&mut self, now: Instant, message: &Message) {
+    /// one that tells of a task. `on`: the stream of the request, where it is known.
+    pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
         if message.kind() == Kind::Notification {
             return self.server_notification(now, message);
         }
-        let call = message.id_key().and_then(|id| self.correlator.ledger.answered_by(&id));
+        let call = message.id_key().and_then(|id| {
+            let own = on.and_then(|on| self.correlator.asked_on(on, &id));
+            own.or_else(|| self.correlator.ledger.call_of_answer(&id))
+        });
         if let Some(call) = call {
             self.note_answer(now, call, message);
         }
@@ -184,13 +190,13 @@ impl Filter {
         self.intake.messages
     }
 
-    /// Whether the client reads too slowly: then compliant progress is thinned too (rule G4).
-    pub fn client_is_slow(&mut self, slow: bool) {
+    /// Whether the client reads too slowly: then compliant progress is thinned too.
+    pub fn set_client_slow(&mut self, slow: bool) {
         self.gate.client_is_slow = slow;
     }
 
     /// The server has refused a request that was passed on.
-    pub fn withdrawn(&mut self, now: Instant, message: &Message) {
+    pub fn withdraw(&mut self, now: Instant, message: &Message) {
         let requests = message.id_key().into_iter().chain(
             (message.kind() == Kind::Batch)
                 .then(|| message.elements().filter_map(|one| one.id_key()))
@@ -214,20 +220,30 @@ impl Filter {
         }
     }
 
-    /// The stream of a request is about to close: `session` goes on telling its client.
-    pub fn hand_over(&mut self, session: &mut Self) {
+    /// The stream of a request is about to close, which is `on` for `session`, where that is known: `session`
+    /// goes on telling the client. If the client has not left for good ([`Filter::close_clients`]), the
+    /// session also has the record of the call.
+    pub fn hand_over(&mut self, session: &mut Self, on: Option<StreamId>) {
         let mut taken = Vec::new();
         for (_, call) in self.correlator.ledger.iter() {
-            let id = session.correlator.ledger.by_id(&call.id.server);
-            let task = call
-                .token
-                .as_ref()
-                .and_then(|token| session.correlator.ledger.by_token(&token.server));
+            let ledger = &session.correlator.ledger;
+            let here = |calls: &[CallId]| {
+                let is_here = |id: &CallId| {
+                    let call = ledger.get(*id);
+                    call.is_some_and(|call| on.is_none_or(|on| call.stream == on))
+                };
+                calls.iter().copied().find(is_here)
+            };
+            let id = here(ledger.all_by_id(&call.id.server));
+            let token = call.token.as_ref();
+            let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
             let Some(heir) = id.or(task).and_then(|id| session.correlator.ledger.get_mut(id))
             else {
                 continue;
             };
             heir.shadow = false;
+            heir.is_recorded = self.gate.client_left && call.task.is_none();
+            let is_recorded = heir.is_recorded;
             heir.opened = call.opened;
             heir.trace.clone_from(&call.trace);
             heir.sent = SendHistory {
@@ -243,9 +259,12 @@ impl Filter {
             let told = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(told);
-            taken.extend(id.or(task));
+            taken.extend(id.or(task).filter(|_| !is_recorded));
         }
         session.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
+        if !self.gate.client_left {
+            self.correlator.ledger.forget_records();
+        }
     }
 
     /// A call whose stream has closed goes on where the server speaks of it now.
@@ -271,7 +290,7 @@ impl Filter {
     }
 
     /// Opens a stream on which the server repeats what the client may have had already: figures that
-    /// are not above the last one sent say nothing new (rule N2).
+    /// are not above the last one sent say nothing new.
     pub fn open_replay(&mut self, id: StreamId) {
         self.open_stream(id, StreamKind::Shared, crate::progress::Pacing::IMMEDIATE);
         if let Some(stream) = self.gate.streams.get_mut(&id) {

@@ -66,11 +66,13 @@ pub enum Outcome {
     TaskEnded,
     /// The end was not read.
     Settled,
+    /// The client left before the answer.
+    ClientLeft,
 }
 
 impl Outcome {
     /// Every outcome, in the order of the enum.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Result,
         Self::ToolError,
         Self::Interim,
@@ -80,6 +82,7 @@ impl Outcome {
         Self::ServerGone,
         Self::TaskEnded,
         Self::Settled,
+        Self::ClientLeft,
     ];
 
     /// The name in logs and metrics.
@@ -94,6 +97,7 @@ impl Outcome {
             Self::ServerGone => "server gone",
             Self::TaskEnded => "task ended",
             Self::Settled => "settled",
+            Self::ClientLeft => "client left",
         }
     }
 
@@ -105,7 +109,7 @@ impl Outcome {
 
 /// A request as it was passed on.
 #[derive(Debug, Clone, Copy)]
-pub struct Opened<'a> {
+pub struct OpenCall<'a> {
     /// The call's name.
     pub call: CallId,
     /// The request's method.

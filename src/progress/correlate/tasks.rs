@@ -1,4 +1,4 @@
-//! Tasks of 2025-11-25: a token outlives the first answer and dies with the task (rule T7).
+//! Tasks of 2025-11-25: a token outlives the first answer and dies with the task.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Filter {
         }
         let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
-        self.correlator.ledger.answered_by_task(id, now + ttl.min(TASK_MAX));
+        self.correlator.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.task = Some(Task { id: key, text });
         }

@@ -142,12 +142,12 @@ impl Final {
 /// stands in a string: `/params/content/0/text#/percentComplete`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
-    steps: Vec<Step>,
+    steps: Vec<PointerStep>,
     text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum PointerStep {
     /// Into a member, or an element if the part is a number.
     Part(String),
     /// Into the JSON that a string holds.
@@ -173,8 +173,8 @@ impl Pointer {
                     "{text:?} has a `~` that is not ~0 or ~1; did you mean {near:?}?"
                 ));
             }
-            steps.push(Step::Part(plain.replace("~1", "/").replace("~0", "~")));
-            steps.extend((plain.len()..part.len()).map(|_| Step::Embedded));
+            steps.push(PointerStep::Part(plain.replace("~1", "/").replace("~0", "~")));
+            steps.extend((plain.len()..part.len()).map(|_| PointerStep::Embedded));
         }
         Ok(Self { steps, text: text.to_owned() })
     }
@@ -189,8 +189,8 @@ impl Pointer {
         let mut value = text.clone();
         for step in &self.steps {
             value = match step {
-                Step::Part(part) => inner(&value, part)?,
-                Step::Embedded => {
+                PointerStep::Part(part) => inner(&value, part)?,
+                PointerStep::Embedded => {
                     let content = json::unescape(&value)?.into_owned();
                     let begin = json::skip_space(&content, 0);
                     let end = json::skip_value(&content, begin)?;

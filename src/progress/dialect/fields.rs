@@ -99,7 +99,7 @@ impl Fields {
         self.members.iter().map(|(key, value)| (String::from_utf8_lossy(key), value))
     }
 
-    /// The figure that these members hold under one of the names that servers use (rule N4).
+    /// The figure that these members hold under one of the names that servers use.
     pub fn figure(&self) -> Option<ProgressValue> {
         for name in ["percent", "percentComplete", "percentage"] {
             if let Some(value) = self.get(name).and_then(number) {

@@ -31,7 +31,7 @@ pub enum Dialect {
     BuiltIn(&'static BuiltIn),
     /// A dialect of a route file.
     Custom(Arc<CustomDialect>),
-    /// Text that was written for people (rule A5).
+    /// Text that was written for people.
     Text(TextSource),
 }
 
@@ -83,7 +83,7 @@ impl Dialect {
         }
     }
 
-    /// What it says of objects in text of `source`, if it says how they name their request.
+    /// The custom dialect of objects in text of `source`, if the dialect says how they name their request.
     pub(super) fn that_names(&self, source: TextSource) -> Option<&CustomDialect> {
         match self {
             Self::Custom(own) if own.sources.contains(&source) => {

@@ -86,7 +86,7 @@ pub struct Report {
     pub members: Vec<Bytes>,
     /// The server's `_meta`.
     pub meta: Option<Bytes>,
-    /// What had to be mended to read it. Empty: it is what the specification asks for, but for the
+    /// The repairs that the report needed to be read. Empty: the report follows the specification, but for the
     /// token and the figure, which only the request and its meter can judge.
     pub repairs: Repairs,
 }

@@ -47,10 +47,10 @@ pub struct Extract(Arc<[Pattern]>);
 /// One pattern.
 struct Pattern {
     written: String,
-    meant: Meant,
+    meant: PatternKind,
 }
 
-enum Meant {
+enum PatternKind {
     Presets,
     /// A regular expression as it is.
     Expression(Regex),
@@ -84,7 +84,7 @@ impl Extract {
     /// The patterns that are built in.
     pub fn presets() -> Self {
         static PATTERNS: LazyLock<Arc<[Pattern]>> = LazyLock::new(|| {
-            Arc::new([Pattern { written: PRESETS.to_owned(), meant: Meant::Presets }])
+            Arc::new([Pattern { written: PRESETS.to_owned(), meant: PatternKind::Presets }])
         });
         Self(Arc::clone(&PATTERNS))
     }
@@ -105,7 +105,7 @@ impl Extract {
             if read.len() == PATTERNS_MAX {
                 return Err(format!("at most {PATTERNS_MAX} patterns are expected"));
             }
-            read.push(Pattern { written: written.to_owned(), meant: Meant::read(written)? });
+            read.push(Pattern { written: written.to_owned(), meant: PatternKind::read(written)? });
         }
         Ok(Self(read.into()))
     }
@@ -123,11 +123,11 @@ impl Extract {
         }
         let words = head(words);
         self.0.iter().find_map(|pattern| match &pattern.meant {
-            Meant::Presets => presets::figure_of(words),
-            Meant::Expression(expression) => {
+            PatternKind::Presets => presets::figure_of(words),
+            PatternKind::Expression(expression) => {
                 expression.captures_iter(words).take(TRIES_MAX).find_map(|found| captured(&found))
             }
-            Meant::Template { expression, opens, closes } => {
+            PatternKind::Template { expression, opens, closes } => {
                 in_template(expression, *opens, *closes, words)
             }
         })
@@ -144,7 +144,7 @@ fn head(words: &str) -> &str {
     head.rfind(char::is_whitespace).map_or("", |at| head.split_at(at).0)
 }
 
-impl Meant {
+impl PatternKind {
     fn read(written: &str) -> Result<Self, String> {
         if written == PRESETS {
             return Ok(Self::Presets);

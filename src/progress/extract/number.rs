@@ -42,7 +42,7 @@ pub(super) fn remainder(left: &Number, total: Number) -> Option<ProgressValue> {
     figure(rounded(total.value - left.value)?, Some(total))
 }
 
-/// How many of a unit of bytes make one of another: `kB`, `MiB`, `M`. Without a unit there is none.
+/// The number of bytes in a unit such as `kB`, `MiB` or `M`; `None` for other words.
 pub(super) fn factor(unit: &str) -> Option<f64> {
     let (prefix, rest) = unit.split_at_checked(1)?;
     let power = match prefix {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use crate::progress::value::Number;
 
-type Words = LazyLock<BTreeSet<&'static str>>;
+type WordSet = LazyLock<BTreeSet<&'static str>>;
 
 /// Words before or behind a figure that are looked at.
 const NEAR: usize = 5;
@@ -22,7 +22,7 @@ pub(super) enum Role {
 }
 
 /// Words that say nothing about the meaning of a number.
-static FILLERS: Words = LazyLock::new(|| {
+static FILLERS: WordSet = LazyLock::new(|| {
     "a about an approx are around at currently in is it no now number of only reached so \
     stands the to total was with"
         .split_whitespace()
@@ -30,7 +30,7 @@ static FILLERS: Words = LazyLock::new(|| {
 });
 
 /// Words near a percentage that measures something other than work.
-static MEASURES: Words = LazyLock::new(|| {
+static MEASURES: WordSet = LazyLock::new(|| {
     "acc accuracy accurate alpha auc availability available battery below better bigger \
     brightness busy by capacity certain chance charge charged cheaper ci compressed \
     compression confidence confident coverage covered cpu cpus decrease decreased deviation \
@@ -48,14 +48,14 @@ static MEASURES: Words = LazyLock::new(|| {
 
 /// Words for stores: a percentage near them is no progress, unless work is done on the store:
 /// "Writing to disk: 45%".
-static STORES: Words = LazyLock::new(|| {
+static STORES: WordSet = LazyLock::new(|| {
     "branches cache disk functions lines mem memory ram space statements storage swap user"
         .split_whitespace()
         .collect()
 });
 
 /// Words before two numbers that are not progress.
-static PAIRS: Words = LazyLock::new(|| {
+static PAIRS: WordSet = LazyLock::new(|| {
     "acc accuracy active aspect attempt attempts auc battery budget code confidence \
     connections core cores cpu cpus credits cron disk errors exit failed failures found get \
     gid gpu gpus grade heap hit hits http ip limit load loss matched mem memory need odds php \
@@ -67,7 +67,7 @@ static PAIRS: Words = LazyLock::new(|| {
 });
 
 /// Words after two numbers that are not progress.
-static OUTCOMES: Words = LazyLock::new(|| {
+static OUTCOMES: WordSet = LazyLock::new(|| {
     "active attempts available bit bits broken busy chance core cores correct cpu cpus cup \
     cups deprecated error errors expired failed failing failure failures fps free full gpu \
     gpus healthy hour hours idle inch inches incorrect invalid mah majority memory missing mph \
@@ -79,7 +79,7 @@ static OUTCOMES: Words = LazyLock::new(|| {
 });
 
 /// Words that make two small numbers a date.
-static DATES: Words = LazyLock::new(|| {
+static DATES: WordSet = LazyLock::new(|| {
     "after before by date dated day deadline due expires fri friday from mon monday on sat \
     since sun thu tue until updated wed week"
         .split_whitespace()
@@ -87,14 +87,14 @@ static DATES: Words = LazyLock::new(|| {
 });
 
 /// Words in -ing that tell of no work, or of watching it.
-static NO_WORK: Words = LazyLock::new(|| {
+static NO_WORK: WordSet = LazyLock::new(|| {
     "checking monitoring rating remaining scaling string training using warning"
         .split_whitespace()
         .collect()
 });
 
 /// The word that names work.
-static WORK: Words = LazyLock::new(|| {
+static WORK: WordSet = LazyLock::new(|| {
     "complete completed done epoch finished processed progress stage step task"
         .split_whitespace()
         .collect()

@@ -9,9 +9,9 @@ use crate::progress::policy::Heartbeat;
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
 /// Characters of a message that Milepost writes itself. Claude Code shows no more.
-pub const WORDS_MAX: usize = 200;
+pub(crate) const WORDS_MAX: usize = 200;
 
-/// The time of the next heartbeat of a call, if it is to have one (rule A1).
+/// The time of the next heartbeat of a call, if it is to have one.
 ///
 /// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
 /// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner

@@ -27,7 +27,7 @@ pub struct EmittedProgress {
 }
 
 impl EmittedProgress {
-    /// Without a total that is below the figure (rule N3): what the server says rightly may be so,
+    /// Without a total that is below the figure: what the server says rightly may be so,
     /// but what is written anew is not.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
         let value = |text: &Bytes| json::number(text);
@@ -64,8 +64,8 @@ impl Meter {
         self.emitted
     }
 
-    /// Raises the value to that of another request with the same token (rule T1: a client
-    /// identifies progress by its token).
+    /// Raises the value to that of another request with the same token: a client
+    /// identifies progress by its token.
     pub fn raise_to(&mut self, emitted: Option<f64>) {
         if emitted > self.emitted {
             self.emitted = emitted;
@@ -82,7 +82,7 @@ impl Meter {
         self.lifted().is_ok()
     }
 
-    /// Turns the server's values into the values for the client (rules N1, N2, N3).
+    /// Turns the server's values into the values for the client.
     pub fn take(
         &mut self,
         figure: Option<&ProgressValue>,
@@ -261,7 +261,7 @@ mod tests {
         })
     }
 
-    /// What is told of each claim: `=` as it was said, else the figure; `x` if nothing.
+    /// Compares the value that is sent for each claim: `=` as claimed, else the figure; `x` if nothing is sent.
     #[track_caller]
     fn check(on_fall: OnFall, claims: &str, emitted: &str) {
         let mut meter = Meter::default();

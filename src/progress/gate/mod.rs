@@ -1,4 +1,4 @@
-//! The gate of each client stream: what may be written now, and what it says (rules G1 to G5).
+//! The gate of each client stream: what may be written now, and what it says.
 //!
 //! Tokens, figures and "answered" are decided here, at the moment of writing; everything upstream
 //! of the gate only makes claims.
@@ -30,11 +30,11 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 
-/// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
+/// An exact duplicate of what was sent within this time is no sign of life yet.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Progress that could not be written for this long gives way to newer progress of the same call:
-/// the client reads too slowly (rule G4).
+/// the client reads too slowly.
 const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
 
 impl Filter {
@@ -250,7 +250,7 @@ impl Filter {
         self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
     }
 
-    /// Breaks the silence of a call, if it is time (rules A1, A2).
+    /// Breaks the silence of a call, if it is time.
     fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let words_allowed = self.words_allowed(id);
         let silent = self.intake.received_at;
@@ -355,7 +355,7 @@ impl Filter {
     }
 
     /// A call is over: its names die, and what waited for it is dropped, or goes out before its
-    /// answer where nothing has to wait (rules G1, G4, T7).
+    /// answer where nothing has to wait.
     pub(crate) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
         let answered = outcome.is_answer();
         if answered {
@@ -365,6 +365,8 @@ impl Filter {
             self.correlator.given_up_at = Some(now);
         }
         let Some(mut call) = self.correlator.ledger.close(id, tomb) else { return };
+        self.correlator.last_ends.note(call.principal, now);
+        self.release_orphans_on(call.paired.unwrap_or(call.stream));
         self.forget_policies();
         if let Some(stream) = self.gate.streams.get_mut(&call.stream)
             && let Some((at, order)) = call.wake
@@ -378,7 +380,7 @@ impl Filter {
                 self.record(number, Some(id), Verdict::Withheld(reason));
             }
         }
-        if !call.shadow {
+        if !call.shadow && !call.is_recorded {
             let client = self.client.as_ref();
             call.client = call.client.take().or_else(|| client.cloned());
             call.revision = call.revision.or(self.revision);

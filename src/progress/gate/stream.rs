@@ -83,6 +83,8 @@ pub(crate) struct MessageVerdict {
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) pacing: Pacing,
+    /// The number of its client, if the shell knows it.
+    pub(crate) principal: Option<u64>,
     /// Which trace belongs to what the client says now.
     pub(crate) trace: Option<Arc<TraceContext>>,
     pub(crate) queue: VecDeque<Item>,
@@ -106,6 +108,7 @@ impl Stream {
         Self {
             kind,
             pacing,
+            principal: None,
             trace: None,
             queue: VecDeque::new(),
             queued: 0,
@@ -156,14 +159,14 @@ impl Stream {
         }
     }
 
-    /// Whether a large message is passing: nothing may be said beside it (rule G5). So it is already
+    /// Whether a large message is passing: nothing may be said beside it. So it is already
     /// while it waits in the queue: it would be glued to what is said now.
     pub(crate) fn is_midway(&self) -> bool {
         self.midway.is_some() || self.pieces > 0
     }
 
     /// The items of which any may be written next: the first, and behind an answer the answers and
-    /// requests that may pass it (rule G3); while a large message passes, only its next piece.
+    /// requests that may pass it; while a large message passes, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
         let can_pass = |item: &&Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
         let (from, count) = match self.midway {

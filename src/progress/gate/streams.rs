@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::progress::gate::stream::{Stream, StreamKind};
-use crate::progress::ids::StreamId;
+use crate::progress::ids::{Principal, StreamId};
 
 /// The part of a filter that decides what is written on which client stream, and when.
 #[derive(Debug)]
@@ -39,11 +39,17 @@ impl Gate {
         self.order
     }
 
+    /// The client that reads a stream.
+    pub(crate) fn principal_of(&self, id: StreamId) -> Principal {
+        let known = self.streams.get(&id).and_then(|stream| stream.principal);
+        known.map_or(Principal::Stream(id), Principal::Known)
+    }
+
     pub(crate) fn is_exchange(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.kind == StreamKind::Exchange)
     }
 
-    /// Whether progress on a stream has to keep its distance from answers (rule G3).
+    /// Whether progress on a stream has to keep its distance from answers.
     pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
         let stream = stream.and_then(|id| self.streams.get(&id));
         stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())

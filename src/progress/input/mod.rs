@@ -22,17 +22,17 @@ use crate::protocol::mcp::Revision;
 /// The first number of upstream streams; a recording numbers them from 1 on.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
 
-/// The only stream of a filter that begins with [`Beginning::Exchange`] or [`Beginning::Request`].
+/// The only stream of a filter that begins with [`FilterScope::Exchange`] or [`FilterScope::Request`].
 const ONLY: StreamId = StreamId(0);
 
 /// Words that a recording may have behind `!`.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
-                        settles, settled, whose, learns, moved, here, passes, out of place, refused, \
-                        knows not all, client, leaves, tasks over, looks, waits, written is expected";
+                        settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, \
+                        knows not all, client, elsewhere, response, tasks over, looks, waits, written is expected";
 
 /// The conversation that a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
+pub enum FilterScope {
     /// Clients of one server that open their streams themselves.
     Open,
     /// The same for clients that are strangers to each other.
@@ -49,64 +49,66 @@ pub enum Beginning {
 #[derive(Debug, Clone)]
 pub enum Input {
     /// The filter begins.
-    Begins(Beginning),
+    Begin(FilterScope),
     /// A client sends a message.
     ClientMessage(StreamId, Message),
     /// A client has sent a message of which only the envelope was read.
     ClientLarge(StreamId, Scan),
     /// The server has refused this message of a client.
-    Refused(Message),
+    Refuse(Message),
     /// The server sends a message.
     ServerMessage(Origin, Message),
     /// The server sends compliant progress on the stream of its request. The envelope is not read
     /// ([`Filter::fast_path`]).
     ServerProgress(StreamId, Bytes),
     /// The message that came last is judged by this filter after all. A recording does not repeat the message.
-    Here(Option<(Origin, Message)>),
+    HandleLast(Option<(Origin, Message)>),
     /// The server has sent this message to another filter, which gave it to this one.
-    Moved(Origin, Message),
+    HandleForeign(Origin, Message),
     /// The server has sent a message in pieces: a small one in its place, and why it broke off if it did.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
-    /// The message has reached its client through another filter.
-    Settled(Message),
+    /// The message has reached its client through another filter: on this stream, where it is known.
+    NoteDelivery(Option<StreamId>, Message),
     /// The filter is asked which stream a message is for ([`Output::Stream`]).
-    Whose(Origin, Message),
+    FindStream(Origin, Message),
     /// The filter learns a token from a message that another filter handles.
-    Learns(Origin, Message),
+    LearnToken(Origin, Message),
     /// The message that came last goes to its client as it is, behind everything that was sent before. The
     /// filter has no part in it.
-    Passes(Option<(StreamId, Message)>),
+    ForwardLast(Option<(StreamId, Message)>),
     /// The server writes a line on its standard error.
     Stderr(Box<str>),
     /// The server answers requests of this message on this upstream stream. A recording does not repeat the
     /// message: a client sent it last.
-    Pairs(Option<(StreamId, Message)>, StreamId),
-    /// The answer to this id is kept apart, because it is too large ([`Output::Apart`]).
-    Apart(Key),
+    Pair(Option<(StreamId, Message)>, StreamId),
+    /// The answer to this id is kept apart, because it is too large ([`Output::Spool`]).
+    SpoolAnswer(Key),
     /// A client stream opens.
-    Opens(StreamId, StreamKind, Pacing),
+    OpenStream(StreamId, StreamKind, Pacing),
     /// A client stream opens on which the server repeats earlier messages.
-    Replays(StreamId),
+    OpenReplay(StreamId),
+    /// The stream's client has this number: streams of one number may see each other's messages.
+    SetPrincipal(StreamId, u64),
     /// A client stream closes; whether that cancels its requests.
-    Closes(StreamId, bool),
+    CloseStream(StreamId, bool),
     /// All requests of a stream are over.
-    Settles(StreamId),
+    SettleStream(StreamId),
     /// A client has read everything that was sent on its stream.
-    Written(StreamId),
-    /// A client has not read yet: the next input comes before [`Input::Written`]. Nothing follows in the filter.
-    Waits(StreamId),
+    MarkWritten(StreamId),
+    /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. Nothing follows in the filter.
+    MarkUnread(StreamId),
     /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`]).
-    Looks(StreamId),
+    PollInVain(StreamId),
     /// Clients read too slowly, or no longer do.
-    Slow(bool),
+    SetClientSlow(bool),
     /// Clients send no more.
-    Left,
+    CloseClients,
     /// The server is gone, and why.
-    Gone(Box<str>),
+    CloseServer(Box<str>),
     /// All requests fail with this HTTP status, and why.
-    Fails(Option<u16>, Box<str>),
+    FailCalls(Option<u16>, Box<str>),
     /// The server is about to end: no more heartbeats.
-    Ending,
+    StopHeartbeats,
     /// The connection is about to end: no message waits any longer.
     Flush,
     /// Calls that open from now on go by this policy, which a recording has in these words. They are all that
@@ -115,19 +117,22 @@ pub enum Input {
     /// A message counts as withheld for this reason.
     OutOfPlace(Reason),
     /// The filter has not seen every request.
-    KnowsNotAll,
+    MarkIncomplete,
     /// The name that the client gave to another filter.
-    Client(Option<Arc<Client>>),
-    /// Another stream sends the progress of these tokens.
-    Leaves(Vec<Key>),
+    SetClient(Option<Arc<Client>>),
+    /// The next message names these tokens, which are active in other sessions only.
+    MarkElsewhere(Vec<Key>),
+    /// The response to a POST has ended, in whatever way.
+    EndResponse(StreamId),
     /// All tasks are over.
-    TasksOver,
-    /// Calls of another filter of the conversation, which has this number, go on here ([`Filter::hand_over`]).
-    TakesOver(u64),
+    EndTasks,
+    /// Calls of another filter of the conversation, which has this number, go on here ([`Filter::hand_over`]);
+    /// their stream, where a recording says it.
+    TakeOver(u64, Option<StreamId>),
     /// The filter has failed. Nothing is recorded from here on.
-    Failed,
+    FailOpen,
     /// The filter ends, and was recorded to its end.
-    Ends,
+    End,
 }
 
 /// A message of a recording: its sign, its stream and its text.
@@ -153,7 +158,7 @@ pub enum Output {
     /// The stream that a message is for, if one is known.
     Stream(Option<StreamId>),
     /// The stream and the id of an answer that is kept apart, if it is to be sent at all.
-    Apart(Option<(StreamId, Bytes)>),
+    Spool(Option<(StreamId, Bytes)>),
 }
 
 impl Filter {
@@ -173,34 +178,35 @@ impl Filter {
                     return Output::Server(self.server_message(now, origin, &message));
                 }
             }
-            Input::Here(Some((origin, message))) | Input::Moved(origin, message) => {
+            Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
                 return Output::Server(self.server_message_here(now, *origin, message));
             }
-            Input::Whose(origin, message) => {
-                return Output::Stream(self.stream_meant(*origin, message, false));
+            Input::FindStream(origin, message) => {
+                return Output::Stream(self.find_stream(*origin, message, false));
             }
-            Input::Apart(id) => return Output::Apart(self.answer_spooled(now, id)),
+            Input::SpoolAnswer(id) => return Output::Spool(self.answer_spooled(now, id)),
             Input::ClientLarge(stream, scan) => self.finish_large_client(now, *stream, scan),
-            Input::Refused(message) => self.withdrawn(now, message),
+            Input::Refuse(message) => self.withdraw(now, message),
             Input::ServerLarge(origin, text, broken) => {
                 self.begin_large(now, *origin, text.clone(), 0..text.len());
                 match broken {
-                    Some(why) => self.server_broke_off(now, *origin, why),
+                    Some(why) => self.break_off_server(now, *origin, why),
                     None => self.finish_large(now, *origin),
                 }
             }
-            Input::Settled(message) => self.settled(now, message),
-            Input::Learns(origin, message) => self.learn_from(*origin, message),
+            Input::NoteDelivery(on, message) => self.note_delivery(now, *on, message),
+            Input::LearnToken(origin, message) => self.learn_from(*origin, message),
             Input::Stderr(line) => self.text_line(now, TextSource::Stderr, line),
-            Input::Pairs(Some((client, message)), upstream) => {
+            Input::Pair(Some((client, message)), upstream) => {
                 self.pair(*client, message, *upstream);
             }
             Input::Settings(_, Some(policy)) => self.set_policy(policy),
-            Input::OutOfPlace(reason) => self.out_of_place(*reason),
-            Input::KnowsNotAll => self.mark_incomplete(),
-            Input::Client(client) => self.set_client(client.clone()),
-            Input::Leaves(tokens) => self.leave_to_others(tokens),
-            Input::TasksOver => self.end_tasks(now),
+            Input::OutOfPlace(reason) => self.note_out_of_place(*reason),
+            Input::MarkIncomplete => self.mark_incomplete(),
+            Input::SetClient(client) => self.set_client(client.clone()),
+            Input::MarkElsewhere(tokens) => self.active_elsewhere(tokens),
+            Input::EndResponse(stream) => self.response_ended(now, *stream),
+            Input::EndTasks => self.end_tasks(now),
             _ => self.handle_connection(now, input),
         }
         Output::Nothing
@@ -209,20 +215,21 @@ impl Filter {
     /// Applies an input about streams or the connection.
     fn handle_connection(&mut self, now: Instant, input: &Input) {
         match input {
-            Input::Begins(Beginning::Exchange(revision) | Beginning::Request(revision)) => {
+            Input::Begin(FilterScope::Exchange(revision) | FilterScope::Request(revision)) => {
                 self.open_stream(ONLY, StreamKind::Exchange, Pacing::IMMEDIATE);
                 self.set_revision(*revision);
             }
-            Input::Opens(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
-            Input::Replays(stream) => self.open_replay(*stream),
-            Input::Closes(stream, cancels) => self.close_stream(now, *stream, *cancels),
-            Input::Settles(stream) => self.settle_stream(now, *stream),
-            Input::Written(stream) => self.written(now, *stream),
-            Input::Slow(slow) => self.client_is_slow(*slow),
-            Input::Left => self.client_left(),
-            Input::Gone(why) => self.server_gone(now, why),
-            Input::Fails(status, why) => self.fail_calls(now, why, *status),
-            Input::Ending => self.stop_heartbeats(),
+            Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
+            Input::OpenReplay(stream) => self.open_replay(*stream),
+            Input::SetPrincipal(stream, principal) => self.set_principal(*stream, *principal),
+            Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
+            Input::SettleStream(stream) => self.settle_stream(now, *stream),
+            Input::MarkWritten(stream) => self.written(now, *stream),
+            Input::SetClientSlow(slow) => self.set_client_slow(*slow),
+            Input::CloseClients => self.close_clients(),
+            Input::CloseServer(why) => self.server_gone(now, why),
+            Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
+            Input::StopHeartbeats => self.stop_heartbeats(),
             Input::Flush => self.flush(),
             // Recordings say these so that a replay finds the same way; a filter learns nothing from them.
             _ => {}
@@ -238,7 +245,7 @@ impl Output {
 
     /// The stream and the id of an answer that is kept apart.
     pub fn apart(self) -> Option<(StreamId, Bytes)> {
-        if let Self::Apart(apart) = self { apart } else { None }
+        if let Self::Spool(apart) = self { apart } else { None }
     }
 
     /// The stream that a message is for.
@@ -267,44 +274,46 @@ mod tests {
     /// The place of a variant in [`samples`]: a new variant does not compile until it has one.
     const fn place(input: &Input) -> usize {
         match input {
-            Input::Begins(_) => 0,
+            Input::Begin(_) => 0,
             Input::ClientMessage(..) => 1,
             Input::ClientLarge(..) => 2,
-            Input::Refused(_) => 3,
+            Input::Refuse(_) => 3,
             Input::ServerMessage(..) => 4,
             Input::ServerProgress(..) => 5,
-            Input::Here(_) => 6,
-            Input::Moved(..) => 7,
+            Input::HandleLast(_) => 6,
+            Input::HandleForeign(..) => 7,
             Input::ServerLarge(..) => 8,
-            Input::Settled(_) => 9,
-            Input::Whose(..) => 10,
-            Input::Learns(..) => 11,
-            Input::Passes(_) => 12,
+            Input::NoteDelivery(..) => 9,
+            Input::FindStream(..) => 10,
+            Input::LearnToken(..) => 11,
+            Input::ForwardLast(_) => 12,
             Input::Stderr(_) => 13,
-            Input::Pairs(..) => 14,
-            Input::Apart(_) => 15,
-            Input::Opens(..) => 16,
-            Input::Replays(_) => 17,
-            Input::Closes(..) => 18,
-            Input::Settles(_) => 19,
-            Input::Written(_) => 20,
-            Input::Waits(_) => 21,
-            Input::Looks(_) => 22,
-            Input::Slow(_) => 23,
-            Input::Left => 24,
-            Input::Gone(_) => 25,
-            Input::Fails(..) => 26,
-            Input::Ending => 27,
+            Input::Pair(..) => 14,
+            Input::SpoolAnswer(_) => 15,
+            Input::OpenStream(..) => 16,
+            Input::OpenReplay(_) => 17,
+            Input::CloseStream(..) => 18,
+            Input::SettleStream(_) => 19,
+            Input::MarkWritten(_) => 20,
+            Input::MarkUnread(_) => 21,
+            Input::PollInVain(_) => 22,
+            Input::SetClientSlow(_) => 23,
+            Input::CloseClients => 24,
+            Input::CloseServer(_) => 25,
+            Input::FailCalls(..) => 26,
+            Input::StopHeartbeats => 27,
             Input::Flush => 28,
             Input::Settings(..) => 29,
             Input::OutOfPlace(_) => 30,
-            Input::KnowsNotAll => 31,
-            Input::Client(_) => 32,
-            Input::Leaves(_) => 33,
-            Input::TasksOver => 34,
-            Input::TakesOver(_) => 35,
-            Input::Failed => 36,
-            Input::Ends => 37,
+            Input::MarkIncomplete => 31,
+            Input::SetClient(_) => 32,
+            Input::MarkElsewhere(_) => 33,
+            Input::EndTasks => 34,
+            Input::TakeOver(..) => 35,
+            Input::FailOpen => 36,
+            Input::End => 37,
+            Input::SetPrincipal(..) => 38,
+            Input::EndResponse(_) => 39,
         }
     }
 
@@ -322,11 +331,11 @@ mod tests {
         let (exchange, paced) = (StreamKind::Exchange, Pacing::PACED);
         let left_out = r#"{"jsonrpc":"2.0","id":7,"params":{"bytes left out":9}}"#;
         vec![
-            (Input::Begins(Beginning::Open), "begins open"),
-            (Input::Begins(Beginning::Shared), "begins shared"),
-            (Input::Begins(Beginning::Exchange(None)), "begins exchange"),
-            (Input::Begins(Beginning::Request(revision)), "begins request 2025-06-18"),
-            (Input::Begins(Beginning::Session), "begins session"),
+            (Input::Begin(FilterScope::Open), "begins open"),
+            (Input::Begin(FilterScope::Shared), "begins shared"),
+            (Input::Begin(FilterScope::Exchange(None)), "begins exchange"),
+            (Input::Begin(FilterScope::Request(revision)), "begins request 2025-06-18"),
+            (Input::Begin(FilterScope::Session), "begins session"),
             (Input::ClientMessage(first, call()), "> {CALL}"),
             (Input::ClientMessage(third, call()), ">3 {CALL}"),
             (Input::ClientMessage(StreamId::NOWHERE, call()), ">- {CALL}"),
@@ -334,54 +343,62 @@ mod tests {
                 Input::ClientLarge(third, scan),
                 "large\n>3 {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"a\",\"params\":{\"bytes left out\":0}}",
             ),
-            (Input::Refused(call()), "refused\n> {CALL}"),
+            (Input::Refuse(call()), "refused\n> {CALL}"),
             (Input::ServerMessage(Origin::Shared, call()), "< {CALL}"),
             (Input::ServerMessage(up, call()), "<70 {CALL}"),
             (Input::ServerProgress(third, Bytes::from(CALL)), "<@3 {CALL}"),
-            (Input::Here(None), "here"),
-            (Input::Here(Some((own, call()))), "here"),
-            (Input::Moved(own, call()), "moved\n<@3 {CALL}"),
+            (Input::HandleLast(None), "here"),
+            (Input::HandleLast(Some((own, call()))), "here"),
+            (Input::HandleForeign(own, call()), "moved\n<@3 {CALL}"),
             (Input::ServerLarge(up, Bytes::from(left_out), None), "large\n<70 {LEFT}"),
             (
                 Input::ServerLarge(own, Bytes::from(left_out), Some("it broke off".into())),
                 "large broken it broke off\n<@3 {LEFT}",
             ),
-            (Input::Settled(call()), "settled\n< {CALL}"),
-            (Input::Whose(own, call()), "whose\n<@3 {CALL}"),
-            (Input::Learns(own, call()), "learns\n<@3 {CALL}"),
-            (Input::Passes(None), "passes"),
+            (Input::NoteDelivery(None, call()), "settled\n< {CALL}"),
+            (Input::NoteDelivery(Some(third), call()), "settled\n<@3 {CALL}"),
+            (Input::FindStream(own, call()), "whose\n<@3 {CALL}"),
+            (Input::LearnToken(own, call()), "learns\n<@3 {CALL}"),
+            (Input::ForwardLast(None), "passes"),
             (Input::Stderr("50% done".into()), "2 50% done"),
-            (Input::Pairs(Some((first, call())), upstream_stream(2)), "on 2"),
-            (Input::Apart(Key::Text(Bytes::from("a b"))), "apart \"a b\""),
-            (Input::Opens(third, StreamKind::Shared, Pacing::IMMEDIATE), "opens 3 shared"),
-            (Input::Opens(third, exchange, paced), "opens 3 exchange paced"),
-            (Input::Replays(third), "opens 3 replay"),
-            (Input::Closes(third, false), "closes 3"),
-            (Input::Closes(first, true), "closes 0 cancels"),
-            (Input::Settles(first), "settles 0"),
-            (Input::Written(first), "written"),
-            (Input::Written(third), "written 3"),
-            (Input::Waits(third), "waits 3"),
-            (Input::Looks(first), "looks"),
-            (Input::Slow(true), "slow"),
-            (Input::Slow(false), "quick"),
-            (Input::Left, "left"),
-            (Input::Gone("the server has exited".into()), "gone the server has exited"),
-            (Input::Fails(Some(502), "no server".into()), "fails 502 no server"),
-            (Input::Fails(None, "no server".into()), "fails - no server"),
-            (Input::Ending, "ending"),
+            (Input::Pair(Some((first, call())), upstream_stream(2)), "on 2"),
+            (Input::SpoolAnswer(Key::Text(Bytes::from("a b"))), "apart \"a b\""),
+            (Input::OpenStream(third, StreamKind::Shared, Pacing::IMMEDIATE), "opens 3 shared"),
+            (Input::OpenStream(third, exchange, paced), "opens 3 exchange paced"),
+            (Input::OpenReplay(third), "opens 3 replay"),
+            (Input::SetPrincipal(third, 5), "principal 3 5"),
+            (Input::CloseStream(third, false), "closes 3"),
+            (Input::CloseStream(first, true), "closes 0 cancels"),
+            (Input::SettleStream(first), "settles 0"),
+            (Input::MarkWritten(first), "written"),
+            (Input::MarkWritten(third), "written 3"),
+            (Input::MarkUnread(third), "waits 3"),
+            (Input::PollInVain(first), "looks"),
+            (Input::SetClientSlow(true), "slow"),
+            (Input::SetClientSlow(false), "quick"),
+            (Input::CloseClients, "left"),
+            (Input::CloseServer("the server has exited".into()), "gone the server has exited"),
+            (Input::FailCalls(Some(502), "no server".into()), "fails 502 no server"),
+            (Input::FailCalls(None, "no server".into()), "fails - no server"),
+            (Input::StopHeartbeats, "ending"),
             (Input::Flush, "flush"),
             (Input::Settings("hold=0s".into(), None), "settings hold=0s"),
             (Input::Settings("".into(), None), "settings"),
             (Input::OutOfPlace(Reason::Late), "out of place late"),
-            (Input::KnowsNotAll, "knows not all"),
-            (Input::Client(client("a \"b\"", "1.0")), r#"client ["a \"b\"","1.0"]"#),
-            (Input::Client(None), r#"client ["",""]"#),
-            (Input::Leaves(vec![Key::Integer(1), Key::Text(Bytes::from("a"))]), r#"leaves [1,"a"]"#),
-            (Input::TasksOver, "tasks over"),
-            (Input::TakesOver(4), "takes over from 4"),
-            (Input::Failed, "failed"),
-            (Input::Ends, "ends"),
+            (Input::MarkIncomplete, "knows not all"),
+            (Input::SetClient(client("a \"b\"", "1.0")), r#"client ["a \"b\"","1.0"]"#),
+            (Input::SetClient(None), r#"client ["",""]"#),
+            (
+                Input::MarkElsewhere(vec![Key::Integer(1), Key::Text(Bytes::from("a"))]),
+                r#"elsewhere [1,"a"]"#,
+            ),
+            (Input::EndResponse(third), "response ends @3"),
+            (Input::EndResponse(upstream_stream(70)), "response ends 70"),
+            (Input::EndTasks, "tasks over"),
+            (Input::TakeOver(4, None), "takes over from 4"),
+            (Input::TakeOver(4, Some(third)), "takes over from 4 on 3"),
+            (Input::FailOpen, "failed"),
+            (Input::End, "ends"),
         ]
         .into_iter()
         .map(|(input, text)| {
@@ -406,6 +423,6 @@ mod tests {
         }
         let places: std::collections::BTreeSet<usize> =
             samples.iter().map(|(input, _)| place(input)).collect();
-        assert_eq!(places, (0..=place(&Input::Ends)).collect());
+        assert_eq!(places, (0..=place(&Input::EndResponse(StreamId(0)))).collect());
     }
 }

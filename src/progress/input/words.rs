@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::progress::clients::Client;
 use crate::progress::input::{
-    Beginning, EXPECTED, Input, MessageLine, ONLY, UPSTREAM_STREAMS, stream_of, upstream_stream,
+    EXPECTED, FilterScope, Input, MessageLine, ONLY, UPSTREAM_STREAMS, stream_of, upstream_stream,
 };
 use crate::progress::{Origin, Pacing, Reason, StreamId, StreamKind};
 use crate::protocol::json;
@@ -21,12 +21,11 @@ impl Input {
     pub fn is_sequel(&self) -> bool {
         matches!(
             self,
-            Self::Pairs(..)
-                | Self::Client(_)
-                | Self::Leaves(_)
+            Self::Pair(..)
+                | Self::SetClient(_)
                 | Self::OutOfPlace(_)
                 | Self::Settings(..)
-                | Self::Failed
+                | Self::FailOpen
         )
     }
 
@@ -43,13 +42,13 @@ impl Input {
         let (sign, stream, text) = match self {
             Self::ClientMessage(stream, message) => ('>', Some(*stream), message.raw().clone()),
             Self::ClientLarge(stream, scan) => ('>', Some(*stream), scan.stand_in(0)),
-            Self::Refused(message) => ('>', None, message.raw().clone()),
+            Self::Refuse(message) => ('>', None, message.raw().clone()),
             Self::ServerMessage(origin, message)
-            | Self::Moved(origin, message)
-            | Self::Whose(origin, message)
-            | Self::Learns(origin, message) => ('<', stream_of(*origin), message.raw().clone()),
+            | Self::HandleForeign(origin, message)
+            | Self::FindStream(origin, message)
+            | Self::LearnToken(origin, message) => ('<', stream_of(*origin), message.raw().clone()),
             Self::ServerProgress(stream, text) => ('<', Some(*stream), text.clone()),
-            Self::Settled(message) => ('<', None, message.raw().clone()),
+            Self::NoteDelivery(on, message) => ('<', *on, message.raw().clone()),
             Self::ServerLarge(origin, text, _) => ('<', stream_of(*origin), text.clone()),
             Self::Stderr(line) => ('2', None, Bytes::copy_from_slice(line.as_bytes())),
             _ => return None,
@@ -63,58 +62,64 @@ impl Input {
             | Self::ServerMessage(..)
             | Self::ServerProgress(..)
             | Self::Stderr(_) => Ok(()),
-            Self::Begins(begins) => write!(f, "begins {begins}"),
+            Self::Begin(begins) => write!(f, "begins {begins}"),
             Self::ClientLarge(..) | Self::ServerLarge(_, _, None) => f.write_str("large"),
             Self::ServerLarge(_, _, Some(why)) => write!(f, "large broken {why}"),
-            Self::Refused(_) => f.write_str("refused"),
-            Self::Here(_) => f.write_str("here"),
-            Self::Moved(..) => f.write_str("moved"),
-            Self::Settled(_) => f.write_str("settled"),
-            Self::Whose(..) => f.write_str("whose"),
-            Self::Learns(..) => f.write_str("learns"),
-            Self::Passes(_) => f.write_str("passes"),
-            Self::Pairs(_, upstream) => {
+            Self::Refuse(_) => f.write_str("refused"),
+            Self::HandleLast(_) => f.write_str("here"),
+            Self::HandleForeign(..) => f.write_str("moved"),
+            Self::NoteDelivery(..) => f.write_str("settled"),
+            Self::FindStream(..) => f.write_str("whose"),
+            Self::LearnToken(..) => f.write_str("learns"),
+            Self::ForwardLast(_) => f.write_str("passes"),
+            Self::Pair(_, upstream) => {
                 write!(f, "on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1)
             }
-            Self::Apart(id) => write!(f, "apart {}", Lossy(&id.to_json())),
-            Self::Opens(stream, kind, pacing) => {
+            Self::SpoolAnswer(id) => write!(f, "apart {}", Lossy(&id.to_json())),
+            Self::OpenStream(stream, kind, pacing) => {
                 let kind = if *kind == StreamKind::Shared { "shared" } else { "exchange" };
                 let paced = if *pacing == Pacing::IMMEDIATE { "" } else { " paced" };
                 write!(f, "opens {} {kind}{paced}", stream.0)
             }
-            Self::Replays(stream) => write!(f, "opens {} replay", stream.0),
-            Self::Closes(stream, cancels) => {
+            Self::OpenReplay(stream) => write!(f, "opens {} replay", stream.0),
+            Self::SetPrincipal(stream, number) => write!(f, "principal {} {number}", stream.0),
+            Self::CloseStream(stream, cancels) => {
                 write!(f, "closes {}{}", stream.0, if *cancels { " cancels" } else { "" })
             }
-            Self::Settles(stream) => write!(f, "settles {}", stream.0),
-            Self::Written(stream) => write_of(f, "written", *stream),
-            Self::Waits(stream) => write_of(f, "waits", *stream),
-            Self::Looks(stream) => write_of(f, "looks", *stream),
-            Self::Slow(slow) => f.write_str(if *slow { "slow" } else { "quick" }),
-            Self::Left => f.write_str("left"),
-            Self::Gone(why) => write!(f, "gone {why}"),
-            Self::Fails(Some(status), why) => write!(f, "fails {status} {why}"),
-            Self::Fails(None, why) => write!(f, "fails - {why}"),
-            Self::Ending => f.write_str("ending"),
+            Self::SettleStream(stream) => write!(f, "settles {}", stream.0),
+            Self::MarkWritten(stream) => write_of(f, "written", *stream),
+            Self::MarkUnread(stream) => write_of(f, "waits", *stream),
+            Self::PollInVain(stream) => write_of(f, "looks", *stream),
+            Self::SetClientSlow(slow) => f.write_str(if *slow { "slow" } else { "quick" }),
+            Self::CloseClients => f.write_str("left"),
+            Self::CloseServer(why) => write!(f, "gone {why}"),
+            Self::FailCalls(Some(status), why) => write!(f, "fails {status} {why}"),
+            Self::FailCalls(None, why) => write!(f, "fails - {why}"),
+            Self::StopHeartbeats => f.write_str("ending"),
             Self::Flush => f.write_str("flush"),
             Self::Settings(words, _) if words.is_empty() => f.write_str("settings"),
             Self::Settings(words, _) => write!(f, "settings {words}"),
             Self::OutOfPlace(reason) => write!(f, "out of place {}", reason.name()),
-            Self::KnowsNotAll => f.write_str("knows not all"),
-            Self::Client(client) => {
+            Self::MarkIncomplete => f.write_str("knows not all"),
+            Self::SetClient(client) => {
                 let (name, version) =
                     client.as_ref().map_or(("", ""), |client| (client.name(), client.version()));
                 let (name, version) = (json::quote(name), json::quote(version));
                 write!(f, "client [{},{}]", Lossy(&name), Lossy(&version))
             }
-            Self::Leaves(tokens) => {
+            Self::MarkElsewhere(tokens) => {
                 let tokens: Vec<Bytes> = tokens.iter().map(Key::to_json).collect();
-                write!(f, "leaves [{}]", Lossy(&tokens.join(&b","[..])))
+                write!(f, "elsewhere [{}]", Lossy(&tokens.join(&b","[..])))
             }
-            Self::TasksOver => f.write_str("tasks over"),
-            Self::TakesOver(from) => write!(f, "takes over from {from}"),
-            Self::Failed => f.write_str("failed"),
-            Self::Ends => f.write_str("ends"),
+            Self::EndResponse(stream) => {
+                let line = MessageLine { sign: '<', stream: Some(*stream), text: Bytes::new() };
+                write!(f, "response ends {}", line.stream_words())
+            }
+            Self::EndTasks => f.write_str("tasks over"),
+            Self::TakeOver(from, None) => write!(f, "takes over from {from}"),
+            Self::TakeOver(from, Some(on)) => write!(f, "takes over from {from} on {}", on.0),
+            Self::FailOpen => f.write_str("failed"),
+            Self::End => f.write_str("ends"),
         }
     }
 
@@ -129,7 +134,7 @@ impl Input {
     /// Reads the words of a recording, and the message behind them.
     ///
     /// # Errors
-    /// What is expected instead.
+    /// The error says what is expected instead.
     pub fn read(words: &str, line: Option<MessageLine>) -> Result<Self, String> {
         let Some(MessageLine { sign, stream, text }) = line else { return Self::read_words(words) };
         let (command, rest) = first_word(words);
@@ -141,63 +146,70 @@ impl Input {
                 scan.feed(&text);
                 Self::ClientLarge(stream.unwrap_or(ONLY), scan)
             }
-            ('>', "refused") => Self::Refused(Message::parse(text)),
+            ('>', "refused") => Self::Refuse(Message::parse(text)),
             ('>', _) => Self::ClientMessage(stream.unwrap_or(ONLY), Message::parse(text)),
             (_, "large") => {
                 Self::ServerLarge(origin, text, rest.strip_prefix("broken ").map(Into::into))
             }
-            (_, "moved") => Self::Moved(origin, Message::parse(text)),
-            (_, "settled") => Self::Settled(Message::parse(text)),
-            (_, "whose") => Self::Whose(origin, Message::parse(text)),
-            (_, "learns") => Self::Learns(origin, Message::parse(text)),
+            (_, "moved") => Self::HandleForeign(origin, Message::parse(text)),
+            (_, "settled") => Self::NoteDelivery(stream_of(origin), Message::parse(text)),
+            (_, "whose") => Self::FindStream(origin, Message::parse(text)),
+            (_, "learns") => Self::LearnToken(origin, Message::parse(text)),
             _ => Self::ServerMessage(origin, Message::parse(text)),
+        })
+    }
+
+    /// Reads the stream that opens, its kind and its pacing.
+    fn read_opened(rest: &str) -> Result<Self, String> {
+        let (stream, kind) = first_word(rest);
+        let stream = StreamId(number(stream)?);
+        let (kind, paced) = first_word(kind);
+        // Only a policy knows the times.
+        let pacing = if paced == "paced" { Pacing::PACED } else { Pacing::IMMEDIATE };
+        Ok(match kind {
+            "shared" => Self::OpenStream(stream, StreamKind::Shared, pacing),
+            "exchange" => Self::OpenStream(stream, StreamKind::Exchange, pacing),
+            "replay" => Self::OpenReplay(stream),
+            _ => {
+                let expected = "shared, exchange or replay is expected behind the number";
+                return Err(expected.to_owned());
+            }
         })
     }
 
     fn read_words(words: &str) -> Result<Self, String> {
         let (command, rest) = first_word(words);
         Ok(match command {
-            "begins" => Self::Begins(rest.parse()?),
-            "here" => Self::Here(None),
-            "passes" => Self::Passes(None),
-            "on" => Self::Pairs(None, upstream_stream(number(rest)?)),
+            "begins" => Self::Begin(rest.parse()?),
+            "here" => Self::HandleLast(None),
+            "passes" => Self::ForwardLast(None),
+            "on" => Self::Pair(None, upstream_stream(number(rest)?)),
             "apart" => {
                 let id = Key::read(&Bytes::copy_from_slice(rest.as_bytes()));
-                Self::Apart(id.ok_or("the id of a request is expected")?)
+                Self::SpoolAnswer(id.ok_or("the id of a request is expected")?)
             }
-            "opens" => {
-                let (stream, kind) = first_word(rest);
-                let stream = StreamId(number(stream)?);
-                let (kind, paced) = first_word(kind);
-                // Only a policy knows the times.
-                let pacing = if paced == "paced" { Pacing::PACED } else { Pacing::IMMEDIATE };
-                match kind {
-                    "shared" => Self::Opens(stream, StreamKind::Shared, pacing),
-                    "exchange" => Self::Opens(stream, StreamKind::Exchange, pacing),
-                    "replay" => Self::Replays(stream),
-                    _ => {
-                        let expected = "shared, exchange or replay is expected behind the number";
-                        return Err(expected.to_owned());
-                    }
-                }
+            "opens" => Self::read_opened(rest)?,
+            "principal" => {
+                let (stream, principal) = first_word(rest);
+                Self::SetPrincipal(StreamId(number(stream)?), number(principal)?)
             }
             "closes" => {
                 let (stream, cancels) = first_word(rest);
-                Self::Closes(StreamId(number(stream)?), cancels == "cancels")
+                Self::CloseStream(StreamId(number(stream)?), cancels == "cancels")
             }
-            "settles" => Self::Settles(StreamId(number(rest)?)),
-            "written" => Self::Written(stream_or_first(rest)?),
-            "waits" => Self::Waits(stream_or_first(rest)?),
-            "looks" => Self::Looks(stream_or_first(rest)?),
-            "slow" => Self::Slow(true),
-            "quick" => Self::Slow(false),
-            "left" => Self::Left,
-            "gone" => Self::Gone(rest.into()),
+            "settles" => Self::SettleStream(StreamId(number(rest)?)),
+            "written" => Self::MarkWritten(stream_or_first(rest)?),
+            "waits" => Self::MarkUnread(stream_or_first(rest)?),
+            "looks" => Self::PollInVain(stream_or_first(rest)?),
+            "slow" => Self::SetClientSlow(true),
+            "quick" => Self::SetClientSlow(false),
+            "left" => Self::CloseClients,
+            "gone" => Self::CloseServer(rest.into()),
             "fails" => {
                 let (status, why) = first_word(rest);
-                Self::Fails(status.parse().ok(), why.into())
+                Self::FailCalls(status.parse().ok(), why.into())
             }
-            "ending" => Self::Ending,
+            "ending" => Self::StopHeartbeats,
             "flush" => Self::Flush,
             "settings" => Self::Settings(rest.into(), None),
             "out" => {
@@ -205,22 +217,32 @@ impl Input {
                 let reason = Reason::ALL.into_iter().find(|reason| reason.name() == name);
                 Self::OutOfPlace(reason.ok_or("a reason of docs/verdicts.md is expected")?)
             }
-            "knows" => Self::KnowsNotAll,
+            "knows" => Self::MarkIncomplete,
             "client" => {
                 let said = values(rest)?;
                 let word = |at: usize| said.get(at).and_then(|text| json::decode_str(text));
                 let version = word(1).unwrap_or_default();
                 let client = word(0).and_then(|name| Client::new(&name, &version));
-                Self::Client(client.map(Arc::new))
+                Self::SetClient(client.map(Arc::new))
             }
-            "leaves" => Self::Leaves(values(rest)?.iter().filter_map(Key::read).collect()),
-            "tasks" => Self::TasksOver,
+            "elsewhere" => {
+                Self::MarkElsewhere(values(rest)?.iter().filter_map(Key::read).collect())
+            }
+            "response" => {
+                let stream = rest.trim_start_matches("ends ");
+                Self::EndResponse(match stream.strip_prefix('@') {
+                    Some(client) => StreamId(number(client)?),
+                    None => upstream_stream(number(stream)?),
+                })
+            }
+            "tasks" => Self::EndTasks,
             "takes" => {
-                let from = rest.trim_start_matches("over from ").parse();
-                Self::TakesOver(from.map_err(|_| "a number is expected")?)
+                let (from, on) = first_word(rest.trim_start_matches("over from "));
+                let on = on.strip_prefix("on ").map(number).transpose()?;
+                Self::TakeOver(number(from)?, on.map(StreamId))
             }
-            "failed" => Self::Failed,
-            "ends" => Self::Ends,
+            "failed" => Self::FailOpen,
+            "ends" => Self::End,
             _ => return Err(format!("{command:?} is not known; {EXPECTED}")),
         })
     }
@@ -277,7 +299,7 @@ impl MessageLine {
     }
 }
 
-impl fmt::Display for Beginning {
+impl fmt::Display for FilterScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, revision) = match self {
             Self::Open => ("open", None),
@@ -291,7 +313,7 @@ impl fmt::Display for Beginning {
     }
 }
 
-impl FromStr for Beginning {
+impl FromStr for FilterScope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

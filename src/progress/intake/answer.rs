@@ -10,15 +10,13 @@ use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::state::Orphan;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message, RESULT_MEMBERS};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
-
-/// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
-const REWRITE_MAX: usize = 1 << 20;
 
 /// The longest result, in bytes, that is searched for `isError`. A result that reports a failure is
 /// short, and reading a large result costs too much.
@@ -56,7 +54,14 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
+        if self.keep_orphan(origin, message, number, done) {
+            return;
+        }
         let judged = self.repair_answer(now, origin, message, done);
+        self.send_answer(judged, number, done);
+    }
+
+    fn send_answer(&mut self, judged: RepairedAnswer, number: u64, done: Repairs) {
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -100,21 +105,32 @@ impl Filter {
         if self.is_answer_to_us(&key) {
             return RepairedAnswer::withheld(Reason::OwnRequest);
         }
-        let exact = self.correlator.ledger.by_id(&key);
-        let Some(id) = self.answered_on(origin, &key) else {
-            return self.answer_to_nobody(origin, &key, message);
-        };
+        match self.call_of_answer_on(origin, &key) {
+            Some(id) => self.repair_answer_to(now, origin, id, message, done),
+            None => self.answer_to_nobody(origin, &key, message),
+        }
+    }
+
+    /// Ends the call that is answered and mends the answer.
+    fn repair_answer_to(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        id: CallId,
+        message: &Message,
+        done: Repairs,
+    ) -> RepairedAnswer {
         self.rebind_stream(origin, id);
         let guard = self.guard_of(id);
         let Some(call) = self.correlator.ledger.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
-        let bare = (call.reports.bare_results || call.policy.bare_results) && call.is_tool_call();
-        let bare = bare && switches.bare_result;
+        let is_exact = message.id_key().as_ref() == Some(&call.id.server);
+        let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let restore_id = self.topology.has_strangers() || (exact.is_none() && switches.response_id);
+        let restore_id = self.topology.has_strangers() || (!is_exact && switches.response_id);
         if restore_id && !self.topology.has_strangers() {
             repairs.add(Repair::ResponseId);
         }
@@ -134,15 +150,64 @@ impl Filter {
     }
 
     /// The call that an answer with this id is for.
-    pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
+    pub(crate) fn call_of_answer_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
         // A careless client repeats ids, but each of its requests has its own upstream stream.
         let own = if self.topology.is_paired() { self.sole_call_on(origin) } else { None };
         own.filter(|own| {
             self.correlator.ledger.get(*own).is_some_and(|call| call.id.server == *key)
         })
         .filter(|own| self.correlator.ledger.get(*own).is_some_and(|call| call.task.is_none()))
-        .or_else(|| self.correlator.ledger.answered_by(key))
-        .or_else(|| self.meant_by(origin, key))
+        .or_else(|| self.correlator.ledger.call_of_answer(key))
+    }
+
+    /// Keeps an answer that fits no open request, where it may be the answer to the request of its stream.
+    pub(crate) fn keep_orphan(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        done: Repairs,
+    ) -> bool {
+        let (Origin::Stream(on), Some(key)) = (origin, message.id_key()) else { return false };
+        let fits = self.is_answer_to_us(&key) || self.call_of_answer_on(origin, &key).is_some();
+        if fits || self.call_of_sole_answer(origin, &key).is_none() {
+            return false;
+        }
+        let orphan = Orphan { number, message: message.clone(), done };
+        if let Some(before) = self.intake.orphans.insert(on, orphan) {
+            self.release_orphan(origin, &before);
+        }
+        true
+    }
+
+    /// An answer that waited is not the answer to the request of its stream.
+    fn release_orphan(&mut self, origin: Origin, orphan: &Orphan) {
+        let Some(key) = orphan.message.id_key() else { return };
+        let judged = self.answer_to_nobody(origin, &key, &orphan.message);
+        self.send_answer(judged, orphan.number, orphan.done);
+    }
+
+    /// The request of a stream has its answer, or needs none any more.
+    pub(crate) fn release_orphans_on(&mut self, on: StreamId) {
+        if let Some(orphan) = self.intake.orphans.remove(&on) {
+            self.release_orphan(Origin::Stream(on), &orphan);
+        }
+    }
+
+    /// Whether an answer waits for the end of the response that it came in.
+    pub fn holds_answer(&self, on: StreamId) -> bool {
+        self.intake.orphans.contains_key(&on)
+    }
+
+    /// The response to a POST has ended. What answers no open request is the answer to the request of the
+    /// POST if that one has no other.
+    pub fn response_ended(&mut self, now: Instant, on: StreamId) {
+        let origin = Origin::Stream(on);
+        let Some(call) = self.sole_call_on(origin) else { return self.release_orphans_on(on) };
+        if let Some(Orphan { number, message, done }) = self.intake.orphans.remove(&on) {
+            let judged = self.repair_answer_to(now, origin, call, &message, done);
+            self.send_answer(judged, number, done);
+        }
     }
 
     /// The places where an answer names its call, and the client's name for these places.
@@ -154,7 +219,7 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get(id) else { return Vec::new() };
         let name = &call.id;
         let mut places: Vec<_> = message.id_range().into_iter().collect();
-        // The final result of a subscription says its id once more (rule M-05).
+        // The final result of a subscription says its id once more.
         if self.topology.has_strangers() && self.correlator.is_subscription(id) {
             let meta = message.result().and_then(|result| json::member(&result, "_meta"));
             let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
@@ -167,9 +232,9 @@ impl Filter {
         places.into_iter().map(|place| (place, name.client.clone())).collect()
     }
 
-    /// An answer on the stream of a single request is for that request, whatever its id says: some
-    /// servers answer id 0 under an id of their own.
-    fn meant_by(&self, origin: Origin, key: &Key) -> Option<CallId> {
+    /// The request that an answer may be for, whatever its id says, because it came on the stream of a
+    /// single request: some servers answer id 0 under an id of their own.
+    pub(crate) fn call_of_sole_answer(&self, origin: Origin, key: &Key) -> Option<CallId> {
         let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
         let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
@@ -186,7 +251,7 @@ impl Filter {
         if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
             && !self.topology.has_strangers()
         {
-            self.correlator.ledger.answered_after_all(key);
+            self.correlator.ledger.note_late_answer(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
         RepairedAnswer::withheld(self.correlator.why_orphan(key))
@@ -298,9 +363,6 @@ fn outcome_of(result: &Bytes) -> Outcome {
 
 /// An error with `code` and `message`; `None` if it has both.
 fn mended_error(error: &Bytes) -> Option<Bytes> {
-    if error.len() > REWRITE_MAX {
-        return None;
-    }
     let code =
         json::member(error, "code").filter(|code| matches!(Key::read(code), Some(Key::Integer(_))));
     let is_words = |text: &Bytes| text.starts_with(b"\"");
@@ -320,12 +382,12 @@ fn mended_error(error: &Bytes) -> Option<Bytes> {
 
 /// A bare payload as the content of a tool result; `None` if it is a tool result already.
 fn wrapped_result(result: &Bytes) -> Option<Bytes> {
-    const KNOWN: [&str; 5] = ["content", "structuredContent", "task", "resultType", "toolResult"];
-    let known = || KNOWN.iter().any(|name| json::member(result, name).is_some());
-    if result.len() > REWRITE_MAX || (result.starts_with(b"{") && known()) {
+    let known = || RESULT_MEMBERS.iter().any(|name| json::member(result, name).is_some());
+    if result.starts_with(b"{") && known() {
         return None;
     }
-    let text = json::quote(&String::from_utf8_lossy(result));
+    // Bytes that are no text would be lost.
+    let text = json::quote(std::str::from_utf8(result).ok()?);
     let failed = json::member(result, "error").is_some();
     let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };
     let parts: [&[u8]; 3] = [br#"{"content":[{"type":"text","text":"#, &text, tail];

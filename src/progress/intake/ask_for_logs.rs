@@ -1,9 +1,9 @@
-//! Asks a server for log messages where its client does not ask (rule M-07).
+//! Asks a server for log messages where its client does not ask.
 
 use bytes::Bytes;
 
 use crate::progress::filter::Filter;
-use crate::progress::log_level::Level;
+use crate::progress::log_request::LogRequest;
 use crate::progress::payload::Payload;
 use crate::progress::policy::Mode;
 use crate::protocol::jsonrpc::Key;
@@ -18,31 +18,31 @@ impl Filter {
     pub(crate) fn meet_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
-        if logs && self.level == Level::Unknown {
-            self.level = Level::Free;
+        if logs && self.log_request == LogRequest::Unknown {
+            self.log_request = LogRequest::Possible;
         }
     }
 
     /// The client asks for log messages itself: what it says holds.
     pub(crate) fn client_sets_level(&mut self) {
-        if self.level != Level::Asked {
-            self.level = Level::Settled;
+        if self.log_request != LogRequest::Pending {
+            self.log_request = LogRequest::Done;
         }
     }
 
     /// The client has begun: a server of an earlier revision than 2026-07-28 is asked for log messages
     /// of the route's level, once. From that one on each request says so for itself, and the client
-    /// gets what it has asked for (rule M-07).
+    /// gets what it has asked for.
     pub(crate) fn ask_for_logs(&mut self) {
         let Some(level) = self.policy.log_level.filter(|_| self.policy.mode != Mode::Observe)
         else {
             return;
         };
         let is_old = self.revision.is_some_and(|revision| revision < Revision::V2026_07_28);
-        if self.level != Level::Free || !is_old {
+        if self.log_request != LogRequest::Possible || !is_old {
             return;
         }
-        self.level = Level::Asked;
+        self.log_request = LogRequest::Pending;
         let id = json::quote(&String::from_utf8_lossy(SET_LEVEL_ID));
         let head = br#"{"jsonrpc":"2.0","id":"#;
         let method = mcp::SET_LEVEL.as_bytes();
@@ -54,11 +54,11 @@ impl Filter {
 
     /// Whether an answer with this id is to a request of ours, which it ends.
     pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
-        let ours = self.level == Level::Asked
+        let ours = self.log_request == LogRequest::Pending
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
             && self.correlator.ledger.by_id(id).is_none();
         if ours {
-            self.level = Level::Settled;
+            self.log_request = LogRequest::Done;
         }
         ours
     }

@@ -60,6 +60,13 @@ impl Filter {
         for element in message.elements() {
             let element = &element;
             let number = self.intake.next_number();
+            let nothing = Repairs::default();
+            if element.kind() == Kind::Response
+                && self.keep_orphan(origin, element, number, nothing)
+            {
+                untouched = false;
+                continue;
+            }
             let claims = self.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
@@ -147,7 +154,7 @@ impl Filter {
         {
             return Element::withheld(None, Reason::Unknown);
         }
-        let placed = self.placed(origin, element);
+        let placed = self.destination_of(origin, element);
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
             self.text_from_log(now, origin, element);
@@ -166,7 +173,7 @@ impl Filter {
         let meant = self
             .topology
             .has_many_streams()
-            .then(|| self.stream_meant(origin, element, false))
+            .then(|| self.find_stream(origin, element, false))
             .flatten();
         meant.or_else(|| self.fallback_stream(origin).ok().flatten())
     }
@@ -191,7 +198,7 @@ impl Filter {
         }
         let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);
-        let raw = call.and_then(|call| self.as_sent(call, message, &report));
+        let raw = call.and_then(|call| self.for_client(call, message, &report));
         let framing = message.framing().clone();
         let pending = Pending {
             message: None,

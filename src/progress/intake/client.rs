@@ -9,7 +9,7 @@ use crate::progress::clients;
 use crate::progress::clients::Client;
 use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::correlate::summary::{Opened, Outcome};
+use crate::progress::correlate::summary::{OpenCall, Outcome};
 use crate::progress::dialect::fields::Fields;
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
@@ -47,7 +47,7 @@ impl Filter {
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
                 if !self.topology.has_strangers() {
-                    return self.as_asked(message);
+                    return self.for_server(message);
                 }
                 let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
                 if sent.is_empty() {
@@ -136,15 +136,15 @@ impl Filter {
             self.client_sets_level();
         }
         if self.topology.has_strangers() {
-            return self.remapped(now, stream, message, &method, tool, draft);
+            return self.map_ids(now, stream, message, &method, tool, draft);
         }
         self.enter(now, stream, &method, tool, draft);
-        self.as_asked(message)
+        self.for_server(message)
     }
 
     /// A message with what its server must be asked for.
-    fn as_asked(&self, message: &Message) -> Payload {
-        self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
+    fn for_server(&self, message: &Message) -> Payload {
+        self.policy.with_members(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
     pub(crate) fn enter(
@@ -165,7 +165,9 @@ impl Filter {
         let shadow = self.topology.keeps_shadows();
         let id = self.correlator.ledger.open(Call {
             shadow,
+            is_recorded: false,
             stream,
+            principal: self.gate.principal_of(stream),
             policy: Arc::clone(self.policy.now()),
             paired: None,
             id: own(draft.id),
@@ -200,9 +202,9 @@ impl Filter {
     }
 
     /// A request that is open.
-    pub fn opened(&self, id: CallId) -> Option<Opened<'_>> {
+    pub fn opened(&self, id: CallId) -> Option<OpenCall<'_>> {
         let call = self.correlator.ledger.get(id)?;
-        Some(Opened {
+        Some(OpenCall {
             call: id,
             method: &call.method,
             tool: call.tool.as_deref(),
@@ -288,7 +290,10 @@ impl Filter {
             if self.topology.has_strangers() { Payload::default() } else { untouched.clone() };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
-        let Some(call) = self.correlator.client_call(stream, &id) else {
+        // Clients that share a session may use the same id: nobody knows whose request is meant.
+        let is_one = !self.topology.keeps_shadows() || self.sole_stream_of(&id).is_some();
+        let call = self.correlator.client_call(stream, &id).filter(|_| is_one);
+        let Some(call) = call else {
             let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.record(judged.number, judged.call, judged.verdict);

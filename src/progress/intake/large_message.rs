@@ -1,5 +1,5 @@
 //! Messages of the server that are too large to be held: judged by what their envelope shows while
-//! they pass (rule G5).
+//! they pass.
 //!
 //! On a wire that many streams share the first piece has to show whom the message is for: it cannot be
 //! taken back. A shell that cannot tell keeps the message apart ([`Filter::answer_spooled`]), and where
@@ -10,12 +10,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
+use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::state::{LargeDisposition, LargeMessage};
 use crate::progress::payload::Fragment;
 use crate::progress::policy::Mode;
@@ -50,11 +52,19 @@ impl Filter {
         };
         let stream = self.fallback_stream(origin).ok().flatten();
         let number = self.intake.messages;
-        let passing =
-            LargeMessage { number, scan, fate, stream, call: None, answers: None, known: false };
+        let passing = LargeMessage {
+            number,
+            scan,
+            fate,
+            stream,
+            call: None,
+            answers: None,
+            known: false,
+            repairs: LargeRepairs::default(),
+        };
         self.intake.large_messages.insert(source(origin), passing);
         self.note_large_answer(origin, false);
-        self.forward_piece(now, origin, head, false)
+        self.forward_piece(now, origin, (head, text), false)
     }
 
     /// Takes another piece of a large message.
@@ -69,18 +79,19 @@ impl Filter {
         if let Some(passing) = self.intake.large_messages.get_mut(&source(origin))
             && !passing.known
         {
-            passing.scan.feed(&piece[text]);
+            passing.scan.feed(&piece[text.clone()]);
             self.note_large_answer(origin, true);
         }
-        self.forward_piece(now, origin, piece, false)
+        self.forward_piece(now, origin, (piece, text), false)
     }
 
     /// Takes the end of a large message.
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
-        self.forward_piece(now, origin, Bytes::new(), true);
+        self.forward_piece(now, origin, (Bytes::new(), 0..0), true);
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
         let verdict = match passing.fate {
-            LargeDisposition::Forward => Verdict::Forwarded,
+            LargeDisposition::Forward if passing.repairs.done.is_empty() => Verdict::Forwarded,
+            LargeDisposition::Forward => Verdict::Repaired(passing.repairs.done),
             LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
@@ -99,7 +110,7 @@ impl Filter {
     pub fn answer_spooled(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
-        let Some(call) = self.correlator.ledger.answered_by(id) else {
+        let Some(call) = self.correlator.ledger.call_of_answer(id) else {
             self.record(number, None, Verdict::Withheld(self.correlator.why_orphan(id)));
             return None;
         };
@@ -124,7 +135,7 @@ impl Filter {
     /// Ends a large message whose end did not come. Nobody can read an answer that broke off:
     /// its request is answered with an
     /// error that says `why`, unless only the end of its line is missing.
-    pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
+    pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
         let passing = self.intake.large_messages.get_mut(&source(origin));
         if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
             passing.answers = None;
@@ -141,7 +152,7 @@ impl Filter {
     }
 
     fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
-        self.forward_piece(now, origin, Bytes::from_static(b"\n"), false);
+        self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), false);
         let passing = self.intake.large_messages.get_mut(&source(origin));
         let asked = passing.and_then(|passing| passing.answers.take());
         self.finish_large(now, origin);
@@ -153,18 +164,33 @@ impl Filter {
     /// Once the id of a passing answer is known, its call says nothing more.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
         let sole = self.sole_call_on(origin);
+        let Some(passing) = self.intake.large_messages.get(&source(origin)) else { return };
+        if passing.scan.kind() != Kind::Response {
+            return;
+        }
+        // On the stream of a single request an answer is for that one. What is too large to be held cannot
+        // wait for a better one.
+        let id = passing.scan.id();
+        let answered = id.as_ref().and_then(|id| self.correlator.ledger.call_of_answer(id));
+        let meant = || id.as_ref().map_or(sole, |id| self.call_of_sole_answer(origin, id));
+        let call = passing.call.or(answered).or_else(meant);
+        // Before the id has come the only open request tells which result is expected.
+        let sole_open = || only(self.correlator.active(|call| call.task.is_none())).ok();
+        let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
+        let likely = likely.and_then(|id| self.correlator.ledger.get(id));
+        let expected = likely.map(|call| (call.policy.answers, call.may_have_bare_result()));
+        let known = call.and_then(|id| self.correlator.ledger.get(id));
+        let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
-        if passing.call.is_none() && passing.scan.kind() == Kind::Response {
-            // It passes as it is, but a client may accept its id in another spelling too.
-            // On the stream of a single request an answer is for that one, and no more need be read.
-            let answered = passing.scan.id().and_then(|id| self.correlator.ledger.answered_by(&id));
-            passing.call = answered.or(sole);
-            passing.known = sole.is_some();
+        passing.call = call;
+        if let Some((switches, bare)) = expected {
+            passing.repairs.expect(switches, bare);
+        }
+        if let Some((stream, id)) = known.filter(|_| !passing.repairs.has_request()) {
+            passing.repairs.answer(id);
             // What has been passed on cannot be taken back to another stream.
-            if let Some(call) =
-                passing.call.and_then(|call| self.correlator.ledger.get(call)).filter(|_| !begun)
-            {
-                passing.stream = Some(call.stream);
+            if !begun {
+                passing.stream = Some(stream);
             }
         }
     }
@@ -173,7 +199,7 @@ impl Filter {
         &mut self,
         now: Instant,
         origin: Origin,
-        piece: Bytes,
+        (piece, text): (Bytes, Range<usize>),
         end: bool,
     ) -> Disposition {
         let Some(passing) = self.intake.large_messages.get(&source(origin)) else {
@@ -186,7 +212,7 @@ impl Filter {
             return Disposition::Consumed;
         }
         let (stream, number) = (passing.stream, passing.number);
-        // Until the id is known it may answer any call that was notified of late (rule G5).
+        // Until the id is known it may answer any call that was notified of late.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => Vec::new(),
             (Some(call), _) => vec![self.guard_of(call)],
@@ -208,7 +234,19 @@ impl Filter {
             return Disposition::Consumed;
         }
         let kind = ItemKind::Piece { of: number, end };
-        let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
+        let passing = self.intake.large_messages.get_mut(&source(origin));
+        let payload = passing.map_or_else(
+            || piece.clone().into(),
+            |passing| {
+                let payload = passing.repairs.apply(&passing.scan, piece.clone(), text, end);
+                // A message on a shared stream may break off: whether it is whole, only its end tells.
+                passing.known = matches!(origin, Origin::Stream(_))
+                    && passing.call.is_some()
+                    && passing.repairs.are_over(&passing.scan);
+                payload
+            },
+        );
+        let item = Item { order: 0, kind, payload, guards, verdicts: Vec::new() };
         self.enqueue(stream, item);
         Disposition::Consumed
     }

@@ -5,6 +5,7 @@ pub(crate) mod ask_for_logs;
 pub(crate) mod batch;
 pub(crate) mod client;
 pub(crate) mod fast_path;
+pub(crate) mod large_answer;
 pub(crate) mod large_message;
 pub(crate) mod observe_mode;
 pub(crate) mod server;

@@ -1,7 +1,7 @@
 //! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
 //! rest is worked out for the record only.
 
-use crate::progress::correlate::place::Placed;
+use crate::progress::correlate::place::Placement;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, StreamKind};
@@ -13,7 +13,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
-    pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
+    pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
         if !self.topology.is_whole() || self.topology.needs_no_choice() {
             return self.observe(self.gate.session_stream, Payload::of(message), Fragment::Whole);
         }
@@ -22,9 +22,10 @@ impl Filter {
             return self.observe(stream, payload, Fragment::Whole);
         }
         let elements = message.elements().map(|element| self.observed_place(origin, &element));
-        let placed: Vec<Placed> = elements.collect();
+        let placed: Vec<Placement> = elements.collect();
         let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
-        let together = |one: &Placed| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
+        let together =
+            |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
         if let Some(stream) = first
             && !self.topology.has_strangers()
             && placed.iter().all(together)
@@ -63,22 +64,22 @@ impl Filter {
         self.enqueue(Some(stream), item);
     }
 
-    fn observed_place(&mut self, origin: Origin, message: &Message) -> Placed {
+    fn observed_place(&mut self, origin: Origin, message: &Message) -> Placement {
         match message.kind() {
             Kind::Response => self.observed_answer(origin, message),
             Kind::Notification => match self.observed_progress(origin, message) {
                 Some(placed) => placed,
-                None => self.placed(origin, message),
+                None => self.destination_of(origin, message),
             },
-            Kind::Request => self.placed(origin, message),
+            Kind::Request => self.destination_of(origin, message),
             Kind::Noise => Err(Reason::Noise),
             _ if self.topology.has_strangers() => Err(Reason::Unknown),
-            _ => self.placed(origin, message),
+            _ => self.destination_of(origin, message),
         }
     }
 
-    fn observed_answer(&self, origin: Origin, message: &Message) -> Placed {
-        let answered = message.id_key().and_then(|key| self.answered_on(origin, &key));
+    fn observed_answer(&self, origin: Origin, message: &Message) -> Placement {
+        let answered = message.id_key().and_then(|key| self.call_of_answer_on(origin, &key));
         let Some(id) = answered else {
             // Where clients share the server it could be another one's.
             return if self.topology.has_strangers() {
@@ -97,7 +98,7 @@ impl Filter {
     }
 
     /// The stream for progress; `None` if the message is no progress, or its call is unknown.
-    fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placed> {
+    fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placement> {
         if !self.claims_progress(message) {
             return None;
         }

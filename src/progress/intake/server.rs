@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Pending};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::correlate::place::Placed;
+use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::dialect::{Dialect, Fields};
@@ -42,7 +42,7 @@ pub(crate) enum Unread {
 
 /// The message that a report came in.
 #[derive(Debug, Default)]
-pub(crate) struct Arrived {
+pub(crate) struct SourceMessage {
     /// The number of the message, unless the message has its verdict already.
     pub(crate) number: Option<u64>,
     /// The message as the client may be told it, if it needs no repair.
@@ -138,7 +138,7 @@ impl Filter {
     ) -> Disposition {
         self.intake.received_at = Some(now);
         self.intake.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
-        if self.policy.mode == Mode::Observe && self.observed(origin, message) {
+        if self.policy.mode == Mode::Observe && self.forward_observed(origin, message) {
             self.intake.at_work = None;
         }
         let fate = match self.answer_behind_text(message) {
@@ -150,6 +150,7 @@ impl Filter {
             None => self.dispatch(now, origin, message, Repairs::default()),
         };
         self.intake.at_work = None;
+        self.correlator.elsewhere.clear();
         if self.policy.mode == Mode::Observe && !self.topology.has_many_streams() {
             Disposition::Consumed
         } else {
@@ -182,13 +183,13 @@ impl Filter {
             Kind::Notification => {
                 // What this ends is known until then.
                 let about = self.sole_call_on(origin);
-                let placed = self.placed(origin, message);
+                let placed = self.destination_of(origin, message);
                 self.server_notification(now, message);
                 self.forward(placed, (number, about), ItemKind::Other, done);
                 self.text_from_log(now, origin, message);
             }
             Kind::Request => {
-                let placed = self.placed(origin, message);
+                let placed = self.destination_of(origin, message);
                 let about = self.sole_call_on(origin);
                 self.forward(placed, (number, about), ItemKind::Request, done);
             }
@@ -198,7 +199,12 @@ impl Filter {
             }
             Kind::Opaque | Kind::Batch => {
                 self.retire_seen_answers(now, message);
-                self.forward(self.placed(origin, message), (number, None), ItemKind::Other, done);
+                self.forward(
+                    self.destination_of(origin, message),
+                    (number, None),
+                    ItemKind::Other,
+                    done,
+                );
             }
         }
         Disposition::Consumed
@@ -233,14 +239,15 @@ impl Filter {
             _ => None,
         };
         // Nobody gets what may be another client's.
-        let keep = keep && !self.topology.has_strangers() || passes.is_some();
+        let is_private = self.topology.has_strangers() || !self.correlator.elsewhere.is_empty();
+        let keep = keep && !is_private || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
                 let call = self.correlator.ledger.get(id)?;
                 Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
-            let placed = call.map_or_else(|| self.placed(origin, message), Ok);
+            let placed = call.map_or_else(|| self.destination_of(origin, message), Ok);
             self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
         }
         match report {
@@ -254,9 +261,9 @@ impl Filter {
                     call.account.repaired(done);
                 }
                 let call = self.correlator.ledger.get(id);
-                let arrived = Arrived {
+                let arrived = SourceMessage {
                     number: (!keep).then_some(number),
-                    raw: call.and_then(|call| self.as_sent(call, message, &report)),
+                    raw: call.and_then(|call| self.for_client(call, message, &report)),
                     framing: message.framing().clone(),
                     bytes: message.raw().len(),
                 };
@@ -314,9 +321,15 @@ impl Filter {
         Ok(Claim { call, dialect, mended, report })
     }
 
-    /// Puts a report among what waits for its moment (rules G3, G4).
-    pub(crate) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
-        let Arrived { number, raw, framing, bytes } = arrived;
+    /// Puts a report among what waits for its moment.
+    pub(crate) fn hold(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        arrived: SourceMessage,
+        mut report: Report,
+    ) {
+        let SourceMessage { number, raw, framing, bytes } = arrived;
         let order = self.gate.next_order();
         let is_slow = self.gate.client_is_slow;
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
@@ -377,7 +390,7 @@ impl Filter {
     /// Passes on what is neither progress nor an answer.
     fn forward(
         &mut self,
-        placed: Placed,
+        placed: Placement,
         (number, call): (u64, Option<CallId>),
         kind: ItemKind,
         done: Repairs,

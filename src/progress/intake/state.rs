@@ -1,4 +1,4 @@
-//! What is known of the messages that come in: their number, and those that have not come whole.
+//! The state of the messages that come in: their number, and the messages that have not come whole.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,7 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::verdict::Reason;
+use crate::progress::intake::large_answer::LargeRepairs;
+use crate::progress::verdict::{Reason, Repairs};
 use crate::protocol::jsonrpc::{Message, Scan};
 
 /// A large message of the server that is passing.
@@ -22,6 +23,17 @@ pub(crate) struct LargeMessage {
     pub(crate) answers: Option<(StreamId, Bytes)>,
     /// Whether enough is known, so that the rest need not be read.
     pub(crate) known: bool,
+    /// The repairs of an answer.
+    pub(crate) repairs: LargeRepairs,
+}
+
+/// An answer that fits no open request, on the stream of one.
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    pub(crate) number: u64,
+    pub(crate) message: Message,
+    /// The repairs that were done already.
+    pub(crate) done: Repairs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +50,8 @@ pub(crate) struct Intake {
     pub(crate) messages: u64,
     /// Large messages that have not come whole, by their upstream stream; without one on a single wire.
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
+    /// Answers that wait for the end of the response that they came in: the newest of each.
+    pub(crate) orphans: BTreeMap<StreamId, Orphan>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
     /// When the last byte of the upstream arrived.

@@ -1,5 +1,5 @@
 //! Text that was written for people, taken for progress where the route asks for it: log notifications,
-//! standard error, and lines on standard output that are no messages (rule A5).
+//! standard error, and lines on standard output that are no messages.
 //!
 //! Such text names no request, but where a route says how. It is progress of the one call that it can be
 //! about, or of none; and what a server says as progress comes before it.
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Counter};
-use crate::progress::correlate::correlator::{only, sole};
-use crate::progress::correlate::place::GIVEN_UP;
+use crate::progress::correlate::correlator::only;
+use crate::progress::correlate::place::OVER;
 use crate::progress::dialect::report::{About, TextSource};
 use crate::progress::dialect::text;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::ids::CallId;
-use crate::progress::intake::server::{Arrived, apply_scale};
+use crate::progress::intake::server::{SourceMessage, apply_scale};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -25,7 +25,7 @@ use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
 
 /// The text that a server wrote.
-enum Text<'a> {
+enum SourceText<'a> {
     /// A line as a terminal would show it.
     Line(&'a str),
     /// The `data` of a log notification.
@@ -60,7 +60,7 @@ impl Filter {
         if self.policy.listens_to(source) {
             self.intake.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, None);
-            self.take_text(now, meant, source, Text::Line(line));
+            self.take_text(now, meant, source, SourceText::Line(line));
         }
     }
 
@@ -76,7 +76,7 @@ impl Filter {
         terminal.flush(&mut |line| last = Some(line.to_owned()));
         if let Some(line) = last {
             let meant = self.sole_candidate(now, origin, None);
-            self.take_text(now, meant, TextSource::Stdout, Text::Line(&line));
+            self.take_text(now, meant, TextSource::Stdout, SourceText::Line(&line));
         }
     }
 
@@ -91,7 +91,7 @@ impl Filter {
         let logger = json::member(&params, "logger");
         let logger = logger.as_ref().and_then(|text| json::decode_str(text));
         let meant = self.sole_candidate(now, origin, logger.as_deref());
-        self.take_text(now, meant, TextSource::Log, Text::Data(&data));
+        self.take_text(now, meant, TextSource::Log, SourceText::Data(&data));
     }
 
     /// The one call that text can be about: that of its stream, the one whose tool `logger` names, or
@@ -109,42 +109,42 @@ impl Filter {
             return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
-        if self.correlator.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
+        if self.correlator.given_up_at.is_some_and(|at| now < at + OVER) {
             return Err(Reason::Ambiguous);
         }
         let is_named =
             |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
         let named = |logger| only(self.correlator.active(|call| is_named(call, logger)));
         if let Some(Ok(call)) = logger.map(named) {
-            return Ok(call);
+            return self.unless_over(call);
         }
         self.guess(&About::default(), origin)
     }
 
     /// The call that an object of a structured log names, where a dialect says how; `None` if
     /// it names none.
-    fn named_in(&self, source: TextSource, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
+    fn named_in(
+        &self,
+        source: TextSource,
+        text: &SourceText<'_>,
+    ) -> Option<Result<CallId, Reason>> {
         let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
         let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
         naming.peek()?;
         let object = match text {
-            Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
-            Text::Data(data) => json::decode_str(data).map_or_else(
+            SourceText::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
+            SourceText::Data(data) => json::decode_str(data).map_or_else(
                 || (*data).clone(),
                 |words| Bytes::copy_from_slice(words.trim().as_bytes()),
             ),
         };
         naming.find_map(|own| {
             let About { token, request, .. } = own.about(&object)?;
-            let by_token = |key: &Key| {
-                let same = || sole(self.correlator.ledger.by_respelled_token(key));
-                self.correlator.ledger.by_token(key).or_else(same)
-            };
-            let by_id = |key: &Key| {
-                let same = || sole(self.correlator.ledger.by_respelled_id(key));
-                self.correlator.ledger.by_id(key).or_else(same)
-            };
-            let found = token.as_ref().and_then(by_token).or_else(|| by_id(request.as_ref()?));
+            let ledger = &self.correlator.ledger;
+            let by_token =
+                |key: &Key| ledger.by_token(key).or_else(|| ledger.by_token_in_other_spelling(key));
+            let by_id = || ledger.call_of_answer(request.as_ref()?);
+            let found = token.as_ref().and_then(by_token).or_else(by_id);
             Some(found.ok_or(Reason::Unknown))
         })
     }
@@ -154,7 +154,7 @@ impl Filter {
         now: Instant,
         meant: Result<CallId, Reason>,
         source: TextSource,
-        text: Text<'_>,
+        text: SourceText<'_>,
     ) {
         let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
@@ -174,8 +174,8 @@ impl Filter {
             return call.account.withheld(Reason::NoToken);
         }
         let read = match text {
-            Text::Line(line) => text::read(source, line, policy),
-            Text::Data(data) => text::read_json(source, data, policy),
+            SourceText::Line(line) => text::read(source, line, policy),
+            SourceText::Data(data) => text::read_json(source, data, policy),
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.from_text = true;
@@ -190,7 +190,7 @@ impl Filter {
         report.figure =
             report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
         call.reports.has_figure |= report.figure.is_some();
-        self.hold(now, id, Arrived::default(), report);
+        self.hold(now, id, SourceMessage::default(), report);
     }
 
     /// Several calls are active, so that text is about none of them; each is told why at its end.

@@ -1,9 +1,9 @@
-//! Servers that must be asked: what is put into the requests of clients, for servers that report
-//! nothing without it.
+//! Additions to the requests of clients, for servers that report nothing unless they are asked.
 //!
-//! It is put between the client's bytes, all of which stay, but for a token of another type; what the
-//! client says itself stands. What is put there follows from the message and the settings alone: over
-//! HTTP several filters know one request, and all have to know the token that its server knows.
+//! The additions are put between the client's bytes, all of which stay, except for a token of another
+//! type. A member that the client has set itself stays. The additions follow from the message and the
+//! settings alone: over HTTP several filters know one request, and all have to know the token that its
+//! server knows.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp;
 
 /// Members of an object, by name.
-pub type Members = Map<String, Value>;
+pub type JsonObject = Map<String, Value>;
 
 /// The largest integer that a double keeps exactly: servers in JavaScript read no larger one.
 const INTEGER_MAX: i64 = (1 << 53) - 1;
@@ -22,7 +22,7 @@ const INTEGER_MAX: i64 = (1 << 53) - 1;
 const NO_EMPTY_TOKEN: &[u8] = b"milepost";
 
 /// Whether a member of `_meta` is a client's to say: its token, and what the specification has there,
-/// such as the log messages that it wants (rule M-07).
+/// such as the log messages that it wants.
 pub fn is_clients_own(name: &str) -> bool {
     name == "progressToken" || name.starts_with(mcp::META_PREFIX)
 }
@@ -80,9 +80,9 @@ pub struct Ask {
     /// The type of the token.
     pub token_type: TokenType,
     /// Put into `params._meta` of `tools/call`.
-    pub meta: Members,
+    pub meta: JsonObject,
     /// Put into `params.arguments` of `tools/call`.
-    pub arguments: Members,
+    pub arguments: JsonObject,
 }
 
 impl Ask {

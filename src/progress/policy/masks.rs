@@ -1,7 +1,7 @@
 //! Secrets in text that is shown to a client.
 //!
-//! What a server writes on its standard error was meant for its operator. Better one word too many is
-//! masked than one too few; but the hashes, ids and paths that lines are full of stay readable.
+//! Lines on the standard error of a server were meant for its operator. In doubt a word is masked;
+//! but hashes, ids and paths, of which such lines are full, stay readable.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -145,27 +145,27 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
 }
 
 /// Texts of which every line with a secret has one, in any case. Most lines have none.
-static HINT: LazyLock<Patterns> = LazyLock::new(|| {
+static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
-    Patterns::new([format!(
+    SecretPatterns::new([format!(
         "(?i-u){}|basic|://|-----begin|signature|[?&](?:sig|code)=",
         hints.join("|")
     )])
 });
 
 /// `name=value`, `name: value`, `"name":"value"`, `--name value`.
-static NAMED: LazyLock<Patterns> = LazyLock::new(|| {
+static NAMED: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let name = r#"(?i)(?<name>[a-z0-9_.-]*[a-z0-9_])"#;
     let value = r#"(?:"(?<quoted>[^"\\]*)|'(?<single>[^']*)|(?<bare>[^\s"'\\,;&<>(){}\[\]:=][^\s"',;&<>(){}\[\]]*))"#;
-    Patterns::new([
+    SecretPatterns::new([
         format!(r#"{name}\\?["']?\s*(?::=|=>|[:=])\s*\\?{value}"#),
         format!(r#"(?:^|\s)--?{name}\s+{value}"#),
     ])
 });
 
 /// Secrets that are known by what stands around them.
-static PLAIN: LazyLock<Patterns> = LazyLock::new(|| {
+static PLAIN: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let patterns = [
         r#"(?i)\b(?:authorization|cookie)\\?["']?\s*[:=]\s*\\?["']?(?<secret>[^"'\r\n]+)"#,
         r"(?i)\b(?:bearer|basic)\s+(?<secret>[a-z0-9._~+/-]{0,64}[0-9=][a-z0-9._~+/=-]{7,})",
@@ -174,19 +174,19 @@ static PLAIN: LazyLock<Patterns> = LazyLock::new(|| {
         r#"(?i)\b[a-z][a-z0-9+.-]*://(?<secret>[^\s/@:"']{16,})@"#,
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?<secret>.*?)(?:-----END|$)",
     ];
-    Patterns::new(patterns.map(str::to_owned))
+    SecretPatterns::new(patterns.map(str::to_owned))
 });
 
 /// Keys of well-known services.
-static KEYS: LazyLock<Patterns> = LazyLock::new(|| {
+static KEYS: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let beginnings: Vec<String> = secret::BEGINNINGS.into_iter().map(regex::escape).collect();
-    Patterns::new([format!(r"\b(?:{})[A-Za-z0-9_.+/=-]+", beginnings.join("|"))])
+    SecretPatterns::new([format!(r"\b(?:{})[A-Za-z0-9_.+/=-]+", beginnings.join("|"))])
 });
 
 /// Patterns of ours. That each can be read is tested.
-struct Patterns(Vec<Regex>);
+struct SecretPatterns(Vec<Regex>);
 
-impl Patterns {
+impl SecretPatterns {
     fn new(patterns: impl IntoIterator<Item = String>) -> Self {
         Self(patterns.into_iter().filter_map(|pattern| Regex::new(&pattern).ok()).collect())
     }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use crate::progress::dialect;
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::TextSource;
-use crate::progress::durations::Learned;
+use crate::progress::durations::LearnedDurations;
 use crate::progress::extract::Extract;
-use crate::progress::policy::ask::{Ask, LogLevel, Members};
+use crate::progress::policy::ask::{Ask, JsonObject, LogLevel};
 use crate::progress::policy::masks::Masks;
 use crate::progress::value::ProgressValue;
 
-/// How much the filter does.
+/// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Reports what it would do and changes nothing.
@@ -30,7 +30,7 @@ pub enum Mode {
     Full,
 }
 
-/// When things may be written to a client stream (rule G3).
+/// The times at which messages may be written to a client stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
     /// No progress before its call is this old.
@@ -58,7 +58,7 @@ impl Pacing {
         Self { first_after: Duration::ZERO, hold: Duration::ZERO, guard: Duration::ZERO };
 }
 
-/// The handling of a value that repeats or falls (rule N2).
+/// The handling of a value that repeats or falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFall {
     /// The value is set just above the last one sent; a fall with a changed total begins a new
@@ -71,7 +71,7 @@ pub enum OnFall {
     Drop,
 }
 
-/// Which notifications are thinned to one per `min_interval` (rule G4).
+/// The notifications that are thinned to one per `min_interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Coalesce {
     /// Repaired messages only.
@@ -91,7 +91,7 @@ pub enum HeartbeatValue {
     Elapsed,
 }
 
-/// When a silence is broken (rule A1).
+/// The conditions for heartbeats in a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Whether at all.
@@ -102,7 +102,7 @@ pub struct Heartbeat {
     pub every: Duration,
     /// Age of the call after which it is left alone.
     pub max: Duration,
-    /// Its figure.
+    /// The figure of a heartbeat.
     pub value: HeartbeatValue,
 }
 
@@ -118,7 +118,7 @@ impl Default for Heartbeat {
     }
 }
 
-/// The meaning of a value without a total (rule N4).
+/// The meaning of a value without a total.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
     /// Hundredths: `total` is 100.
@@ -129,7 +129,7 @@ pub enum Scale {
     Of(f64),
 }
 
-/// How the messages of one call follow each other.
+/// The relation of the messages of one call to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Messages {
     /// Each stands for itself.
@@ -150,12 +150,12 @@ pub struct CallPolicy {
     pub on_fall: OnFall,
     /// The meaning of a value without a total.
     pub scale: Option<Scale>,
-    /// How figures are found in words. `None`: in text that is overheard as [`Extract::presets`] say,
+    /// The patterns that find figures in words. `None`: in text that is overheard as [`Extract::presets`] say,
     /// in messages not at all.
     pub extract: Option<Extract>,
     /// The secrets that are masked in text.
     pub masks: Masks,
-    /// How messages follow each other.
+    /// The relation of the messages of a call to each other.
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
@@ -183,7 +183,7 @@ impl Default for CallPolicy {
 }
 
 impl CallPolicy {
-    /// Whether text of `source` is taken for progress (rule A5).
+    /// Whether text of `source` is taken for progress.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.dialects.iter().any(|dialect| dialect.listens_to(source))
     }
@@ -242,13 +242,13 @@ pub enum TokenIs {
 /// All settings of a route for its filters.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// How much the filter does.
+    /// The extent of the filter's work.
     pub mode: Mode,
-    /// When a client stream of this route may be written to.
+    /// The times at which messages may be written to a client stream of this route.
     pub pacing: Pacing,
     /// Whether clients that are known not to need pacing are spared it.
     pub spare_known_clients: bool,
-    /// Thinned notifications of one token come no closer than this (rule G4).
+    /// Thinned notifications of one token come no closer than this.
     pub min_interval: Duration,
     /// Which notifications are thinned.
     pub coalesce: Coalesce,
@@ -266,9 +266,9 @@ pub struct Policy {
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
     /// The learned durations of this route's tools.
-    pub learned: Arc<Learned>,
+    pub learned: Arc<LearnedDurations>,
     /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
-    pub capabilities: Members,
+    pub capabilities: JsonObject,
     /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
     /// on.
     pub log_level: Option<LogLevel>,
@@ -293,7 +293,7 @@ impl Default for Policy {
             words_in_2024: false,
             remap: false,
             learned: Arc::default(),
-            capabilities: Members::new(),
+            capabilities: JsonObject::new(),
             log_level: None,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
@@ -338,7 +338,7 @@ impl Policy {
     }
 
     /// Whether any call is given up after a time.
-    pub fn gives_up(&self) -> bool {
+    pub fn has_timeout(&self) -> bool {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
     }
 

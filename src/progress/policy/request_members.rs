@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::progress::ids::MappedId;
 use crate::progress::payload::{spliced, within};
-use crate::progress::policy::ask::{Ask, Members, TokenType};
+use crate::progress::policy::ask::{Ask, JsonObject, TokenType};
 use crate::progress::policy::{Mode, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
@@ -84,7 +84,7 @@ impl Policy {
 
     /// A client's message as its server is to get it; `None`: as it came. Not for servers that several
     /// clients share, whose filter says it.
-    pub fn asked(&self, message: &Message) -> Option<Bytes> {
+    pub fn with_members(&self, message: &Message) -> Option<Bytes> {
         self.ask_of(None)?;
         let splices = match message.kind() {
             Kind::Request => self.splices(message),
@@ -136,7 +136,7 @@ impl Policy {
             && let Some(params) = request.params()
         {
             let method = request.method().unwrap_or_default();
-            let mut wanted = Members::new();
+            let mut wanted = JsonObject::new();
             if method == mcp::TOOLS_CALL {
                 let mut arguments = ask.arguments.clone();
                 if let Some(copy) = self.copy_of(&method, tool, token) {
@@ -151,7 +151,8 @@ impl Policy {
             let meta = json::member(&params, "_meta").unwrap_or_default();
             if json::member(&meta, mcp::META_CAPABILITIES).is_some() {
                 let capabilities = Value::Object(self.capabilities.clone());
-                let own = Members::from_iter([(mcp::META_CAPABILITIES.to_owned(), capabilities)]);
+                let own =
+                    JsonObject::from_iter([(mcp::META_CAPABILITIES.to_owned(), capabilities)]);
                 put(&mut wanted, "_meta", own);
             }
             merge(request.raw(), &params, &wanted, &mut splices);
@@ -161,16 +162,16 @@ impl Policy {
 }
 
 /// Adds members to the one called `name`, if there are any.
-fn put(wanted: &mut Members, name: &str, members: Members) {
+fn put(wanted: &mut JsonObject, name: &str, members: JsonObject) {
     if !members.is_empty()
-        && let Value::Object(known) = wanted.entry(name).or_insert_with(|| Members::new().into())
+        && let Value::Object(known) = wanted.entry(name).or_insert_with(|| JsonObject::new().into())
     {
         known.extend(members);
     }
 }
 
 /// A copy of a token, if every reader of JSON reads it alike.
-fn with_token(copy: &Key) -> Members {
+fn with_token(copy: &Key) -> JsonObject {
     let text = match copy {
         Key::Text(text) => std::str::from_utf8(text).ok(),
         _ => None,
@@ -181,7 +182,12 @@ fn with_token(copy: &Key) -> Members {
 
 /// Puts what is wanted and not there into an object, which is a part of `raw`. What is there stays, and
 /// so does what is no object, or could be read in two ways.
-fn merge(raw: &Bytes, object: &Bytes, wanted: &Members, splices: &mut Vec<(Range<usize>, Bytes)>) {
+fn merge(
+    raw: &Bytes,
+    object: &Bytes,
+    wanted: &JsonObject,
+    splices: &mut Vec<(Range<usize>, Bytes)>,
+) {
     let mut members = json::Members::new(object);
     let there: Vec<json::Member> = members.by_ref().collect();
     let Some(place) = within(raw, object).filter(|_| members.end() == Some(object.len())) else {

@@ -15,12 +15,12 @@ use crate::protocol::json;
 use crate::protocol::json::{Members, key_is};
 
 pub use key::Key;
-pub use scan::Scan;
+pub use scan::{RESULT_MEMBERS, Scan, ScannedBody};
 
 /// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.
 const PEEK_MIN: usize = 4 << 10;
 
-/// How much of each end is read then, in bytes: far more than the members of an envelope besides its
+/// The part of each end that is read then, in bytes: far more than the members of an envelope besides its
 /// result have.
 const WINDOW: usize = 1 << 10;
 

@@ -10,9 +10,55 @@ use crate::protocol::json;
 /// Bytes of a key or scalar of the envelope that are kept. Ids and methods are shorter.
 const TOKEN_MAX: usize = 1 << 10;
 
+/// The member of a small message that stands for a large one.
+const LEFT_OUT: &str = "bytes left out";
+
+/// Members of which a tool result has at least one.
+pub const RESULT_MEMBERS: [&str; 5] =
+    ["content", "structuredContent", "task", "resultType", "toolResult"];
+
+/// The value of `result` or `error`, as far as the value has been read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScannedBody {
+    /// The value is that of `error`.
+    pub is_error: bool,
+    /// The position of the value's first byte in all bytes read.
+    pub start: u64,
+    /// The first byte.
+    pub first: u8,
+    /// The position of the brace that closes the value, if it is an object.
+    pub brace: Option<u64>,
+    /// The position of the comma or brace behind the value.
+    pub end: Option<u64>,
+    /// The value is an object with members.
+    pub has_members: bool,
+    /// One of the members is one of [`RESULT_MEMBERS`].
+    pub is_tool_result: bool,
+    /// One of the members is `error`.
+    pub has_error: bool,
+    /// One of the members is `code`, a number.
+    pub has_code: bool,
+    /// One of the members is `message`, a string.
+    pub has_message: bool,
+}
+
+impl ScannedBody {
+    /// Notes a member and the first byte of its value.
+    fn note_member(&mut self, name: &[u8], first: u8) {
+        self.has_members = true;
+        // A recording of a large answer does not say whether the result was bare: it has the same text before
+        // and behind the repair.
+        let mut known = RESULT_MEMBERS.iter().chain([&LEFT_OUT]);
+        self.is_tool_result |= known.any(|known| json::key_is(name, known));
+        self.has_error |= json::key_is(name, "error");
+        self.has_code |= json::key_is(name, "code") && (first == b'-' || first.is_ascii_digit());
+        self.has_message |= json::key_is(name, "message") && first == b'"';
+    }
+}
+
 /// A scanner of the outermost object of a JSON text that arrives in pieces.
 ///
-/// It keeps the current key and the scalar values of `id` and `method`, and which of `result`,
+/// The scan keeps the current key and the scalar values of `id` and `method`, and which of `result`,
 /// `error`, `params` were seen: a few hundred bytes, whatever the length of the text.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
@@ -31,6 +77,15 @@ pub struct Scan {
     method: Option<Bytes>,
     result: bool,
     error: bool,
+    /// The next byte begins the value of a member of the outermost object.
+    awaits_value: bool,
+    body: Option<ScannedBody>,
+    /// The name of the last member of the body.
+    member: Vec<u8>,
+    /// The name of that member is over.
+    member_named: bool,
+    /// The next byte begins its value.
+    awaits_member: bool,
     /// The outermost object has begun; anything else is no message.
     object: bool,
     closed: bool,
@@ -48,7 +103,7 @@ impl Scan {
     fn read(&mut self, piece: &[u8]) {
         let mut at = 0;
         while at < piece.len() {
-            if self.in_string && !self.escaped && self.depth > 1 {
+            if self.in_string && !self.escaped && self.depth > 1 && !self.reads_member() {
                 // Nothing inside a nested string matters but where it ends.
                 match memchr::memchr2(b'"', b'\\', &piece[at..]) {
                     Some(offset) => at += offset,
@@ -63,6 +118,9 @@ impl Scan {
     fn byte(&mut self, byte: u8, at: u64) {
         if self.in_string {
             self.keep(byte, at);
+            if self.reads_member() && self.member.len() < TOKEN_MAX {
+                self.member.push(byte);
+            }
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => self.escaped = true,
@@ -70,6 +128,9 @@ impl Scan {
                 _ => {}
             }
             return;
+        }
+        if !json::is_space(byte) {
+            self.read_body(byte, at);
         }
         match byte {
             b'"' => {
@@ -94,6 +155,7 @@ impl Scan {
             b':' if self.depth == 1 && !self.after_colon => {
                 self.key = std::mem::take(&mut self.token);
                 self.after_colon = true;
+                self.awaits_value = true;
                 self.note_member();
             }
             b',' if self.depth == 1 => {
@@ -103,6 +165,52 @@ impl Scan {
             }
             _ if json::is_space(byte) => {}
             _ => self.keep(byte, at),
+        }
+    }
+
+    /// Whether the name of a member of the body is read, or awaited.
+    fn reads_member(&self) -> bool {
+        let is_open = |body: &ScannedBody| body.first == b'{' && body.end.is_none();
+        self.depth == 2 && !self.member_named && self.body.as_ref().is_some_and(is_open)
+    }
+
+    /// Reads a byte outside of strings for the sake of the body.
+    fn read_body(&mut self, byte: u8, at: u64) {
+        if self.depth == 1 && std::mem::take(&mut self.awaits_value) && self.body.is_none() {
+            let is_error = json::key_is(&self.key, "error");
+            if is_error || json::key_is(&self.key, "result") {
+                self.body = Some(ScannedBody {
+                    is_error,
+                    start: at,
+                    first: byte,
+                    ..ScannedBody::default()
+                });
+                self.member_named = false;
+            }
+            return;
+        }
+        let Some(body) = self.body.as_mut().filter(|body| body.end.is_none()) else { return };
+        match (self.depth, byte) {
+            (1, b',' | b'}') => {
+                body.end = Some(at);
+                // `null` beside a result is no error.
+                self.body.take_if(|body| body.is_error && body.first == b'n');
+            }
+            (2, _) if body.first != b'{' => {}
+            (2, b'}') => body.brace = Some(at),
+            (2, b',') => self.member_named = false,
+            (2, b':') if !self.member_named => {
+                self.member_named = true;
+                self.awaits_member = true;
+            }
+            (2, _) if std::mem::take(&mut self.awaits_member) => {
+                body.note_member(&self.member, byte);
+            }
+            (2, b'"') if !self.member_named => {
+                self.member.clear();
+                self.member.push(byte);
+            }
+            _ => {}
         }
     }
 
@@ -152,6 +260,18 @@ impl Scan {
         self.id.as_ref().and_then(Key::read)
     }
 
+    /// The position of the id's value, if the value has begun and may go on in the next piece.
+    pub fn unfinished_id(&self) -> Option<u64> {
+        let begun = self.depth == 1 && self.after_colon && !self.token.is_empty();
+        let is_short = self.token.len() < TOKEN_MAX && !self.closed;
+        (begun && is_short && json::key_is(&self.key, "id")).then_some(self.place.start)
+    }
+
+    /// The result or the error, as far as it has been read; the first of several.
+    pub fn body(&self) -> Option<&ScannedBody> {
+        self.body.as_ref()
+    }
+
     /// The position of the id's value in all bytes read; of a repeated id the last.
     pub fn id_place(&self) -> Option<Range<u64>> {
         self.id().map(|_| self.id_place.clone())
@@ -181,7 +301,7 @@ impl Scan {
             members.push(format!(r#""method":{}"#, String::from_utf8_lossy(&method)));
         }
         let body = if self.kind() == Kind::Response { "result" } else { "params" };
-        members.push(format!(r#""{body}":{{"bytes left out":{len}}}"#));
+        members.push(format!(r#""{body}":{{"{LEFT_OUT}":{len}}}"#));
         Bytes::from(format!("{{{}}}", members.join(",")))
     }
 }

@@ -12,16 +12,16 @@ pub const COMMENT: &[u8] = b": keep-alive\n\n";
 /// One block: lines and the blank line that ends them. Comments alone, and a blank line alone, are
 /// blocks too.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct SseEvent {
     /// All bytes of the block as they came, the blank line included, and at the very start of a
     /// stream its byte order mark.
     pub raw: Bytes,
-    pub(super) fields: Fields,
+    pub(super) fields: FieldSpans,
 }
 
 /// The positions of the fields of a block.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct FieldSpans {
     /// The first `data` value.
     data: Span,
     /// Whether there is more than one.
@@ -82,7 +82,7 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
     }
 }
 
-impl Fields {
+impl FieldSpans {
     /// Takes in one line, its end not included.
     #[inline]
     pub(super) fn read(&mut self, text: &[u8], line: Range<usize>) {
@@ -101,7 +101,7 @@ impl Fields {
     }
 }
 
-impl Event {
+impl SseEvent {
     /// The payload, `None` without a `data` line. Of one line it is a slice of `raw`; several are
     /// joined by LF, which takes a copy.
     pub fn data(&self) -> Option<Bytes> {
@@ -142,7 +142,7 @@ impl Event {
         self.fields.retry.range().map(|line| self.raw.slice(line))
     }
 
-    /// Whether it is called what messages are called: nothing, or `message`.
+    /// Whether the event is a message: it has no name, or the name `message`.
     pub fn is_message(&self) -> bool {
         self.name().is_none_or(is_message)
     }
@@ -153,15 +153,15 @@ fn is_message(name: &[u8]) -> bool {
 }
 
 /// A line of a block.
-struct Line<'a> {
+struct FieldLine<'a> {
     start: usize,
     text: &'a [u8],
-    /// Its end, as it came: empty where the block breaks off.
+    /// The line end, as it came: empty where the block breaks off.
     end: &'a [u8],
 }
 
 /// The lines of a block.
-fn lines(raw: &[u8]) -> impl Iterator<Item = Line<'_>> {
+fn lines(raw: &[u8]) -> impl Iterator<Item = FieldLine<'_>> {
     let mut next = 0;
     std::iter::from_fn(move || {
         let start = next;
@@ -170,7 +170,7 @@ fn lines(raw: &[u8]) -> impl Iterator<Item = Line<'_>> {
         }
         let (end, after) = line_end(raw, start).unwrap_or((raw.len(), raw.len()));
         next = after;
-        Some(Line { start, text: &raw[start..end], end: &raw[end..after] })
+        Some(FieldLine { start, text: &raw[start..end], end: &raw[end..after] })
     })
 }
 
@@ -243,18 +243,18 @@ pub fn rename(raw: &Bytes) -> Bytes {
     out.freeze()
 }
 
-fn append_renamed(out: &mut BytesMut, line: &Line<'_>) {
+fn append_renamed(out: &mut BytesMut, line: &FieldLine<'_>) {
     out.extend_from_slice(if is_foreign(line) { b"event: message" } else { line.text });
     out.extend_from_slice(line.end);
 }
 
-fn is_foreign(line: &Line<'_>) -> bool {
+fn is_foreign(line: &FieldLine<'_>) -> bool {
     matches!(named(line), Some((Field::Event, name)) if !is_message(name))
 }
 
 /// The field and value of a line that is to be replaced. A byte order mark ahead of it goes with
 /// it: a stream needs none, and elsewhere it would only spoil the new line.
-fn named<'a>(line: &Line<'a>) -> Option<(Field, &'a [u8])> {
+fn named<'a>(line: &FieldLine<'a>) -> Option<(Field, &'a [u8])> {
     let text = match line.start {
         0 => line.text.strip_prefix(BOM).unwrap_or(line.text),
         _ => line.text,

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes};
 
-use self::event::Fields;
-pub use self::event::{COMMENT, Event, append, append_rewritten, rename, rewrite, write};
+use self::event::FieldSpans;
+pub use self::event::{COMMENT, SseEvent, append, append_rewritten, rename, rewrite, write};
 
 // A reader of our own: ready-made readers return fields and drop the bytes. Of 14 small streams,
 // written again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream
@@ -28,9 +28,9 @@ const LF: u8 = b'\n';
 
 /// The next frame of the stream.
 #[derive(Clone, Debug)]
-pub enum Frame {
+pub enum SseFrame {
     /// One block, held whole.
-    Event(Event),
+    Event(SseEvent),
     /// The first piece of a block longer than the limit; `Piece`s and one `End` follow.
     Start(Piece),
     /// More of a long block, never empty; the last one is the blank line.
@@ -73,21 +73,21 @@ pub struct Events {
     /// The start of the unfinished line in `carry`.
     line: usize,
     /// The fields of the finished lines of `carry`.
-    fields: Fields,
+    fields: FieldSpans,
     /// Whether the last byte given out is a CR, so that a LF would be the rest of a line end.
     cr: bool,
     /// The position in a block longer than the limit, part of which has been returned.
     long: Option<Offset>,
     /// The carried bytes of that block, which come before `chunk`.
     held: Bytes,
-    mark: Mark,
+    mark: ByteOrderMark,
     /// Whether the input ended within a block.
     broken: bool,
 }
 
 /// The state of the byte order mark.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Mark {
+enum ByteOrderMark {
     /// A byte order mark may follow, and is kept.
     Kept,
     /// A byte order mark may follow, and is dropped.
@@ -122,11 +122,11 @@ impl Events {
             carry: Vec::new(),
             lead: 0,
             line: 0,
-            fields: Fields::default(),
+            fields: FieldSpans::default(),
             cr: false,
             long: None,
             held: Bytes::new(),
-            mark: Mark::Kept,
+            mark: ByteOrderMark::Kept,
             broken: false,
         }
     }
@@ -141,15 +141,15 @@ impl Events {
 
     /// The next frame; `None` if that needs more input.
     #[expect(clippy::should_implement_trait, reason = "there may be a next one after `None`")]
-    pub fn next(&mut self) -> Option<Frame> {
+    pub fn next(&mut self) -> Option<SseFrame> {
         if let Some(place) = self.long {
             if place == Offset::Over {
                 self.long = None;
-                return Some(Frame::End);
+                return Some(SseFrame::End);
             }
-            return self.piece(place).map(Frame::Piece);
+            return self.piece(place).map(SseFrame::Piece);
         }
-        if self.mark != Mark::Past && !self.pass_mark() {
+        if self.mark != ByteOrderMark::Past && !self.pass_mark() {
             return None;
         }
         if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
@@ -172,8 +172,8 @@ impl Events {
     /// To be called when something of ours has gone ahead of all input: a byte order mark would no
     /// longer stand at the start, where alone it is ignored, and is dropped if it comes.
     pub fn drop_mark(&mut self) {
-        if self.mark == Mark::Kept {
-            self.mark = Mark::Dropped;
+        if self.mark == ByteOrderMark::Kept {
+            self.mark = ByteOrderMark::Dropped;
         }
     }
 
@@ -184,26 +184,26 @@ impl Events {
         }
         if self.chunk.starts_with(BOM) {
             match self.mark {
-                Mark::Dropped => self.chunk.advance(BOM.len()),
-                Mark::Kept | Mark::Past => self.lead = BOM.len(),
+                ByteOrderMark::Dropped => self.chunk.advance(BOM.len()),
+                ByteOrderMark::Kept | ByteOrderMark::Past => self.lead = BOM.len(),
             }
         }
-        self.mark = Mark::Past;
+        self.mark = ByteOrderMark::Past;
         true
     }
 
     /// A block that begins in this chunk.
-    fn in_chunk(&mut self) -> Option<Frame> {
+    fn in_chunk(&mut self) -> Option<SseFrame> {
         let text = &self.chunk[..];
         if text.is_empty() {
             return None;
         }
         if mem::take(&mut self.cr) && text[0] == LF {
             let raw = self.chunk.split_to(1);
-            return Some(Frame::Event(Event { raw, fields: Fields::default() }));
+            return Some(SseFrame::Event(SseEvent { raw, fields: FieldSpans::default() }));
         }
         let most = self.inspect_max + self.lead;
-        let mut fields = Fields::default();
+        let mut fields = FieldSpans::default();
         let mut at = self.lead;
         while let Some((end, next)) = line_end(text, at) {
             if end >= most {
@@ -212,7 +212,7 @@ impl Events {
             if end == at {
                 self.lead = 0;
                 self.cr = text[next - 1] == CR;
-                return Some(Frame::Event(Event { raw: self.chunk.split_to(next), fields }));
+                return Some(SseFrame::Event(SseEvent { raw: self.chunk.split_to(next), fields }));
             }
             fields.read(text, at..end);
             at = next;
@@ -228,7 +228,7 @@ impl Events {
 
     /// A block that began in an earlier chunk. Its lines are carried one by one, so that none is
     /// searched twice and nothing that follows the block is copied.
-    fn in_carry(&mut self) -> Option<Frame> {
+    fn in_carry(&mut self) -> Option<SseFrame> {
         let most = self.inspect_max + self.lead;
         loop {
             if self.carry.last() == Some(&CR) && self.chunk.first() == Some(&LF) {
@@ -246,7 +246,10 @@ impl Events {
                 self.lead = 0;
                 let raw = Bytes::from(mem::take(&mut self.carry));
                 self.cr = raw.last() == Some(&CR);
-                return Some(Frame::Event(Event { raw, fields: mem::take(&mut self.fields) }));
+                return Some(SseFrame::Event(SseEvent {
+                    raw,
+                    fields: mem::take(&mut self.fields),
+                }));
             }
             self.fields.read(&self.carry, self.line..end);
             self.line = self.carry.len();
@@ -272,9 +275,9 @@ impl Events {
 
     /// Gives up on holding this block. What it is shows in its payload: the lines ahead of that are
     /// of one piece with its beginning.
-    fn start(&mut self) -> Option<Frame> {
+    fn start(&mut self) -> Option<SseFrame> {
         self.held = Bytes::from(mem::take(&mut self.carry));
-        self.fields = Fields::default();
+        self.fields = FieldSpans::default();
         let (held, chunk) = (self.held.clone(), self.chunk.clone());
         let mut first = self.piece(Offset::Name(0))?;
         let mut length = first.raw.len();
@@ -293,7 +296,7 @@ impl Events {
         } else {
             [&held, &chunk[..length - held.len()]].concat().into()
         };
-        Some(Frame::Start(first))
+        Some(SseFrame::Start(first))
     }
 
     /// As much as there is of one line of a long block.

@@ -135,7 +135,7 @@ impl UpstreamClient {
         let Some(stream) = self.pending.stream_of(&id) else { return !self.session.has_begun() };
         let modern = self.exchanges.get(stream).is_some_and(|exchange| exchange.out.modern);
         if modern {
-            // Closing the stream cancels its request (rule B-02).
+            // Closing the stream cancels its request.
             self.pending.take(stream);
             self.drop_exchange(stream);
         } else {

@@ -19,15 +19,14 @@ use crate::transport::http::inflate::PlainBody;
 use crate::transport::mcp_http::response_body::{self, ErrorBody, ResponseBody};
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// How long the messages behind a notification or an answer of the client wait until the server has
-/// accepted it.
+/// The time that later messages wait until the server has accepted a client's notification or answer.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to accept a notification or an answer at all.
+/// The time that a server has to accept a notification or an answer.
 const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 
-/// How long a response is still read after its requests have been answered: most responses end at once,
-/// and those of some servers never.
+/// The time that a response is read after its requests have been answered. Most responses end at once,
+/// the responses of some servers never.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Responses that are still read after their requests have been answered. Beyond the limit the
@@ -37,7 +36,7 @@ const LINGERING_MAX: usize = 16;
 /// Attempts to resume a stream that sends nothing.
 const RESUMES_MAX: u32 = 5;
 
-/// How long the leg waits for the body of an error.
+/// The time that the leg waits for the body of an error response.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes of a response without meaning that are read before its connection is closed.

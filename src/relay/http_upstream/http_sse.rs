@@ -16,7 +16,7 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::response_body;
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// How long a server may take to name its endpoint.
+/// The time that a server has to send its `endpoint` event.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
 
 /// Pause before a lost stream is opened again; twice as long each time.

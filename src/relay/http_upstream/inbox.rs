@@ -108,6 +108,11 @@ impl Inbox {
         None
     }
 
+    /// The response to a POST has ended without all answers.
+    pub(crate) fn end_response(&mut self, stream: StreamId) {
+        self.ready.push_back(FromServer::ResponseEnds(stream));
+    }
+
     /// Ends the large message of a stream that is read no more.
     pub(crate) fn close(&mut self, from: ResponseStream) {
         if self.midway() == Some(from) {

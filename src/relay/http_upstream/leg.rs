@@ -15,8 +15,8 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
 use crate::transport::http::client::Sending;
 
-/// How long the server may take to end its session when its client has gone: the official SDKs kill
-/// whom they have started within 2 s.
+/// The time that the server has to end its session after the client has left. The official SDKs kill the
+/// proxy after 2 s.
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 
 /// A server that is reached over HTTP.
@@ -101,12 +101,13 @@ impl ServerLeg for HttpUpstreamLeg {
 
     fn send(
         &mut self,
-        message: &Message,
+        message: Option<&Message>,
         payload: Payload,
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
         let text = payload.to_bytes();
-        let message = if text == *message.raw() { message.clone() } else { Message::parse(text) };
+        let as_sent = message.filter(|message| text == *message.raw()).cloned();
+        let message = as_sent.unwrap_or_else(|| Message::parse(text));
         self.client.send(message, headers)
     }
 

@@ -79,7 +79,7 @@ fn bearer(token: &str) -> Option<HeaderValue> {
 /// Finds the newest settings of a route; `None` if they are those of the beginning.
 pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
-/// How a server is reached.
+/// The endpoints of a server, and the settings of the requests to them.
 pub struct UpstreamTarget {
     /// The server's Streamable HTTP endpoint, or one whose transport is not known yet.
     pub(crate) endpoint: Option<Target>,

@@ -1,4 +1,4 @@
-//! Arguments of tools that a server wants to have repeated in headers (2026-07-28, rule B-01): learned
+//! Arguments of tools that a server wants to have repeated in headers (2026-07-28): learned
 //! from lists of tools.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
 
-/// How a server ended.
+/// The end of a child process: its code or its signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exit {
     /// By itself, with this exit code.

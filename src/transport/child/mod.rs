@@ -1,10 +1,11 @@
 //! A server as a child process: started in a process group of its own, waited for, and ended
 //! together with everything that it started.
 //!
-//! Code for one platform only stands here and in `process_tree`, and nowhere else.
+//! Code for one platform only stands here, in `parent_death` and in `process_tree`, and nowhere else.
 
 mod error;
 mod exit;
+mod parent_death;
 mod process_tree;
 mod program;
 mod shared_scan;
@@ -19,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+pub use crate::transport::child::parent_death::run_hidden;
 pub use crate::transport::child::process_tree::adopt_orphans;
 use crate::transport::child::process_tree::{ProcessEntry, ProcessTree};
 pub use error::SpawnError;
@@ -34,23 +36,23 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// How long a server has to end by itself after its standard input was closed. Servers that flush
-/// a store or end a browser take seconds; a user who waits for a prompt has no more than these.
+/// The time that a server has to end by itself after its standard input was closed. Servers that flush
+/// a store or end a browser need seconds; a user who waits for a prompt does not wait longer.
 pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a server has to end after SIGTERM. As long again: its handler may have to do what the
-/// closed input did not cause.
+/// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work
+/// that the closed input did not cause.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// How long those that a dead server left behind have after SIGTERM. Short: nobody waits for
-/// their work any more, and the client waits for us.
+/// The time that descendants of a dead server have to end after SIGTERM. The time is short because nobody
+/// waits for their work, and the client waits for the proxy.
 const SWEEP_TERM: Duration = Duration::from_secs(1);
 
-/// How long SIGKILL may take. It cannot be refused, only delayed by the kernel (a dead network
-/// disk); then we give up rather than hang with it.
+/// The time that SIGKILL may take. The kernel can delay the signal (a dead network disk); the proxy then
+/// gives up and does not hang.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often we look whether those that are to end have ended; nothing tells us of them.
+/// The interval of scans for descendants that still run: no signal reports their end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A running server and its process group. Dropping it kills the group; to end a server in good
@@ -67,7 +69,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// second look, with parent and start time, under a lock that everybody who reaps has to hold:
 /// what has not been reaped keeps its pid, and nobody but us can reap it.
 #[derive(Debug)]
-pub struct Child {
+pub struct ChildProcess {
     /// `None` once it is reaped.
     leader: Option<process::Child>,
     /// The leader's pid and the number of its group.
@@ -77,7 +79,7 @@ pub struct Child {
     /// Wakes us when a child of this process ends, not always ours.
     ended: unix::Signal,
     /// Something may have ended since we last looked.
-    news: bool,
+    may_have_ended: bool,
 }
 
 /// The destination of a server's standard error.
@@ -90,7 +92,7 @@ pub enum Stderr {
 }
 
 /// The server's standard streams. Those that it writes may stay open after its end, for as long as a
-/// process that it started holds them, that is at most until [`Child::sweep`].
+/// process that it started holds them, that is at most until [`ChildProcess::sweep`].
 #[derive(Debug)]
 pub struct ChildPipes {
     /// The server's standard input; dropping the handle ends the input.
@@ -124,30 +126,31 @@ impl Default for Grace {
 /// # Errors
 ///
 /// If there is no such program or folder, it cannot be executed, or the system refuses.
-pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, ChildPipes), SpawnError> {
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(ChildProcess, ChildPipes), SpawnError> {
     start(program, stderr).map_err(|source| SpawnError::new(program, source))
 }
 
-fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, ChildPipes)> {
+fn start(program: &Program, stderr: Stderr) -> io::Result<(ChildProcess, ChildPipes)> {
     let ended = listen()?;
-    let mut command = Command::new(program.name());
-    command
-        .args(program.command.iter().skip(1))
-        .envs(program.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .process_group(0);
-    if stderr == Stderr::Piped {
-        command.stderr(Stdio::piped());
-    }
-    if let Some(folder) = &program.cwd {
-        command.current_dir(folder);
-    }
-    let (mut leader, tree) = process_tree::spawn(&mut command)?;
+    let prepare = |command: &mut Command| {
+        command
+            .envs(program.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        if stderr == Stderr::Piped {
+            command.stderr(Stdio::piped());
+        }
+        if let Some(folder) = &program.cwd {
+            command.current_dir(folder);
+        }
+    };
+    let (mut leader, tree) = process_tree::spawn(program, prepare)?;
     let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
     // From here on an error drops, and so ends, the child.
-    let child = Child { leader: Some(leader), pid, tree, exit: None, ended, news: true };
+    let child =
+        ChildProcess { leader: Some(leader), pid, tree, exit: None, ended, may_have_ended: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
     let pipes = ChildPipes {
         stdin: ChildStdin::from_std(stdin.ok_or_else(missing)?)?,
@@ -167,7 +170,7 @@ fn listen() -> io::Result<unix::Signal> {
     Ok(ended)
 }
 
-impl Child {
+impl ChildProcess {
     /// The process id of the server, which is also that of its group.
     pub fn id(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
@@ -180,15 +183,15 @@ impl Child {
     pub async fn wait(&mut self) -> Exit {
         loop {
             // Looking costs a system call, and nothing ends without the system saying so.
-            if mem::take(&mut self.news) || self.exit.is_some() {
+            if mem::take(&mut self.may_have_ended) || self.exit.is_some() {
                 if let Some(exit) = self.look() {
                     return exit;
                 }
                 process_tree::reap_adopted();
             }
-            let told = self.ended.recv().await.is_some();
-            self.news = true;
-            if !told {
+            let signalled = self.ended.recv().await.is_some();
+            self.may_have_ended = true;
+            if !signalled {
                 sleep(LOOK_EVERY).await;
             }
         }
@@ -253,7 +256,7 @@ impl Child {
     /// left (`true`) or `patience` is over.
     async fn clear(&self, signal: Signal, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let mut told = BTreeSet::new();
+        let mut signalled = BTreeSet::new();
         let mut group_told = false;
         loop {
             let reaped = process_tree::reaped();
@@ -263,7 +266,7 @@ impl Child {
                 return false;
             };
             let group = self.leader.is_some().then_some(self.pid);
-            let left = self.tree.terminate(&seen, group, signal, &mut told);
+            let left = self.tree.terminate(&seen, group, signal, &mut signalled);
             if left == 0 && process_tree::reaped() == reaped {
                 return true;
             }
@@ -278,7 +281,7 @@ impl Child {
         }
     }
 
-    /// How the leader ended, if it has.
+    /// The leader's exit, if it has ended.
     fn look(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             match process_tree::ended(Some(self.pid)) {
@@ -303,7 +306,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
         self.reap();

@@ -25,6 +25,8 @@ use nix::{
 };
 
 use super::exit::Exit;
+use super::parent_death::Starter;
+use super::program::Program;
 
 // Every server has a variable in its environment that identifies it. A daemon has left its group,
 // its session and its parent, but its inherited environment still names its server. So among many
@@ -36,6 +38,8 @@ const ORIGIN: &str = "MILEPOST_ORIGIN";
 
 static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
     adopting: false,
+    may_detour: false,
+    starter: None,
     leaders: BTreeMap::new(),
     numbers: BTreeSet::new(),
     next: 0,
@@ -46,12 +50,16 @@ static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
 struct ChildRegistry {
     /// Whether orphans come to us: then every child but the leaders is one.
     adopting: bool,
+    /// Whether this program can be started again as the starter of a server.
+    may_detour: bool,
+    /// Starts servers so that they end with this process; made for the first server.
+    starter: Option<Starter>,
     /// The servers that have been spawned and not yet reaped.
     leaders: BTreeMap<Pid, Leader>,
     /// Their numbers, which are never given again.
     numbers: BTreeSet<u64>,
     next: u64,
-    /// How many orphans have been reaped.
+    /// The number of orphans that have been reaped.
     reaped: u64,
 }
 
@@ -89,15 +97,36 @@ pub(crate) fn watch_exits() -> io::Result<()> {
     Ok(SigSet::from(Signal::SIGCHLD).thread_unblock()?)
 }
 
+/// Starts servers through this program from now on, where orphans are adopted.
+pub(super) fn allow_detour() {
+    registry().may_detour = true;
+}
+
 /// Spawns the leader of a group, and knows it before anybody can take it for an orphan.
-pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, ProcessTree)> {
+pub(crate) fn spawn(
+    program: &Program,
+    prepare: impl FnOnce(&mut Command),
+) -> io::Result<(Child, ProcessTree)> {
     let mut registry = registry();
     let number = registry.next;
     registry.next += 1;
-    if registry.adopting {
-        command.env(ORIGIN, origin_of(number));
+    let origin = registry.adopting.then(|| origin_of(number));
+    let prepare = |command: &mut Command| {
+        prepare(command);
+        command.envs(origin.map(|origin| (ORIGIN, origin)));
+    };
+    if registry.adopting && registry.may_detour && registry.starter.is_none() {
+        registry.starter = Starter::new();
     }
-    let leader = command.spawn()?;
+    let leader = match &registry.starter {
+        Some(starter) => starter.spawn(program, prepare)?,
+        None => {
+            let mut command = Command::new(program.name());
+            command.args(program.args());
+            prepare(&mut command);
+            command.spawn()?
+        }
+    };
     let pid = Pid::from_raw(leader.id().cast_signed());
     let start = ProcessEntry::read(pid).map_or(0, |seen| seen.start);
     registry.leaders.insert(pid, Leader { number, start, swept: false });
@@ -115,14 +144,24 @@ fn origin_of(number: u64) -> OsString {
     origin
 }
 
-/// The number of the server that a process comes from. `None` if it does not tell: its environment
-/// was cleared or overwritten, or belongs to another user.
-fn number_of(pid: Pid) -> Option<u64> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+/// The processes and their numbers of servers that a process comes from. None if the process does not
+/// tell: its environment was cleared or overwritten, or belongs to another user.
+pub(super) fn origins_of(pid: Pid) -> Vec<(i32, u64)> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|byte| *byte == 0);
-    let origin = variables.find_map(|it| it.strip_prefix(ORIGIN.as_bytes())?.strip_prefix(b"="))?;
-    let own = format!("{}.", getpid());
-    str::from_utf8(origin).ok()?.split(' ').find_map(|word| word.strip_prefix(&own)?.parse().ok())
+    let origin = variables.find_map(|it| it.strip_prefix(ORIGIN.as_bytes())?.strip_prefix(b"="));
+    let words = origin.and_then(|origin| str::from_utf8(origin).ok()).unwrap_or_default();
+    let word = |word: &str| {
+        let (owner, number) = word.split_once('.')?;
+        Some((owner.parse().ok()?, number.parse().ok()?))
+    };
+    words.split(' ').filter_map(word).collect()
+}
+
+/// The number of our server that a process comes from.
+fn number_of(pid: Pid) -> Option<u64> {
+    let own = getpid().as_raw();
+    origins_of(pid).into_iter().find_map(|(owner, number)| (owner == own).then_some(number))
 }
 
 /// Reaps a leader if it has ended; unless this says `Ok(None)`, its number is no longer ours.
@@ -150,13 +189,13 @@ pub(crate) fn reap_adopted() {
     {}
 }
 
-/// How many orphans have been reaped so far. While that changes, a look may have missed those that were
-/// below one of them.
+/// The number of orphans that have been reaped. If the number changes during a scan, the scan may have
+/// missed processes below such an orphan.
 pub(crate) fn reaped() -> u64 {
     registry().reaped
 }
 
-/// How the child `pid`, or any child if `None`, has ended, without reaping it.
+/// The exit of the child `pid`, or of any child if `None`, without reaping the child.
 ///
 /// # Errors
 ///
@@ -211,14 +250,14 @@ impl ProcessTree {
         }
     }
 
-    /// Sends `signal` to the orphans of this tree that are not in `told` and not in `group`,
+    /// Sends `signal` to the orphans of this tree that are not in `signalled` and not in `group`,
     /// which the caller signals as one; reaps the dead. Says how many there are to end.
     pub(crate) fn terminate(
         &self,
         seen: &[ProcessEntry],
         group: Option<Pid>,
         signal: Signal,
-        told: &mut BTreeSet<(Pid, u64)>,
+        signalled: &mut BTreeSet<(Pid, u64)>,
     ) -> usize {
         let mut registry = registry();
         let mut left = 0;
@@ -240,7 +279,7 @@ impl ProcessTree {
                 continue;
             }
             left += 1;
-            if !grouped && told.insert(now.key()) {
+            if !grouped && signalled.insert(now.key()) {
                 let _ = kill(now.pid, signal);
             }
         }
@@ -266,7 +305,11 @@ impl ProcessTree {
 
 impl ChildRegistry {
     fn has_adopted(&self, one: &ProcessEntry) -> bool {
-        self.adopting && one.parent == getpid() && !self.leaders.contains_key(&one.pid)
+        let is_watchdog = self.starter.as_ref().is_some_and(|it| it.watchdog() == Some(one.pid));
+        self.adopting
+            && one.parent == getpid()
+            && !self.leaders.contains_key(&one.pid)
+            && !is_watchdog
     }
 
     /// Reaps an orphan that has ended.

@@ -16,6 +16,10 @@ pub struct Program {
 }
 
 impl Program {
+    pub(super) fn args(&self) -> impl Iterator<Item = &OsString> {
+        self.command.iter().skip(1)
+    }
+
     pub(crate) fn name(&self) -> &OsStr {
         self.command.first().map_or_else(|| OsStr::new(""), OsString::as_os_str)
     }

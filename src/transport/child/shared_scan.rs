@@ -13,16 +13,15 @@ use tokio::sync::oneshot;
 /// The result of one scan, for all callers that waited for it.
 type ScanResult<T> = Option<Arc<T>>;
 
-/// How long after the end of a look the next one begins if somebody has asked for it meanwhile, at
-/// least; a look that takes longer than this is followed by a pause as long as itself. So looking
-/// takes at most half of one processor, however many servers end.
+/// The shortest pause between two scans. A scan that takes longer is followed by a pause of its own
+/// length, so that scans take at most half of one processor, however many servers end.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Scans on behalf of all callers, in a thread that ends when nobody asks. A thread and not a task, so
 /// that nobody waits for a runtime or a future that another has stopped to poll.
 pub(crate) struct SharedScan<T: 'static> {
     look: fn() -> Option<T>,
-    asked: Mutex<Waiters<T>>,
+    waiters: Mutex<Waiters<T>>,
 }
 
 struct Waiters<T> {
@@ -33,26 +32,26 @@ struct Waiters<T> {
 
 impl<T: Send + Sync> SharedScan<T> {
     pub(crate) const fn new(look: fn() -> Option<T>) -> Self {
-        Self { look, asked: Mutex::new(Waiters { waiting: Vec::new(), busy: false }) }
+        Self { look, waiters: Mutex::new(Waiters { waiting: Vec::new(), busy: false }) }
     }
 
     /// The result of a scan that begins after this call; `None` if the scan fails.
     pub(crate) async fn look(&'static self) -> ScanResult<T> {
-        let (tell, told) = oneshot::channel();
-        self.ask(tell);
-        told.await.ok().flatten()
+        let (reply, result) = oneshot::channel();
+        self.ask(reply);
+        result.await.ok().flatten()
     }
 
-    fn ask(&'static self, tell: oneshot::Sender<ScanResult<T>>) {
-        let mut asked = self.lock();
-        asked.waiting.push(tell);
-        if !asked.busy {
+    fn ask(&'static self, reply: oneshot::Sender<ScanResult<T>>) {
+        let mut waiters = self.lock();
+        waiters.waiting.push(reply);
+        if !waiters.busy {
             match self.start() {
-                Ok(()) => asked.busy = true,
+                Ok(()) => waiters.busy = true,
                 // Whoever waits is told that nothing can be seen.
                 Err(error) => {
                     tracing::warn!(%error, "no thread to look at the process table");
-                    asked.waiting.clear();
+                    waiters.waiting.clear();
                 }
             }
         }
@@ -75,22 +74,22 @@ impl<T: Send + Sync> SharedScan<T> {
             let begin = Instant::now();
             let seen = (self.look)().map(Arc::new);
             pause = begin.elapsed().max(PAUSE);
-            for tell in waiting {
+            for reply in waiting {
                 // Who has gone meanwhile needs no answer.
-                let _ = tell.send(seen.clone());
+                let _ = reply.send(seen.clone());
             }
         }
     }
 
     /// Whether somebody waits; if not, the thread is over.
     fn is_asked(&self) -> bool {
-        let mut asked = self.lock();
-        asked.busy = !asked.waiting.is_empty();
-        asked.busy
+        let mut waiters = self.lock();
+        waiters.busy = !waiters.waiting.is_empty();
+        waiters.busy
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiters<T>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A host and perhaps a port, in one spelling for all that mean the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Authority {
-    pub(crate) host: HostName,
+    pub(crate) host: Host,
     pub(crate) port: Option<u16>,
 }
 
 /// The host, without the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HostName {
+pub(crate) enum Host {
     /// An address; one of IPv4 that is written as IPv6 is one of IPv4.
     Address(IpAddr),
     /// A name in lower case, without the dot that may end it.
@@ -28,7 +28,7 @@ impl Authority {
             Some(rest) => {
                 let (address, rest) = rest.split_once(']')?;
                 let address: Ipv6Addr = address.parse().ok()?;
-                (HostName::Address(IpAddr::V6(address).to_canonical()), rest)
+                (Host::Address(IpAddr::V6(address).to_canonical()), rest)
             }
             None => {
                 let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
@@ -46,19 +46,19 @@ impl Authority {
     /// Whether this means the machine itself, wherever it is resolved.
     pub(crate) fn is_loopback(&self) -> bool {
         match &self.host {
-            HostName::Address(address) => address.is_loopback(),
-            HostName::Name(name) => name == "localhost",
+            Host::Address(address) => address.is_loopback(),
+            Host::Name(name) => name == "localhost",
         }
     }
 }
 
-fn host_name(text: &str) -> Option<HostName> {
+fn host_name(text: &str) -> Option<Host> {
     if let Ok(address) = text.parse::<Ipv4Addr>() {
-        return Some(HostName::Address(IpAddr::V4(address)));
+        return Some(Host::Address(IpAddr::V4(address)));
     }
     let name = text.strip_suffix('.').unwrap_or(text);
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (!name.is_empty() && name.bytes().all(fine)).then(|| HostName::Name(name.to_ascii_lowercase()))
+    (!name.is_empty() && name.bytes().all(fine)).then(|| Host::Name(name.to_ascii_lowercase()))
 }
 
 /// Digits only: `u16`'s own reading takes a sign.
@@ -74,8 +74,8 @@ mod tests {
     fn check(text: &str, shown: Option<(&str, Option<u16>)>) {
         let read = Authority::parse(text).map(|read| {
             let host = match read.host {
-                HostName::Address(address) => address.to_string(),
-                HostName::Name(name) => name,
+                Host::Address(address) => address.to_string(),
+                Host::Name(name) => name,
             };
             (host, read.port)
         });

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, poll_fn};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -30,8 +30,8 @@ use crate::transport::http::request_body::RequestBody;
 /// Unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
 
-/// How long they are kept: servers commonly close theirs after 5 s, and a request that meets the
-/// closing is lost.
+/// The time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
+/// request that meets the close is lost.
 const IDLE_FOR: Duration = Duration::from_secs(3);
 
 /// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
@@ -48,7 +48,7 @@ pub type Io = Box<dyn IoStream>;
 /// Makes connections inside this process.
 pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
 
-/// How the server of a route is reached.
+/// The way to open a connection to a route's server.
 #[derive(Clone)]
 pub(crate) enum Connector {
     /// Over the network.
@@ -98,6 +98,9 @@ pub enum UpstreamError {
     /// The server sent nothing for too long.
     #[error("the server said nothing for {0:?}")]
     Idle(Duration),
+    /// The server switched to another protocol, for which nobody asked.
+    #[error("the server switched to a protocol that nobody asked for")]
+    Switched,
 }
 
 impl UpstreamError {
@@ -106,7 +109,7 @@ impl UpstreamError {
         match self {
             Self::Connect { .. } => Some("connect"),
             Self::ConnectTimeout { .. } => Some("connect-timeout"),
-            Self::Http(_) => Some("http"),
+            Self::Http(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),
             Self::Idle(_) => Some("idle"),
             Self::BrokenOff(_) => None,
@@ -200,9 +203,13 @@ impl ConnectionPool {
                 sent.as_mut().poll(cx)
             });
             match answered.await {
+                // `Upgrade` is never forwarded, and HTTP/2 has no such status.
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(UpstreamError::Switched);
+                }
                 Ok(response) => {
                     return Ok(response.map(|incoming| UpstreamBody {
-                        said: BodySource::Theirs(incoming),
+                        source: BodySource::Theirs(incoming),
                         link: Some(*link),
                         client: Some(Arc::clone(self)),
                     }));
@@ -329,7 +336,7 @@ impl ConnectionPool {
 
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
-    said: BodySource,
+    source: BodySource,
     link: Option<Http1Link>,
     client: Option<Arc<ConnectionPool>>,
 }
@@ -344,26 +351,26 @@ enum BodySource {
 
 impl UpstreamBody {
     fn shared(incoming: Incoming) -> Self {
-        Self { said: BodySource::Theirs(incoming), link: None, client: None }
+        Self { source: BodySource::Theirs(incoming), link: None, client: None }
     }
 
     /// A body of ours.
     pub(crate) fn own(bytes: Bytes) -> Self {
-        let said = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
-        Self { said, link: None, client: None }
+        let source = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
+        Self { source, link: None, client: None }
     }
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
-        match &self.said {
+        match &self.source {
             BodySource::Theirs(incoming) => incoming.is_end_stream(),
             BodySource::Ours(bytes) => bytes.is_none(),
         }
     }
 
-    /// How long it will be, if that is known.
+    /// The length of the body, if it is known.
     pub(crate) fn size(&self) -> SizeHint {
-        match &self.said {
+        match &self.source {
             BodySource::Theirs(incoming) => incoming.size_hint(),
             BodySource::Ours(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
@@ -376,7 +383,7 @@ impl UpstreamBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
-        let incoming = match &mut self.said {
+        let incoming = match &mut self.source {
             BodySource::Theirs(incoming) => incoming,
             BodySource::Ours(bytes) => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));

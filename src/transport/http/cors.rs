@@ -1,7 +1,7 @@
 //! Browser clients of another origin: what they may read (CORS).
 //!
-//! Where a route says so, the proxy answers in the upstream's place. Elsewhere the upstream answers,
-//! and only the names of headers that MCP clients cannot do without are added to what it exposes.
+//! The proxy answers in the upstream's place if the route has `cors`. Otherwise the upstream answers, and
+//! the proxy adds only the names of headers that MCP clients need to the headers that the upstream exposes.
 
 use std::collections::VecDeque;
 
@@ -17,8 +17,8 @@ use crate::config::routes::Cors;
 /// Response headers without which a browser client has no session and no way to be authorized.
 const EXPOSED: [&str; 2] = ["Mcp-Session-Id", "WWW-Authenticate"];
 
-/// How long a browser may keep the answer to a preflight, in seconds: two hours, which is the most
-/// that Chromium takes.
+/// The time, in seconds, that a browser may keep the answer to a preflight: two hours, the maximum of
+/// Chromium.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 /// Origins of one route whose CORS headers are remembered. Real routes have a handful.

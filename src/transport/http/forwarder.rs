@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, Uri, response};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, response};
 
 use super::body::Body;
 use super::client::UpstreamBody;
@@ -12,6 +12,10 @@ use super::in_flight::InFlightGuard;
 use super::request_body::RequestBody;
 use super::via::Via;
 use crate::config::routes::Route;
+use crate::transport::mcp_http::content::Content;
+
+/// The header that asks a proxy of nginx's kind not to hold a response back.
+pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Passes on the requests and responses of one route.
 pub(crate) struct Forwarder {
@@ -73,7 +77,15 @@ impl Forwarder {
         };
         let mut response = Response::new(body);
         *response.status_mut() = parts.status;
-        *response.headers_mut() = response_headers(parts.headers, &passage);
+        let events =
+            parts.status == StatusCode::OK && Content::of(&parts.headers) == Content::Events;
+        let mut headers = response_headers(parts.headers, &passage);
+        let is_removed = self.route.response_headers.remove.contains(&X_ACCEL_BUFFERING);
+        if events && !self.route.opaque && !is_removed {
+            // nginx with its defaults holds a stream back. A value of the server's own stays.
+            headers.entry(X_ACCEL_BUFFERING).or_insert(HeaderValue::from_static("no"));
+        }
+        *response.headers_mut() = headers;
         response
     }
 }

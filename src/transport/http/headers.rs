@@ -1,7 +1,7 @@
 //! Which headers pass from one side to the other: pure.
 //!
-//! What belongs to one connection stays there; everything else passes as it came, in its order and
-//! as often as it was there, unknown `Mcp-Param-*` included. `X-Forwarded-*` pass and are not added:
+//! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in
+//! their order and number, unknown `Mcp-Param-*` included. `X-Forwarded-*` pass and are not added:
 //! no MCP server needs them, and some trust them.
 
 use http::header::{

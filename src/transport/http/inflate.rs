@@ -14,7 +14,7 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 /// Compressed bytes that are read at a time: they come to a megabyte at most.
 const STEP: usize = 1 << 10;
 
-/// How a body was compressed.
+/// The decoder of a body, by its compression.
 enum Decoder {
     None,
     Gzip(Box<GzDecoder<Vec<u8>>>),

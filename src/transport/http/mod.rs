@@ -2,6 +2,7 @@
 pub(crate) mod authority;
 pub mod body;
 pub mod client;
+pub(crate) mod client_pacing;
 pub mod collector;
 pub mod cors;
 pub mod endpoints;

@@ -32,7 +32,7 @@ impl Content {
 }
 
 /// JSON without line ends: they are space between its parts, and would end an event's line or a line of
-/// stdio (rule B-07).
+/// stdio.
 pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
         return chunk;

@@ -1,10 +1,10 @@
 //! The fields of events besides their message: ids and times to retry, which count even if the
-//! message is withheld (rules ).
+//! message is withheld.
 
 use std::collections::VecDeque;
 
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse::Event;
+use crate::protocol::sse::SseEvent;
 use crate::transport::http::body::Batch;
 
 /// Events of one stream whose message has no verdict yet and whose event id is remembered.
@@ -14,7 +14,7 @@ const WAITING_MAX: usize = 256;
 #[derive(Default)]
 pub(crate) struct EventIds {
     /// By the number of their message.
-    waiting: VecDeque<(u64, Event)>,
+    waiting: VecDeque<(u64, SseEvent)>,
     /// The client has been given an event id.
     id_passed: bool,
 }
@@ -26,20 +26,20 @@ impl EventIds {
     }
 
     /// An event whose message has this number and is to be judged.
-    pub(crate) fn put(&mut self, number: u64, event: &Event) {
+    pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) {
         if has_id_or_retry(event) && self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((number, event.clone()));
         }
     }
 
     /// An event has been passed on as it is.
-    pub(crate) fn passed(&mut self, event: &Event) {
+    pub(crate) fn note_forwarded(&mut self, event: &SseEvent) {
         self.id_passed |= event.has_id();
     }
 
     /// Handles the verdict on a message; `out` gets the remaining fields of a withheld message's
     /// event.
-    pub(crate) fn judged(
+    pub(crate) fn apply_verdict(
         &mut self,
         number: u64,
         withheld: bool,
@@ -51,7 +51,7 @@ impl EventIds {
         match (withheld, out) {
             (true, Some(out)) => self.keep_the_rest(&event, revision, out),
             (true, None) => {}
-            (false, _) => self.passed(&event),
+            (false, _) => self.note_forwarded(&event),
         }
     }
 
@@ -59,7 +59,7 @@ impl EventIds {
     /// without one the client cannot come back.
     pub(crate) fn keep_the_rest(
         &mut self,
-        event: &Event,
+        event: &SseEvent,
         revision: Option<Revision>,
         out: &mut Batch,
     ) {
@@ -83,6 +83,6 @@ impl EventIds {
 }
 
 /// Whether there is anything but a message to it.
-pub(crate) fn has_id_or_retry(event: &Event) -> bool {
+pub(crate) fn has_id_or_retry(event: &SseEvent) -> bool {
     event.has_id() || event.retry().is_some()
 }

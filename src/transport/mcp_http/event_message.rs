@@ -2,16 +2,16 @@
 
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::sse;
-use crate::protocol::sse::{Event, Piece};
+use crate::protocol::sse::{Piece, SseEvent};
 
 /// The message of an event, if the event has one.
-pub(crate) fn message_in(event: &Event) -> Option<Message> {
+pub(crate) fn message_in(event: &SseEvent) -> Option<Message> {
     let data = event.data().filter(|data| !data.is_empty())?;
     let message = Message::parse(data);
     if message.kind() == Kind::Noise {
         return None;
     }
-    // Clients look at no event of another name (rule R-12).
+    // Clients look at no event of another name.
     let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
     Some(message.framed(Framing::Within(frame)))
 }

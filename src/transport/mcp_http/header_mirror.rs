@@ -1,5 +1,5 @@
 //! Headers that repeat members of a request of 2026-07-28. A reader of the body must refuse a
-//! contradiction (rule N-04). The proxy's decisions depend on the body alone.
+//! contradiction. The proxy's decisions depend on the body alone.
 
 use crate::transport::mcp_http::header_names::REVISION;
 use base64::Engine;
@@ -69,7 +69,7 @@ fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }
 
-/// A header's value; what no header may hold is written in base64 (rule N-06).
+/// A header's value; what no header may hold is written in base64.
 fn decoded(value: &HeaderValue) -> Vec<u8> {
     let value = value.as_bytes().trim_ascii();
     let inner = marked(value);

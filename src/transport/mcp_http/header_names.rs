@@ -2,10 +2,10 @@
 
 use http::HeaderName;
 
-/// The header that names a session (rule H-09).
+/// The header that names a session.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// The header that names the revision agreed on (rule V-02).
+/// The header that names the revision agreed on.
 pub(crate) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// The header in which a client names the last event that it has received.

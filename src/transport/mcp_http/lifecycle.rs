@@ -61,7 +61,7 @@ enum LifecycleReply {
     Theirs(Box<Response<UpstreamBody>>),
 }
 
-/// What has been read beside the endpoint.
+/// The result of a request to another path than the endpoint.
 enum LifecycleRead {
     Body(Bytes),
     /// Nothing; what the client is answered instead.
@@ -133,13 +133,13 @@ impl LifecycleResponder {
         parts: &Parts,
         batch: &Message,
     ) -> Result<LifecycleReply, UpstreamError> {
-        let mut told: Vec<Bytes> = Vec::new();
+        let mut answers: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
         for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
             match self.reply(client, parts, &request).await? {
                 LifecycleReply::Own(_, body) => {
                     bytes += body.len();
-                    told.push(body);
+                    answers.push(body);
                 }
                 other => return Ok(other),
             }
@@ -148,10 +148,10 @@ impl LifecycleResponder {
                 return Ok(LifecycleReply::Server);
             }
         }
-        Ok(match &told[..] {
+        Ok(match &answers[..] {
             [] => LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new()),
-            told => {
-                let body = [b"[", &told.join(&b","[..])[..], b"]"].concat();
+            answers => {
+                let body = [b"[", &answers.join(&b","[..])[..], b"]"].concat();
                 LifecycleReply::Own(StatusCode::OK, body.into())
             }
         })

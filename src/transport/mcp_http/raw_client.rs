@@ -73,7 +73,7 @@ impl RawHttpClient {
     }
 }
 
-/// What a server answers with. Dropping it before its end closes its connection.
+/// A response. Dropping the response before its end closes its connection.
 pub struct RawResponse {
     /// Its status.
     pub status: StatusCode,
@@ -90,8 +90,8 @@ impl RawResponse {
         kind.trim().to_ascii_lowercase()
     }
 
-    /// What has come together, as soon as it has come; `None` at the end, and of a body that is compressed
-    /// in a way that nobody knows.
+    /// The next bytes of the body, as soon as they arrive; `None` at the end, and for a body with an unknown
+    /// compression.
     ///
     /// # Errors
     /// If the connection fails, or what was compressed cannot be read.

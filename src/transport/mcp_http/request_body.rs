@@ -64,8 +64,8 @@ pub(crate) struct BodyError {
     pub(crate) why: String,
 }
 
-/// What was read of a request as its server is to get it, and the message that its client sent, if it
-/// was read whole: `headers` are those of the request.
+/// The body of a request in the form that its server gets, and the client's message if the body was
+/// read whole. `headers` are the headers of the request.
 pub(crate) fn for_server(
     read: ReadBody,
     policy: &Policy,
@@ -75,7 +75,7 @@ pub(crate) fn for_server(
         ReadBody::Large(body) => (None, body),
         ReadBody::Whole(bytes) => {
             let message = Message::parse(bytes.clone());
-            let asked = policy.asked(&message);
+            let asked = policy.with_members(&message);
             if asked.is_some() {
                 forget_the_body(headers);
             }

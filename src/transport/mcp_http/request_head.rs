@@ -12,7 +12,7 @@ use crate::protocol::mcp::Revision;
 /// up otherwise: after 300 s without a byte.
 pub(crate) const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
-/// What is kept of a request's head.
+/// The parts of a request's head that are needed after the head was forwarded.
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) session: Option<HeaderValue>,
@@ -22,13 +22,13 @@ pub(crate) struct RequestHead {
     /// Whether the client names a revision, and which.
     pub(crate) names_revision: bool,
     pub(crate) revision: Option<Revision>,
-    /// Whether it says in so many words that it reads events (rule U-01).
+    /// Whether it says in so many words that it reads events.
     pub(crate) reads_events: bool,
     /// The same of JSON; one that says nothing reads it.
     pub(crate) reads_json: bool,
-    /// It refuses events from a length on that a JSON answer may have.
+    /// The client refuses events from a length on that a JSON answer may have.
     pub(crate) limits_events: bool,
-    /// It has come back for what it missed.
+    /// The client resumes a stream: the request names the last event that it received.
     pub(crate) resumes: bool,
 }
 

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::protocol::sse::{Event, Events, Frame, Piece};
+use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::mcp_http::content::on_one_line;
@@ -58,7 +58,7 @@ pub(crate) struct ResponseReader {
     failure: Option<UpstreamError>,
     /// The last id of an event.
     pub(crate) last_id: Option<HeaderValue>,
-    /// How long to wait before coming back, as the server said last.
+    /// The wait before a reconnect, from the last `retry` of the server.
     pub(crate) retry: Option<Duration>,
     /// Whether an event has come since the flag was taken.
     pub(crate) has_event: bool,
@@ -97,8 +97,8 @@ impl ResponseReader {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         loop {
-            if let Some(said) = self.ready.pop_front() {
-                return Poll::Ready(Some(Ok(said)));
+            if let Some(item) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(item)));
             }
             if matches!(self.form, BodyForm::Over) {
                 return Poll::Ready(self.failure.take().map(Err));
@@ -161,16 +161,16 @@ impl ResponseReader {
         self.ready.push_back(ResponseItem::End(whole));
     }
 
-    fn frame(&mut self, frame: Frame) {
+    fn frame(&mut self, frame: SseFrame) {
         match frame {
-            Frame::Event(event) => self.event(&event),
-            Frame::Start(piece) | Frame::Piece(piece) => self.piece(&piece),
-            Frame::End if self.midway => self.end(true),
-            Frame::End => {}
+            SseFrame::Event(event) => self.event(&event),
+            SseFrame::Start(piece) | SseFrame::Piece(piece) => self.piece(&piece),
+            SseFrame::End if self.midway => self.end(true),
+            SseFrame::End => {}
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &SseEvent) {
         if event.has_id() {
             let id = event.id().filter(|id| !id.is_empty());
             self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
@@ -215,7 +215,7 @@ fn text_of(mut text: Bytes) -> Bytes {
 }
 
 /// The time of a `retry` line.
-fn milliseconds(line: &[u8]) -> Option<Duration> {
+pub(crate) fn milliseconds(line: &[u8]) -> Option<Duration> {
     let digits = line.iter().position(u8::is_ascii_digit)?;
     let text = std::str::from_utf8(line.get(digits..)?).ok()?;
     Some(Duration::from_millis(text.trim().parse().unwrap_or(u64::MAX)))

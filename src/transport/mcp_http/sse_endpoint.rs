@@ -3,7 +3,7 @@
 use http::uri::PathAndQuery;
 use url::Url;
 
-/// The path of an endpoint on its server, if that is the server of the stream (rules L-02, L-03).
+/// The path of an endpoint on its server, if that is the server of the stream.
 pub(crate) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
     let url = stream.join(std::str::from_utf8(named).ok()?.trim()).ok()?;
     let same = url.scheme() == stream.scheme()

@@ -36,7 +36,7 @@ pub enum TargetError {
     Address {
         /// The route's path.
         route: String,
-        /// What it says.
+        /// The address as the route writes it.
         url: String,
     },
 }
@@ -81,7 +81,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// What is asked for: the endpoint itself, with the query of the client's request.
+    /// The URI of a request to the endpoint, with the query of the client's request.
     pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
         let own_path = || self.path.clone();
         let path = match (query, self.path.query()) {
@@ -185,11 +185,11 @@ fn target(
         |url: &Option<Url>| url.as_ref().map(|url| path_of(url).ok_or_else(wrong)).transpose();
     let lifecycle = match lifecycle {
         None => None,
-        Some(said) => Some(LifecycleResponder {
+        Some(config) => Some(LifecycleResponder {
             endpoint: path.clone(),
-            tools: beside(&said.tools)?,
-            initialize: beside(&said.initialize)?,
-            server: said.server.clone(),
+            tools: beside(&config.tools)?,
+            initialize: beside(&config.initialize)?,
+            server: config.server.clone(),
             address: authority.clone(),
         }),
     };
@@ -220,7 +220,7 @@ fn target(
     })
 }
 
-/// What the server of a URL is asked for.
+/// The path and the query of a URL.
 fn path_of(url: &Url) -> Option<PathAndQuery> {
     let path = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),

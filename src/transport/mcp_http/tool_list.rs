@@ -4,8 +4,7 @@ use bytes::Bytes;
 
 use crate::protocol::json;
 
-/// What a tool takes of which nobody says what it takes. Clients refuse a list with a tool that says
-/// nothing.
+/// The input schema of a tool that declares none. Clients refuse a whole list if one tool has no schema.
 const ANYTHING: &[u8] = br#"{"type":"object"}"#;
 
 /// Names under which a schema of arguments stood before there was a specification, or stands elsewhere.

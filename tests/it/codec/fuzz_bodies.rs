@@ -11,7 +11,7 @@ use milepost::progress::policy::masks::{MASK, Masks};
 use milepost::progress::{Coalesce, Fragment, Mode, OnFall, Pacing, Policy, Transmit};
 use milepost::protocol::json;
 use milepost::protocol::jsonrpc::{Key, Kind, Message};
-use milepost::protocol::lines::{Frame, Lines};
+use milepost::protocol::lines::{LineFrame, Lines};
 use milepost::protocol::mcp::PROGRESS;
 use milepost::protocol::terminal::{LINE_MAX, Terminal};
 
@@ -262,10 +262,10 @@ pub(crate) fn text(data: &[u8]) {
 }
 
 /// The frames of these pieces, chunks joined.
-fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<Frame> {
+fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<LineFrame> {
     let (mut lines, mut input, mut frames) = (Lines::new(limit), BytesMut::new(), Vec::new());
-    let mut push = |frame: Frame| match (frames.last_mut(), frame) {
-        (Some(Frame::Chunk(last)), Frame::Chunk(more)) => {
+    let mut push = |frame: LineFrame| match (frames.last_mut(), frame) {
+        (Some(LineFrame::Chunk(last)), LineFrame::Chunk(more)) => {
             *last = Bytes::from([&last[..], &more[..]].concat());
         }
         (_, frame) => frames.push(frame),
@@ -282,11 +282,12 @@ fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<Frame> {
     frames
 }
 
-fn bytes_of(frame: &Frame) -> &[u8] {
+fn bytes_of(frame: &LineFrame) -> &[u8] {
     match frame {
-        Frame::Line(bytes) | Frame::Start(bytes) | Frame::Chunk(bytes) | Frame::Rest(bytes) => {
-            bytes
-        }
-        Frame::End { .. } => b"",
+        LineFrame::Line(bytes)
+        | LineFrame::Start(bytes)
+        | LineFrame::Chunk(bytes)
+        | LineFrame::Rest(bytes) => bytes,
+        LineFrame::End { .. } => b"",
     }
 }

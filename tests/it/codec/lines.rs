@@ -1,15 +1,15 @@
 //! The stdio framing: every case cut at every byte, and any bytes in any pieces.
 
 use bytes::{Bytes, BytesMut};
-use milepost::protocol::lines::Frame::{Chunk, End, Line, Rest, Start};
-use milepost::protocol::lines::{Frame, INSPECT_MAX, Lines};
+use milepost::protocol::lines::LineFrame::{Chunk, End, Line, Rest, Start};
+use milepost::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use proptest::prelude::*;
 
 /// Short enough for cases that fit a line of source.
 const LIMIT: usize = 8;
 
 /// The frames of `pieces`, with neighbouring chunks joined: only their cuts may depend on ours.
-fn frames<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Frame> {
+fn frames<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<LineFrame> {
     let (mut lines, mut input, mut frames) = (Lines::new(limit), BytesMut::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
@@ -24,7 +24,7 @@ fn frames<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<F
     frames
 }
 
-fn push(frames: &mut Vec<Frame>, frame: Frame) {
+fn push(frames: &mut Vec<LineFrame>, frame: LineFrame) {
     assert!(!bytes(&frame).is_empty() || matches!(frame, End { .. }), "empty {frame:?}");
     match (frames.last_mut(), frame) {
         (Some(Chunk(last)), Chunk(more)) => *last = [&last[..], &more[..]].concat().into(),
@@ -32,7 +32,7 @@ fn push(frames: &mut Vec<Frame>, frame: Frame) {
     }
 }
 
-fn bytes(frame: &Frame) -> &[u8] {
+fn bytes(frame: &LineFrame) -> &[u8] {
     match frame {
         Line(bytes) | Start(bytes) | Chunk(bytes) | Rest(bytes) => bytes,
         End { .. } => b"",
@@ -40,7 +40,7 @@ fn bytes(frame: &Frame) -> &[u8] {
 }
 
 #[track_caller]
-fn check(input: &[u8], expected: &[Frame]) {
+fn check(input: &[u8], expected: &[LineFrame]) {
     for cut in 0..=input.len() {
         let (head, tail) = input.split_at(cut);
         assert_eq!(frames(LIMIT, [head, tail]), expected, "cut at {cut}");
@@ -48,19 +48,19 @@ fn check(input: &[u8], expected: &[Frame]) {
     assert_eq!(frames(LIMIT, input.chunks(1)), expected, "byte by byte");
 }
 
-fn line(text: &'static str) -> Frame {
+fn line(text: &'static str) -> LineFrame {
     Line(Bytes::from_static(text.as_bytes()))
 }
 
-fn start(text: &'static str) -> Frame {
+fn start(text: &'static str) -> LineFrame {
     Start(Bytes::from_static(text.as_bytes()))
 }
 
-fn chunk(text: &'static str) -> Frame {
+fn chunk(text: &'static str) -> LineFrame {
     Chunk(Bytes::from_static(text.as_bytes()))
 }
 
-fn rest(text: &'static [u8]) -> Frame {
+fn rest(text: &'static [u8]) -> LineFrame {
     Rest(Bytes::from_static(text))
 }
 

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use milepost::protocol::lines::INSPECT_MAX;
 use milepost::protocol::sse;
-use milepost::protocol::sse::{Event, Events, Frame, Piece};
+use milepost::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use proptest::prelude::*;
 
 use crate::codec::sse_rig::{Played, Seen, agree, play};
@@ -199,9 +199,9 @@ fn a_byte_order_mark_behind_something_of_ours_is_dropped() {
     }
 }
 
-fn event(events: &mut Events) -> Event {
+fn event(events: &mut Events) -> SseEvent {
     match events.next() {
-        Some(Frame::Event(event)) => event,
+        Some(SseFrame::Event(event)) => event,
         other => panic!("no event: {other:?}"),
     }
 }
@@ -213,7 +213,7 @@ fn events(input: &'static str) -> Events {
 }
 
 /// Our reader of one block.
-fn one(input: &'static str) -> Event {
+fn one(input: &'static str) -> SseEvent {
     event(&mut events(input))
 }
 
@@ -260,9 +260,9 @@ fn pieces(events: &mut Events) -> Vec<Option<Piece>> {
     let frames = std::iter::from_fn(|| events.next());
     frames
         .map(|frame| match frame {
-            Frame::Start(piece) | Frame::Piece(piece) => Some(piece),
-            Frame::End => None,
-            Frame::Event(event) => Some(Piece { raw: event.raw, data: None }),
+            SseFrame::Start(piece) | SseFrame::Piece(piece) => Some(piece),
+            SseFrame::End => None,
+            SseFrame::Event(event) => Some(Piece { raw: event.raw, data: None }),
         })
         .collect()
 }
@@ -326,7 +326,7 @@ fn a_long_event_takes_no_memory() {
     for at in 0..4 << 10 {
         events.push(line.clone());
         let mut passed = 0;
-        while let Some(Frame::Start(piece) | Frame::Piece(piece)) = events.next() {
+        while let Some(SseFrame::Start(piece) | SseFrame::Piece(piece)) = events.next() {
             // What arrives is passed on, not copied.
             assert!(at == 0 || piece.raw.as_ptr() == line.as_ptr());
             passed += piece.raw.len();

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use milepost::protocol::sse;
-use milepost::protocol::sse::{Events, Frame, Piece};
+use milepost::protocol::sse::{Events, Piece, SseFrame};
 
 /// What one block says.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -66,7 +66,7 @@ fn field(block: &mut Block, line: &[u8]) {
 /// One block as it came out.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
-    Whole(sse::Event),
+    Whole(sse::SseEvent),
     Long { data: Vec<u8>, any_data: bool, ended: bool },
 }
 
@@ -89,9 +89,9 @@ pub(crate) fn play<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>)
         input.extend_from_slice(piece);
         while let Some(frame) = events.next() {
             let within = matches!(played.seen.last(), Some(Seen::Long { ended: false, .. }));
-            let goes_on = matches!(frame, Frame::Piece(_) | Frame::End);
+            let goes_on = matches!(frame, SseFrame::Piece(_) | SseFrame::End);
             assert_eq!(within, goes_on, "out of turn: {frame:?}");
-            assert_eq!(events.at_boundary(), matches!(frame, Frame::Event(_) | Frame::End));
+            assert_eq!(events.at_boundary(), matches!(frame, SseFrame::Event(_) | SseFrame::End));
             take(&mut played.seen, &mut output, frame);
         }
         assert!(input.len() - output.len() <= limit.saturating_add(3), "too much is held");
@@ -104,9 +104,9 @@ pub(crate) fn play<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>)
     played
 }
 
-fn take(seen: &mut Vec<Seen>, output: &mut Vec<u8>, frame: Frame) {
+fn take(seen: &mut Vec<Seen>, output: &mut Vec<u8>, frame: SseFrame) {
     match frame {
-        Frame::Event(event) => {
+        SseFrame::Event(event) => {
             assert!(!event.raw.is_empty());
             // The rest of a CRLF that was cut in two: no block.
             let cut = output.last() == Some(&b'\r') && event.raw == "\n";
@@ -115,12 +115,12 @@ fn take(seen: &mut Vec<Seen>, output: &mut Vec<u8>, frame: Frame) {
                 seen.push(Seen::Whole(event));
             }
         }
-        Frame::Start(piece) => {
+        SseFrame::Start(piece) => {
             seen.push(Seen::Long { data: Vec::new(), any_data: false, ended: false });
             more(seen, output, &piece);
         }
-        Frame::Piece(piece) => more(seen, output, &piece),
-        Frame::End => {
+        SseFrame::Piece(piece) => more(seen, output, &piece),
+        SseFrame::End => {
             let Some(Seen::Long { ended, .. }) = seen.last_mut() else { unreachable!() };
             *ended = true;
         }
@@ -174,7 +174,7 @@ pub(crate) fn agree(limit: usize, played: &Played, input: &[u8]) {
 }
 
 /// Asserts what becomes of a block when it is changed: what is to change does, the rest does not.
-fn changed(at: usize, event: &sse::Event, block: &Block) {
+fn changed(at: usize, event: &sse::SseEvent, block: &Block) {
     let read = |raw: &[u8]| {
         // Only at the start of a stream is a byte order mark ignored.
         let (before, skip) = if at == 0 { (&b""[..], 0) } else { (&b":\n\n"[..], 1) };

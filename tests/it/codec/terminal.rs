@@ -61,6 +61,9 @@ fn colours_titles_and_other_sequences_are_not_shown() {
     check("\x1b]0;a title without an end\nnext\n", &["next"]);
     check("\x1b[31", &[]);
     check("\x1b[3\u{18}1m\n", &["1m"]);
+    // A control inside a sequence acts, and the sequence goes on.
+    check("a\x1b\r[1mb\n", &["a", "b"]);
+    check("\u{9d}0;title\u{9b}1mb\n", &["b"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use milepost::commands::adopt::{AdoptError, run};
-use milepost::commands::args::Adopt;
+use milepost::commands::args::AdoptArgs;
 use tempfile::TempDir;
 
 use crate::support::MILEPOST;
@@ -49,8 +49,8 @@ impl Client {
         names
     }
 
-    fn args(&self) -> Adopt {
-        Adopt {
+    fn args(&self) -> AdoptArgs {
+        AdoptArgs {
             file: self.path(),
             servers: Vec::new(),
             undo: false,
@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// What is shown, without the folder.
-    fn run(&self, args: &Adopt, answer: Option<&str>) -> Result<String, AdoptError> {
+    fn run(&self, args: &AdoptArgs, answer: Option<&str>) -> Result<String, AdoptError> {
         let mut out = Vec::new();
         let mut answer = answer.map(str::as_bytes);
         let asked = answer.as_mut().map(|answer| answer as &mut dyn std::io::BufRead);
@@ -77,10 +77,10 @@ impl Client {
     }
 
     fn undo(&self) -> String {
-        self.run(&Adopt { undo: true, milepost: None, ..self.args() }, None).unwrap()
+        self.run(&AdoptArgs { undo: true, milepost: None, ..self.args() }, None).unwrap()
     }
 
-    fn error(&self, args: &Adopt) -> String {
+    fn error(&self, args: &AdoptArgs) -> String {
         let before = self.text();
         let error = self.run(args, None).unwrap_err().to_string();
         assert_eq!(self.text(), before, "{error}");
@@ -141,13 +141,13 @@ fn edits_of_the_file_outlive_the_undo() {
 fn only_what_is_named_is_touched() {
     let text = r#"{"mcpServers":{"a":{"command":"a"},"b":{"url":"https://example.com/mcp"}}}"#;
     let client = Client::new(text);
-    let only = |name: &str| Adopt { servers: vec![name.to_owned()], ..client.args() };
+    let only = |name: &str| AdoptArgs { servers: vec![name.to_owned()], ..client.args() };
     client.run(&only("b"), None).unwrap();
     let expected = r#"{"mcpServers":{"a":{"command":"a"},"b":{"command":"milepost","args":["wrap","https://example.com/mcp"]}}}"#;
     assert_eq!(client.text(), expected);
-    client.run(&Adopt { undo: true, milepost: None, ..only("a") }, None).unwrap();
+    client.run(&AdoptArgs { undo: true, milepost: None, ..only("a") }, None).unwrap();
     assert_eq!(client.text(), expected);
-    client.run(&Adopt { undo: true, milepost: None, ..only("b") }, None).unwrap();
+    client.run(&AdoptArgs { undo: true, milepost: None, ..only("b") }, None).unwrap();
     assert_eq!(client.text(), text);
     assert_eq!(
         client.error(&only("aa")),
@@ -160,7 +160,7 @@ fn only_what_is_named_is_touched() {
 fn what_cannot_be_done_is_said_with_its_place() {
     let text = "{\n  \"mcpServers\": {\n    \"é\": { \"command\": 5 }\n  }\n}";
     let client = Client::new(text);
-    let named = Adopt { servers: vec!["é".to_owned()], ..client.args() };
+    let named = AdoptArgs { servers: vec!["é".to_owned()], ..client.args() };
     assert_eq!(client.error(&named), "mcp.json:3:23: é: \"command\" is no string");
     let check = |text: &[u8], expected: &str| {
         fs::write(client.path(), text).unwrap();
@@ -194,7 +194,7 @@ fn check_cannot_read(client: &Client) {
 #[test]
 fn the_program_has_a_name_that_is_known_again() {
     let client = Client::new(r#"{"mcpServers":{"a":{"command":"a"}}}"#);
-    let with = |path: &str| Adopt { milepost: Some(path.into()), ..client.args() };
+    let with = |path: &str| AdoptArgs { milepost: Some(path.into()), ..client.args() };
     assert!(client.error(&with("/bin/mp")).contains("has to begin with `milepost`"));
     client.run(&with("/opt/milepost-0.1/bin/milepost-0.1"), None).unwrap();
     assert!(client.text().contains(r#""command":"/opt/milepost-0.1/bin/milepost-0.1""#));
@@ -205,16 +205,16 @@ fn the_program_has_a_name_that_is_known_again() {
 fn nothing_is_written_before_somebody_says_so() {
     let text = r#"{"mcpServers":{"a":{"command":"a"}}}"#;
     let client = Client::new(text);
-    let asking = Adopt { yes: false, ..client.args() };
+    let asking = AdoptArgs { yes: false, ..client.args() };
     let shown = client.run(&asking, Some("n\n")).unwrap();
     assert!(shown.ends_with("Write mcp.json? [y/N] Nothing was written.\n"), "{shown}");
     let shown = client.run(&asking, Some("")).unwrap();
     assert!(shown.ends_with("Nothing was written.\n"), "{shown}");
     assert!(client.error(&asking).contains("--yes"));
-    let shown = client.run(&Adopt { dry_run: true, ..asking }, None).unwrap();
+    let shown = client.run(&AdoptArgs { dry_run: true, ..asking }, None).unwrap();
     assert!(shown.contains("+{\"mcpServers\"") || shown.contains("+\"a\":"), "{shown}");
     assert_eq!((client.text().as_str(), client.beside().len()), (text, 0));
-    let asking = Adopt { yes: false, ..client.args() };
+    let asking = AdoptArgs { yes: false, ..client.args() };
     let shown = client.run(&asking, Some("Yes\n")).unwrap();
     assert!(shown.contains("Written; as it was, it is in mcp.json.milepost-backup."), "{shown}");
     assert_ne!(client.text(), text);
@@ -280,7 +280,7 @@ impl std::io::BufRead for Late<'_> {
 #[test]
 fn what_the_client_has_written_meanwhile_is_not_lost() {
     let client = Client::new(r#"{"mcpServers":{"a":{"command":"a"}}}"#);
-    let args = Adopt { yes: false, ..client.args() };
+    let args = AdoptArgs { yes: false, ..client.args() };
     let error = run(&args, &mut Vec::new(), Some(&mut Late(&client, b"y\n"))).unwrap_err();
     assert!(matches!(error, AdoptError::Changed(_)), "{error}");
     assert_eq!(client.text(), r#"{"mcpServers":{}}"#);

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use milepost::commands::demo::{DemoError, DemoTally, DemoView, Fault, play};
+use milepost::commands::demo::{DemoError, DemoTally, DemoView, MessageFault, play};
 use milepost::progress::{Mode, Policy, Reason, Repair};
 
 const SILENCE: Duration = Duration::from_secs(20);
@@ -24,13 +24,13 @@ async fn each_call_comes_to_what_the_table_says() {
     let [pagerank, index_files, quarterly_report] = &tallies[..] else { panic!("{tallies:?}") };
 
     assert_eq!((pagerank.sent, pagerank.usable), (10, 0));
-    assert_eq!(pagerank.faults, BTreeMap::from([(Fault::Method, 10)]));
+    assert_eq!(pagerank.faults, BTreeMap::from([(MessageFault::Method, 10)]));
     assert_eq!((pagerank.got, pagerank.repaired, pagerank.added), (9, 9, 0));
     assert_eq!(pagerank.repairs, BTreeMap::from([(Repair::Dialect, 9), (Repair::Token, 9)]));
     assert_eq!(pagerank.dropped, BTreeMap::from([(Reason::Overtaken, 1)]));
 
     assert_eq!((index_files.sent, index_files.usable), (10, 0));
-    assert_eq!(index_files.faults, BTreeMap::from([(Fault::Token, 10)]));
+    assert_eq!(index_files.faults, BTreeMap::from([(MessageFault::Token, 10)]));
     assert_eq!((index_files.got, index_files.repaired, index_files.added), (8, 8, 0));
     assert_eq!(index_files.repairs[&Repair::Lift], 2);
     assert_eq!(index_files.repairs[&Repair::Number], 1);
@@ -81,7 +81,7 @@ async fn it_fails_where_the_client_is_told_what_it_cannot_use() {
     let policy = Policy { mode: Mode::Observe, ..Policy::default() };
     let failed = play(policy, SILENCE, &mut DemoView::plain(Vec::new())).await;
     let Err(DemoError::Invalid { fault, line }) = failed else { panic!("{failed:?}") };
-    assert_eq!(fault, Fault::Method);
+    assert_eq!(fault, MessageFault::Method);
     assert!(line.contains("Loading the graph"), "{line}");
 }
 

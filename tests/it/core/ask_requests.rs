@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use bytes::Bytes;
-use milepost::progress::policy::ask::{Members, TokenType};
+use milepost::progress::policy::ask::{JsonObject, TokenType};
 use milepost::progress::{Filter, Mode, Pacing, Policy, StreamId, StreamKind};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"project_actions","arguments":{},"_meta":{"progressToken":5}}}"#;
 
-fn members(value: Value) -> Members {
+fn members(value: Value) -> JsonObject {
     match value {
         Value::Object(members) => members,
         other => panic!("{other}"),
@@ -30,7 +30,7 @@ fn message(text: &str) -> Message {
 
 /// What the server gets.
 fn asked(policy: &Policy, text: &str) -> String {
-    let asked = policy.asked(&message(text));
+    let asked = policy.with_members(&message(text));
     asked.map_or_else(|| text.to_owned(), |asked| String::from_utf8(asked.to_vec()).unwrap())
 }
 
@@ -110,7 +110,7 @@ fn settings_of_a_tool_are_its_own() {
 #[test]
 fn a_real_server_finds_the_token_where_it_looks() {
     let server = example("mcp_devtools");
-    let server = [&*server, "--token-from", "arguments", "--lines", "2000", "--late", "3"];
+    let server = [&*server, "--lines", "2000", "--late", "3"];
     for (asks, updates) in [(&[][..], 0..=0), (&["--ask-token-in-arguments"], 3..=20)] {
         let mut session = Session::wrap(asks, &server);
         let mut checker = Checker::default();

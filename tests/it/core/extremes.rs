@@ -37,7 +37,6 @@ fn told(player: &mut Player, message: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// EC-14.
 #[test]
 fn a_long_message_passes_whole_and_is_cut_where_it_is_written_anew() {
     let mut player = calling("heartbeat=off");
@@ -50,7 +49,6 @@ fn a_long_message_passes_whole_and_is_cut_where_it_is_written_anew() {
     assert!(lifted.len() < MESSAGE_MAX + 200);
 }
 
-/// EC-19.
 #[test]
 fn five_hundred_lines_do_not_come_to_one() {
     let mut player = calling("heartbeat=off");
@@ -62,7 +60,6 @@ fn five_hundred_lines_do_not_come_to_one() {
     assert_eq!(told(&mut player, &last).trim_end(), last);
 }
 
-/// EC-79.
 #[test]
 fn nesting_needs_no_stack() {
     let mut player = calling("heartbeat=off");
@@ -75,7 +72,6 @@ fn nesting_needs_no_stack() {
     assert_eq!(told(&mut player, &progress(r#""progressToken":7,"progress":2"#)), "");
 }
 
-/// EC-149.
 #[test]
 fn a_flood_of_repaired_progress_is_thinned_and_does_not_keep_the_answer() {
     let mut player = calling("heartbeat=off");

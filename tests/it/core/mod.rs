@@ -5,6 +5,7 @@ pub(crate) mod checker;
 pub(crate) mod dialects;
 mod extremes;
 mod fast_path;
+mod large_answers;
 mod masks;
 mod policy_exchange;
 pub(crate) mod properties;

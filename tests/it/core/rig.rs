@@ -57,7 +57,7 @@ impl Rig {
         }
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.start + self.now
     }
 

@@ -219,7 +219,7 @@ fn a_large_answer_that_breaks_off_fails_its_call_only() {
     let head = r#"{"jsonrpc":"2.0","id":1,"result":"x"#;
     let on = Origin::Stream(StreamId(70));
     wire.filter.begin_large(wire.now, on, Bytes::from_static(head.as_bytes()), 0..head.len());
-    wire.filter.server_broke_off(wire.now, on, "the stream broke");
+    wire.filter.break_off_server(wire.now, on, "the stream broke");
     let told = wire.told(0).concat();
     assert!(told.starts_with(head) && told.contains(r#""id":1,"error""#), "{told}");
     assert_eq!(wire.filter.open_calls(), 1);

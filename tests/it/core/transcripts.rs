@@ -31,11 +31,11 @@ use milepost::config::routes::{Environment, Routes};
 use milepost::observe::metrics::RouteCounts;
 use milepost::observe::transcript;
 use milepost::progress::dialect::TextSource;
-use milepost::progress::durations::Learned;
+use milepost::progress::durations::LearnedDurations;
 use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Coalesce, Disposition, Filter, FilterEvent, Messages, Mode, OnFall, Origin, Pacing, Policy,
-    Reason, Scale, StreamId, StreamKind, TokenIs, Verdict, dialect,
+    Disposition, Filter, FilterEvent, Mode, Origin, Pacing, Policy, Reason, StreamId, StreamKind,
+    Verdict,
 };
 use milepost::protocol::jsonrpc::{Key, Message};
 use milepost::protocol::terminal::Terminal;
@@ -46,7 +46,7 @@ use crate::core::checker::Checker;
 pub(crate) struct Player {
     filter: Filter,
     terminal: Terminal,
-    learned: Arc<Learned>,
+    learned: Arc<LearnedDurations>,
     start: Instant,
     now: Duration,
     checkers: BTreeMap<u64, Checker>,
@@ -146,9 +146,17 @@ impl Player {
                 let kind = if shared { StreamKind::Shared } else { StreamKind::Exchange };
                 self.filter.open_stream(id(), kind, Pacing::IMMEDIATE);
             }
+            "elsewhere" => {
+                let tokens = words[1..]
+                    .iter()
+                    .map(|word| Key::read(&Bytes::copy_from_slice(word.as_bytes())).unwrap());
+                self.filter.active_elsewhere(&tokens.collect::<Vec<Key>>());
+            }
+            "ends" => self.filter.response_ended(self.now(), id()),
+            "principal" => self.filter.set_principal(id(), words[2].parse().unwrap()),
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
-            "left" => self.filter.client_left(),
+            "left" => self.filter.close_clients(),
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
                 let place = self.filter.answer_spooled(self.now(), &key);
@@ -231,7 +239,7 @@ pub(crate) fn unprintable(text: &str) -> Vec<u8> {
 
 /// `30s`, `150ms`, `2m`, `1h`.
 pub(crate) fn duration(text: &str) -> Duration {
-    milepost::config::values::read_exact_time(text).unwrap()
+    milepost::config::values::time(text).unwrap()
 }
 
 /// The settings of a `!` line before the first message.
@@ -248,63 +256,18 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
         return routes.unwrap().find(None).unwrap().apply(policy);
     }
     for setting in text.split_whitespace() {
-        let Some((key, value)) = setting.split_once('=') else { continue };
-        let on = value == "on";
-        match key {
-            "mode" => {
-                policy.mode = match value {
-                    "observe" => Mode::Observe,
-                    "enforce" => Mode::Enforce,
-                    _ => Mode::Full,
-                }
-            }
-            "first-after" => policy.pacing.first_after = duration(value),
-            "hold" => policy.pacing.hold = duration(value),
-            "guard" => policy.pacing.guard = duration(value),
-            "pacing" => policy.pacing = Pacing::IMMEDIATE,
-            "min-interval" => policy.min_interval = duration(value),
-            "coalesce" => policy.coalesce = Coalesce::All,
-            "heartbeat" => policy.call.heartbeat.enabled = on,
-            "heartbeat-after" => policy.call.heartbeat.after = duration(value),
-            "heartbeat-every" => policy.call.heartbeat.every = duration(value),
-            "heartbeat-max" => policy.call.heartbeat.max = duration(value),
-            "on-fall" => {
-                policy.call.on_fall = match value {
-                    "rebase" => OnFall::Rebase,
-                    "drop" => OnFall::Drop,
-                    _ => OnFall::Lift,
-                }
-            }
-            "dialects" => {
-                policy.call.dialects =
-                    value.split(',').map(|name| dialect::named(name).unwrap()).collect();
-            }
-            "messages" => policy.call.messages = Messages::Append,
-            "scale" => {
-                policy.call.scale = Some(match value {
-                    "percent" => Scale::Percent,
-                    "unit" => Scale::Unit,
-                    total => Scale::Of(total.parse().unwrap()),
-                });
-            }
-            "extract" => policy.call.extract = Some(Extract::read([value]).unwrap()),
-            "estimate" => policy.call.estimate = on,
-            "call-timeout" => policy.call.call_timeout = Some(duration(value)),
-            "keep-original" => policy.keep_original = on,
-            "words-in-2024" => policy.words_in_2024 = on,
-            "token-is" => policy.token_is = Some(TokenIs::RequestId),
-            "shared" => policy.remap = on,
-            "response-id" => policy.answers.response_id = on,
-            "error-shape" => policy.answers.error_shape = on,
-            "bare-result" => policy.answers.bare_result = on,
-            "orphan-answer" => policy.answers.orphan_answer = on,
-            "missing-id" => policy.answers.missing_id = on,
-            _ => transcript::settings::read(policy, setting).unwrap(),
+        match setting.split_once('=') {
+            None => {}
+            // Words of transcripts that stand for several settings, or that no recording has.
+            Some(("pacing", "immediate")) => policy.pacing = Pacing::IMMEDIATE,
+            Some(("shared", "on")) => policy.remap = true,
+            Some(("extract", value)) => policy.call.extract = Some(Extract::read([value]).unwrap()),
+            Some(_) => transcript::settings::read(policy, setting).unwrap(),
         }
     }
 }
 
-/// Plays a transcript and answers with what it should have looked like.
+/// Plays a transcript: the result is the text that the transcript should have.
 pub(crate) fn replay(text: &str) -> String {
     replay_with(text, |_| {})
 }

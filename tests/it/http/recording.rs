@@ -9,7 +9,7 @@ use clap::Parser;
 use milepost::commands::args::{Cli, Command};
 use milepost::commands::replay;
 use milepost::observe::events::ObserverFactory;
-use milepost::observe::record::{Ending, Recording};
+use milepost::observe::record::{Recording, WriterEnd};
 use tempfile::TempDir;
 
 /// The recordings of a rig, which are played at its end.
@@ -17,7 +17,7 @@ pub(crate) struct Records {
     folder: TempDir,
     file: PathBuf,
     factory: Arc<dyn ObserverFactory>,
-    ending: Option<Ending>,
+    ending: Option<WriterEnd>,
 }
 
 /// Plays a recording, with the settings of the route `/r` of `file` if it names one: what is shown, and

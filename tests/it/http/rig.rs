@@ -599,6 +599,18 @@ impl Answer {
         self.heard.state.lock().unwrap().bytes.is_empty()
     }
 
+    /// Bytes that have come.
+    #[allow(dead_code, reason = "for the simulation")]
+    pub(crate) fn length(&self) -> usize {
+        self.heard.state.lock().unwrap().bytes.len()
+    }
+
+    /// Whether the proxy has closed the connection.
+    #[allow(dead_code, reason = "for the simulation")]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.heard.state.lock().unwrap().closed
+    }
+
     #[track_caller]
     fn head(&self) -> Spoken {
         self.spoken().expect("there is no answer yet")

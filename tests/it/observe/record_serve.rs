@@ -144,7 +144,11 @@ fn examples() -> Vec<(&'static str, String, &'static str)> {
         ("kuzu", command("kuzumem", &["--generation", "k1", "--pace", "5ms"]), "pagerank"),
         ("plexus", command("plexus", &["--pace", "5ms"]), "orcha.run_task"),
         ("scout", command("scout", &["--pace", "5ms"]), "run_materialization"),
-        ("devtools", command("mcp_devtools", &["--lines", "50"]), "project_actions"),
+        (
+            "devtools",
+            command("mcp_devtools", &["--lines", "50", "--token-from", "meta"]),
+            "project_actions",
+        ),
         ("builder", command("builder", &[]) + "\ndialects = [\"defaults\", \"stderr\"]", "train"),
         (
             "silent",

@@ -95,7 +95,7 @@ fn what_examples_said_comes_out_again() {
         (&[], "kuzumem", &["--generation", "k1", "--pace", "20ms"], "pagerank"),
         (&[], "plexus", &["--pace", "50ms"], "orcha.run_task"),
         (&[], "scout", &["--pace", "50ms"], "run_materialization"),
-        (&[], "mcp_devtools", &["--lines", "200"], "project_actions"),
+        (&[], "mcp_devtools", &["--lines", "200", "--token-from", "meta"], "project_actions"),
         (&train, "builder", &[], "train"),
         (
             &["--heartbeat-after", "100ms", "--heartbeat-every", "150ms", "--hold", "0"],
@@ -117,7 +117,7 @@ fn what_examples_said_comes_out_again() {
 #[test]
 fn settings_that_are_not_in_the_file_are_given_again() {
     let options = ["--ask-token-in-arguments"];
-    let server = ["--lines", "50", "--token-from", "arguments"];
+    let server = ["--lines", "50"];
     let (_folder, file) = recorded(&options, "mcp_devtools", &server, "project_actions");
     is_equal(&options, &file);
     let (shown, code, _) = replay(&[], &file);

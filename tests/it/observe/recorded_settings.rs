@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use milepost::observe::events::{Event, EventEmitter, EventKind, FilterId, Observer};
+use milepost::observe::events::{EventEmitter, EventKind, FilterId, Observer, ObserverEvent};
 use milepost::progress::{Filter, Pacing, Policy, StreamId, StreamKind};
 use milepost::relay::filter_guard::FilterGuard;
 
@@ -13,7 +13,7 @@ use crate::support::milepost;
 struct Commands(Arc<Mutex<Vec<String>>>);
 
 impl Observer for Commands {
-    fn see(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &ObserverEvent) {
         if let EventKind::Input(input, _) = &event.kind {
             self.0.lock().unwrap().extend(input.words());
         }
@@ -27,7 +27,7 @@ fn those_who_look_on_are_told_of_other_settings_once() {
     filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::IMMEDIATE);
     let mut guarded = FilterGuard::new(filter, Arc::clone(&first), StreamId(0));
     let commands = Commands::default();
-    guarded.observed_by(EventEmitter::new(
+    guarded.set_emitter(EventEmitter::new(
         FilterId { conversation: 1, filter: 1 },
         Instant::now(),
         vec![Box::new(commands.clone())],
@@ -36,7 +36,7 @@ fn those_who_look_on_are_told_of_other_settings_once() {
     second.call.heartbeat.after = Duration::from_secs(7);
     let second = Arc::new(second);
     for policy in [&first, &second, &second, &first] {
-        guarded.take(policy);
+        guarded.set_policy(policy);
     }
     let told = commands.0.lock().unwrap().clone();
     assert_eq!(told, ["settings keep-original=on heartbeat-after=7s", "settings"]);

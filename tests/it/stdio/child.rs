@@ -14,7 +14,8 @@ use std::{
 };
 
 use milepost::transport::child::{
-    Child, ChildPipes, Exit, Grace, Program, Signal, SpawnError, Stderr, adopt_orphans, spawn,
+    ChildPipes, ChildProcess, Exit, Grace, Program, Signal, SpawnError, Stderr, adopt_orphans,
+    spawn,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -38,7 +39,7 @@ fn sh(script: &str) -> Program {
 }
 
 struct Server {
-    child: Child,
+    child: ChildProcess,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }

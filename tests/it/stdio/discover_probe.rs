@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use milepost::progress::Policy;
-use milepost::relay::discover_probe::Probing;
+use milepost::relay::child_leg::ChildLeg;
 use milepost::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, sink};
 use tokio::time::{Instant, sleep};
@@ -74,7 +74,7 @@ fn start() -> Ends {
         let (read, write) = tokio::io::split(end);
         Pipe::new(Box::new(read), Box::new(write))
     };
-    let server_leg = Probing::new(pipe(near_server), std::sync::Arc::default());
+    let server_leg = ChildLeg::new(pipe(near_server), std::sync::Arc::default(), None);
     let aside = DiagnosticsSink::new(Box::new(sink()), Some(Box::new(near_errors)));
     let mut relay =
         Relay::with_sole_stream(Policy::default(), pipe(near_client), server_leg, aside);

@@ -158,7 +158,10 @@ async fn transcripts_come_out_the_same_through_the_relay() {
 #[tokio::test(start_paused = true)]
 async fn what_stands_on_standard_error_when_a_request_comes_is_not_about_it() {
     let mut policy = Policy::default();
-    settings(&mut policy, "dialects=standard,stderr heartbeat=off pacing=off min-interval=0ms");
+    settings(
+        &mut policy,
+        "dialects=standard,stderr heartbeat=off pacing=immediate min-interval=0ms",
+    );
     let mut ends = start(policy);
     let call = concat!(
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#,

@@ -10,7 +10,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::core::checker::Checker;
-use crate::support::session::{Session, signal};
+use crate::support::messages::call;
+use crate::support::session::{Session, children_of, signal};
 use crate::support::{MILEPOST, STUCK, example, milepost, runs, until};
 
 /// The memory that Milepost may need at most, in KiB: two lines of 4 MiB that are held whole in
@@ -202,6 +203,39 @@ mod what_passes {
         let is_log = |line: &&str| line.contains("  WARN ") || line.contains("  INFO ");
         let said = stderr.split_inclusive('\n').filter(|line| !is_log(line));
         assert_eq!(said.collect::<String>(), noise, "{stderr}");
+    }
+
+    /// A line that is read in two pieces is one line all the same.
+    #[test]
+    fn our_log_lines_never_land_inside_a_line_of_standard_error() {
+        let server = r#"
+            long=$(head -c 9000 /dev/zero | tr '\0' x)
+            n=0
+            while read -r line; do
+                n=$((n + 1))
+                for i in 1 2 3 4 5 6 7 8 9 10; do echo "$long" >&2; done
+                printf 'begun ' >&2
+                echo '{"jsonrpc":"2.0","id":'$n',"result":{"content":[]}}'
+                sleep 0.02
+                echo "ended" >&2
+            done
+            printf 'no end' >&2
+        "#;
+        let mut session = Session::sh(server);
+        for id in 1..=20 {
+            session.tell(&call(id, ""));
+            session.line();
+        }
+        let (_, _, stderr) = session.finish();
+        let long = "x".repeat(9000);
+        let (mut texts, mut calls) = (0, 0);
+        for line in stderr.lines() {
+            let is_log = line.starts_with("20") && line.contains("Z  ");
+            calls += usize::from(is_log && line.contains(" call tool="));
+            texts += usize::from(line == long || line == "begun ended");
+            assert!(is_log || line == long || line == "begun ended" || line == "no end", "{line}");
+        }
+        assert_eq!((texts, calls), (220, 20));
     }
 
     #[test]
@@ -504,6 +538,48 @@ mod how_it_ends {
             let left: Vec<_> = pids.into_iter().filter(|pid| runs(*pid)).collect();
             assert!(left.is_empty(), "{name}: {left:?}");
         }
+    }
+
+    #[test]
+    fn a_standard_error_that_nobody_reads_does_not_keep_it() {
+        let mut command = milepost();
+        command.args(["wrap", "--state-dir", "off", "--"]);
+        command.args(["sh", "-c", "head -c 300000 /dev/zero | tr '\\0' a >&2"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let ended = || matches!(child.try_wait(), Ok(Some(_)));
+        until("Milepost has ended", ended);
+    }
+
+    #[test]
+    fn nobody_survives_a_milepost_that_is_killed() {
+        let (_folder, path) = file("");
+        // The server, a child, a daemon and the child of a daemon; all ignore the end of their input, two
+        // ignore SIGTERM as well.
+        let script = r#"echo $$ >>"$0"; sleep 300 & echo $! >>"$0"
+            (setsid sh -c 'trap "" TERM; echo $$ >>"$0"; sleep 300 & echo $! >>"$0"; wait; wait' "$0" &)
+            while [ $(wc -l <"$0") -lt 4 ]; do sleep 0.01; done
+            echo '{"jsonrpc":"2.0","method":"ready"}'; wait"#;
+        let mut session = Session::wrap(&[], &["sh", "-c", script, &path]);
+        session.line();
+        let pids = fs::read_to_string(&path).unwrap();
+        let pids: Vec<u32> = pids.lines().map(|pid| pid.parse().unwrap()).collect();
+        assert!(pids.len() == 4 && pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+        signal("KILL", session.pid());
+        until("nobody is left", || !pids.iter().any(|pid| runs(*pid)));
+    }
+
+    #[test]
+    fn a_server_ends_with_a_milepost_that_is_killed_also_without_the_watchdog() {
+        let mut session = Session::sh(
+            "exec 3>&1; echo '{\"jsonrpc\":\"2.0\",\"method\":\"ready\"}'; exec sleep 300",
+        );
+        session.line();
+        let server = session.server_pid();
+        let watchdog = children_of(session.pid()).into_iter().find(|pid| *pid != server).unwrap();
+        signal("KILL", watchdog);
+        signal("KILL", session.pid());
+        until("the server has ended", || !runs(server));
     }
 
     #[test]

@@ -42,7 +42,7 @@ const COMMON: [&str; 8] = [
 ];
 
 pub(super) fn read(
-    rules: &file::HeaderRules,
+    rules: &file::HeaderRulesSection,
     env_values: &EnvValues,
 ) -> Result<HeaderRules, ConfigError> {
     let mut meant = HeaderRules::default();

@@ -3,22 +3,22 @@
 use toml::Spanned;
 
 use crate::config::routes::diagnostics::ConfigError;
-use crate::config::routes::keys::RouteTable;
+use crate::config::routes::keys::RouteSection;
 use crate::config::routes::route::Route;
 
-/// What discovery of authorization looks for below the root (RFC 8615).
+/// The path below the root where discovery of authorization looks (RFC 8615).
 const RESERVED: &str = "/.well-known";
 
-/// Where a route answers clients of HTTP+SSE, below its path.
+/// The paths, below a route's path, where the route answers clients of HTTP+SSE.
 const OF_SSE: [&str; 2] = ["/sse", "/messages"];
 
 /// Refuses a route whose path belongs to one of those before it, or one of those to it.
 pub(super) fn admit(
-    table: &Spanned<RouteTable>,
+    table: &RouteSection,
     route: &Route,
     before: &[Route],
 ) -> Result<(), ConfigError> {
-    let span = table.get_ref().path.as_ref().map_or_else(|| table.span(), Spanned::span);
+    let span = table.path.as_ref().map_or_else(|| table.span.clone(), Spanned::span);
     let path = &*route.path;
     if is_below(path, RESERVED) {
         let what = format!("{path:?} is reserved for discovery ({RESERVED}); another is expected");

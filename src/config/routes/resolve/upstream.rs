@@ -1,7 +1,7 @@
 //! `upstream`: exactly one kind of server, and only the keys that go with it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -10,19 +10,17 @@ use url::Url;
 use super::{listeners, pem};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
-use crate::config::routes::file;
-use crate::config::routes::route::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream};
-use crate::config::values::text::{Endpoint, Reference, Text};
-
-/// The variables of a command, by name.
-type Variables = BTreeMap<Spanned<String>, String>;
+use crate::config::routes::file::LifecycleSection;
+use crate::config::routes::keys::{ScopeTable, UpstreamSection};
+use crate::config::routes::route::{HttpUpstream, Lifecycle, StdioUpstream, Upstream};
+use crate::config::settings::SettingScope;
+use crate::config::values::text::{Endpoint, Reference, TextValue};
 
 pub(super) fn read(
-    table: &Spanned<file::Upstream>,
+    said: &UpstreamSection,
     folder: &Path,
     env_values: &mut EnvValues,
 ) -> Result<Upstream, ConfigError> {
-    let said = table.get_ref();
     let http = said.url.as_ref().or(said.sse.as_ref());
     let kinds = [
         said.demo.as_ref().map(|demo| ("demo", demo.span())),
@@ -33,26 +31,17 @@ pub(super) fn read(
     let (kind, _) = kinds.first().ok_or_else(|| {
         let what = "one of `command`, `url`, `sse` and `demo` is expected, such as upstream.command = \
             [\"node\", \"server.js\"]";
-        ConfigError::new(table.span(), what)
+        ConfigError::new(said.span.clone(), what)
     })?;
     if let Some((other, span)) = kinds.get(1) {
         let what = format!("`{kind}` is there already, and `{other}` is another kind of upstream");
         return Err(ConfigError::new(span.clone(), what));
     }
-    let is_stdio = said.command.is_some();
-    only_with(&said.env, is_stdio, "env", "command")?;
-    only_with(&said.cwd, is_stdio, "cwd", "command")?;
-    only_with(&said.share, is_stdio, "share", "command")?;
-    only_with(&said.max_children, is_stdio, "max_children", "command")?;
-    only_with(&said.start_timeout, is_stdio, "start_timeout", "command")?;
-    only_with(&said.idle_timeout, is_stdio, "idle_timeout", "command")?;
-    only_with(&said.restart, is_stdio, "restart", "command")?;
-    only_with(&said.max_frame, is_stdio, "max_frame", "command")?;
-    only_with(&said.max_spill, is_stdio, "max_spill", "command")?;
-    only_with(&said.http2, http.is_some(), "http2", "url` or `sse")?;
-    only_with(&said.ca_file, http.is_some(), "ca_file", "url` or `sse")?;
-    only_with(&said.client_certificate, http.is_some(), "client_certificate", "url` or `sse")?;
-    only_with(&said.lifecycle, said.url.is_some(), "lifecycle", "url")?;
+    only_with(&said.stdio, said.command.is_some(), "command")?;
+    only_with(&said.http, http.is_some(), "url` or `sse")?;
+    if let Some(lifecycle) = said.lifecycle.as_ref().filter(|_| said.url.is_none()) {
+        return Err(goes_with("lifecycle", "url", lifecycle.span()));
+    }
     if let Some(demo) = &said.demo {
         if !demo.get_ref() {
             return Err(ConfigError::new(demo.span(), "true is expected, or another upstream"));
@@ -60,49 +49,51 @@ pub(super) fn read(
         return Ok(Upstream::Demo);
     }
     if let Some(command) = &said.command {
-        return stdio(said, command, folder).map(Upstream::Command);
+        return stdio(&said.stdio, command, folder).map(Upstream::Command);
     }
     endpoints(said, folder, env_values).map(Upstream::Http)
 }
 
-fn only_with<T>(
-    key: &Option<Spanned<T>>,
+/// Refuses settings of another kind of upstream.
+fn only_with<S: SettingScope>(
+    table: &ScopeTable<S>,
     fits: bool,
-    name: &str,
     kind: &str,
 ) -> Result<(), ConfigError> {
-    match key {
-        Some(key) if !fits => {
-            let what = format!("`{name}` goes with `{kind}`, which this upstream does not have");
-            Err(ConfigError::new(key.span(), what))
+    for key in ScopeTable::<S>::keys() {
+        if let Some(place) = table.place(key).filter(|_| !fits) {
+            return Err(goes_with(key, kind, place));
         }
-        _ => Ok(()),
     }
+    Ok(())
+}
+
+fn goes_with(key: &str, kind: &str, place: Range<usize>) -> ConfigError {
+    let what = format!("`{key}` goes with `{kind}`, which this upstream does not have");
+    ConfigError::new(place, what)
 }
 
 fn stdio(
-    said: &file::Upstream,
+    table: &ScopeTable<StdioUpstream>,
     command: &Spanned<Vec<String>>,
     folder: &Path,
 ) -> Result<StdioUpstream, ConfigError> {
-    let defaults = StdioUpstream::new(self::command(command)?);
-    Ok(StdioUpstream {
-        env: said.env.as_ref().map_or_else(|| Ok(Vec::new()), |env| variables(env.get_ref()))?,
-        cwd: said.cwd.as_ref().map(|cwd| self::folder(cwd, folder)).transpose()?,
-        share: or(&said.share, defaults.share, |share| *share),
-        max_children: or(&said.max_children, defaults.max_children, |count| count.0),
-        start_timeout: or(&said.start_timeout, defaults.start_timeout, |time| time.0),
-        idle_timeout: or(&said.idle_timeout, defaults.idle_timeout, |time| time.0),
-        restart: or(&said.restart, defaults.restart, |restart| *restart),
-        max_frame: or(&said.max_frame, defaults.max_frame, |count| count.0),
-        max_spill: or(&said.max_spill, defaults.max_spill, |count| count.0 as u64),
-        ..defaults
-    })
-}
-
-/// What a key says, or the default.
-fn or<T, V>(key: &Option<Spanned<T>>, default: V, value: impl FnOnce(&T) -> V) -> V {
-    key.as_ref().map_or(default, |key| value(key.get_ref()))
+    let mut stdio = table.over(StdioUpstream::new(self::command(command)?));
+    for (name, value) in &stdio.env {
+        let wrong =
+            |what| ConfigError::new(table.place_of_key(&format!("env.{}", name.display())), what);
+        if name.is_empty() || name.as_encoded_bytes().iter().any(|byte| b"=\0".contains(byte)) {
+            return Err(wrong("a name of a variable, without `=`, is expected"));
+        }
+        if value.as_encoded_bytes().contains(&0) {
+            return Err(wrong("a value without \\u0000 is expected"));
+        }
+    }
+    if let Some(cwd) = &mut stdio.cwd {
+        *cwd = self::folder(cwd, folder)
+            .map_err(|what| ConfigError::new(table.place("cwd").unwrap_or_default(), what))?;
+    }
+    Ok(stdio)
 }
 
 fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, ConfigError> {
@@ -117,94 +108,65 @@ fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, ConfigError>
     Ok(command.get_ref().iter().map(OsString::from).collect())
 }
 
-fn variables(said: &Variables) -> Result<Vec<(OsString, OsString)>, ConfigError> {
-    for (name, value) in said {
-        if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
-            let what = "a name of a variable, without `=`, is expected";
-            return Err(ConfigError::new(name.span(), what));
-        }
-        if value.contains('\0') {
-            return Err(ConfigError::new(name.span(), "a value without \\u0000 is expected"));
-        }
-    }
-    Ok(said.iter().map(|(name, value)| (name.get_ref().into(), value.into())).collect())
-}
-
 /// The folder that a command runs in, which has to be there.
-fn folder(said: &Spanned<String>, base: &Path) -> Result<PathBuf, ConfigError> {
-    if said.get_ref().is_empty() {
-        return Err(ConfigError::new(said.span(), "a folder such as \"server\" is expected"));
+fn folder(cwd: &Path, base: &Path) -> Result<PathBuf, String> {
+    if cwd.as_os_str().is_empty() {
+        return Err("a folder such as \"server\" is expected".to_owned());
     }
-    let path = base.join(said.get_ref());
-    let what = match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => return Ok(path),
-        Ok(_) => format!("{} is no folder", path.display()),
-        Err(error) => format!("cannot use {}: {error}", path.display()),
-    };
-    Err(ConfigError::new(said.span(), what))
+    let path = base.join(cwd);
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Ok(path),
+        Ok(_) => Err(format!("{} is no folder", path.display())),
+        Err(error) => Err(format!("cannot use {}: {error}", path.display())),
+    }
 }
 
 fn endpoints(
-    said: &file::Upstream,
+    said: &UpstreamSection,
     folder: &Path,
     env_values: &mut EnvValues,
 ) -> Result<HttpUpstream, ConfigError> {
-    let mut endpoint = |key: &Option<Spanned<Text<Endpoint>>>| {
+    let mut endpoint = |key: &Option<Spanned<TextValue<Endpoint>>>| {
         let (url, text) = &key.as_ref()?.get_ref().0;
         env_values.respelled(text, url.as_str());
         Some(url.clone())
     };
     let (url, sse) = (endpoint(&said.url), endpoint(&said.sse));
-    let is_tls = [&url, &sse].into_iter().flatten().any(|url: &Url| url.scheme() == "https");
-    let needs_tls = |key: &str, span| {
-        let what = format!("`{key}` is for https:// only, and this upstream has http://");
-        Err(ConfigError::new(span, what))
-    };
-    let mut upstream = HttpUpstream {
-        url,
-        sse,
-        http2: said.http2.as_ref().is_some_and(|http2| *http2.get_ref()),
-        ca_file: None,
-        client_certificate: None,
-        lifecycle: None,
-    };
+    let mut upstream = said.http.over(HttpUpstream { url, sse, ..HttpUpstream::default() });
     if let (Some(table), Some(url)) = (&said.lifecycle, &upstream.url) {
         upstream.lifecycle = Some(Box::new(lifecycle(table.get_ref(), url, env_values)?));
     }
-    if let Some(file) = &said.ca_file {
-        if !is_tls {
-            return needs_tls("ca_file", file.span());
+    let urls = [&upstream.url, &upstream.sse];
+    let is_tls = urls.into_iter().flatten().any(|url| url.scheme() == "https");
+    for key in ["ca_file", "client_certificate"] {
+        if let Some(place) = said.http.place(key).filter(|_| !is_tls) {
+            let what = format!("`{key}` is for https:// only, and this upstream has http://");
+            return Err(ConfigError::new(place, what));
         }
-        let path = folder.join(file.get_ref());
-        pem::certificates(&path).map_err(|what| ConfigError::new(file.span(), what))?;
-        upstream.ca_file = Some(path);
     }
-    if let Some(certificate) = &said.client_certificate {
-        if !is_tls {
-            return needs_tls("client_certificate", certificate.span());
-        }
-        let certificate = listeners::certificate(certificate.get_ref(), folder)?;
-        upstream.client_certificate = Some(certificate);
+    if let Some(file) = &mut upstream.ca_file {
+        *file = folder.join(&*file);
+        let place = said.http.place("ca_file").unwrap_or_default();
+        pem::certificates(file).map_err(|what| ConfigError::new(place, what))?;
+    }
+    if let Some(files) = &mut upstream.client_certificate {
+        listeners::certificate(files, folder, &said.http, "client_certificate")?;
     }
     Ok(upstream)
 }
 
 fn lifecycle(
-    said: &file::Lifecycle,
+    said: &LifecycleSection,
     endpoint: &Url,
     env_values: &mut EnvValues,
 ) -> Result<Lifecycle, ConfigError> {
-    let mut place = |key: &Option<Spanned<Text<Reference>>>| {
+    let mut place = |key: &Option<Spanned<TextValue<Reference>>>| {
         key.as_ref().map(|key| near(key, endpoint, env_values)).transpose()
-    };
-    let server = |said: &file::ServerInfo| ServerInfo {
-        name: said.name.clone(),
-        version: said.version.clone(),
     };
     Ok(Lifecycle {
         tools: place(&said.tools)?,
         initialize: place(&said.initialize)?,
-        server: said.server.as_ref().map(server),
+        server: said.server.clone(),
         wrap_results: said.wrap_results.unwrap_or(true),
         end_with_answer: said.end_with_answer.unwrap_or(true),
     })
@@ -212,7 +174,7 @@ fn lifecycle(
 
 /// A URL on the server of an endpoint. It is sent what clients send that one, their tokens among it.
 fn near(
-    key: &Spanned<Text<Reference>>,
+    key: &Spanned<TextValue<Reference>>,
     endpoint: &Url,
     env_values: &mut EnvValues,
 ) -> Result<Url, ConfigError> {

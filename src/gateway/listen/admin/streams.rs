@@ -17,7 +17,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use url::form_urlencoded;
 
 use super::{AdminResponse, PLAIN, plain, typed};
-use crate::observe::calls::{Filter, Looking, PATH_OF_TAP, ROUND, Table, Tap};
+use crate::observe::calls::{CallTableReader, PATH_OF_TAP, ROUND, Table, TapFilter, TapReader};
 use crate::progress::{Reason, Repair};
 use crate::transport::http::refusal::Refusal;
 
@@ -96,11 +96,11 @@ impl AdminStreams {
         });
         let (kind, source) = if taps {
             let kind = if filter.json { LINES } else { PLAIN };
-            (kind, AdminSource::Tap(Box::new(Tap::begin(calls, filter))))
+            (kind, AdminSource::Tap(Box::new(TapReader::begin(calls, filter))))
         } else {
             let mut rounds = interval(ROUND);
             rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            (EVENTS, AdminSource::Calls(Box::new(Looking::at(calls)), Box::new(rounds)))
+            (EVENTS, AdminSource::Calls(Box::new(CallTableReader::at(calls)), Box::new(rounds)))
         };
         let mut response = Response::new(AdminBody::Endless(Endless { source, over, _room: room }));
         response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -109,8 +109,8 @@ impl AdminStreams {
 }
 
 /// Which messages someone wants to see; the error says what would be right.
-fn filter(query: &str) -> Result<Filter, String> {
-    let mut filter = Filter::default();
+fn filter(query: &str) -> Result<TapFilter, String> {
+    let mut filter = TapFilter::default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let value = value.into_owned();
         match &*name {
@@ -153,8 +153,8 @@ pub(crate) struct Endless {
 }
 
 enum AdminSource {
-    Calls(Box<Looking>, Box<Interval>),
-    Tap(Box<Tap>),
+    Calls(Box<CallTableReader>, Box<Interval>),
+    Tap(Box<TapReader>),
 }
 
 impl AdminSource {

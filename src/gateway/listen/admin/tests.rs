@@ -24,7 +24,7 @@ impl Handler for Counting {
     }
 }
 
-fn desk(bearer: Option<&str>) -> AdminApi<Counting> {
+fn admin_api(bearer: Option<&str>) -> AdminApi<Counting> {
     let admin = Admin { listen: None, bearer: bearer.map(|text| Secret::new(text.to_owned())) };
     let server = Server { allowed_hosts: vec!["ops.example".to_owned()], ..Server::default() };
     AdminApi::new(&server, &admin, Via::named(1), Arc::new(Counting))
@@ -32,12 +32,12 @@ fn desk(bearer: Option<&str>) -> AdminApi<Counting> {
 
 /// The status that a desk answers with: `head` is a method, a path and headers.
 #[track_caller]
-fn check(desk: &AdminApi<Counting>, here: &str, ready: bool, head: &str, status: u16) {
-    assert_eq!(ask(desk, here, ready, head).status(), status, "{head}");
+fn check(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str, status: u16) {
+    assert_eq!(ask(admin_api, here, ready, head).status(), status, "{head}");
 }
 
 #[track_caller]
-fn ask(desk: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> AdminResponse {
+fn ask(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> AdminResponse {
     let mut words = head.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let mut request = Request::builder().method(method).uri(path);
@@ -51,9 +51,9 @@ fn ask(desk: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> AdminR
         request = request.header("host", "ops.example");
     }
     let local = here.parse().unwrap();
-    let client = Peer { remote: local, local, secure: false, outlet: WriteState::default() };
+    let client = Peer { remote: local, local, secure: false, write_state: WriteState::default() };
     let request = request.body(Empty::<Bytes>::new()).unwrap();
-    desk.answer(client, ready, request).now_or_never().unwrap()
+    admin_api.answer(client, ready, request).now_or_never().unwrap()
 }
 
 const HERE: &str = "127.0.0.1:7333";
@@ -61,39 +61,39 @@ const BEYOND: &str = "192.0.2.1:7333";
 
 #[test]
 fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
-    let desk = desk(None);
+    let admin_api = admin_api(None);
     for ready in [true, false] {
-        check(&desk, HERE, ready, "GET /livez host=127.0.0.1:7333", 200);
-        check(&desk, HERE, ready, "HEAD /livez host=localhost", 200);
+        check(&admin_api, HERE, ready, "GET /livez host=127.0.0.1:7333", 200);
+        check(&admin_api, HERE, ready, "HEAD /livez host=localhost", 200);
         let status = if ready { 200 } else { 503 };
-        check(&desk, HERE, ready, "GET /readyz host=localhost:7333", status);
-        check(&desk, HERE, ready, "POST /livez", 405);
-        check(&desk, HERE, ready, "DELETE /readyz", 405);
-        check(&desk, HERE, ready, "GET /page.html", 404);
-        check(&desk, HERE, ready, "GET /livez/", 404);
-        check(&desk, HERE, ready, "GET /livez host=evil.example", 403);
-        check(&desk, HERE, ready, "GET /livez host=localhost:7332", 403);
+        check(&admin_api, HERE, ready, "GET /readyz host=localhost:7333", status);
+        check(&admin_api, HERE, ready, "POST /livez", 405);
+        check(&admin_api, HERE, ready, "DELETE /readyz", 405);
+        check(&admin_api, HERE, ready, "GET /page.html", 404);
+        check(&admin_api, HERE, ready, "GET /livez/", 404);
+        check(&admin_api, HERE, ready, "GET /livez host=evil.example", 403);
+        check(&admin_api, HERE, ready, "GET /livez host=localhost:7332", 403);
     }
 }
 
 #[test]
 fn the_live_page_is_for_all_who_may_ask_as_it_holds_no_data() {
     for (bearer, here) in [(None, HERE), (None, BEYOND), (Some("s3cret"), BEYOND)] {
-        let desk = desk(bearer);
-        check(&desk, here, true, "GET /", 200);
-        check(&desk, here, false, "GET /?tool=build", 200);
-        check(&desk, here, true, "HEAD /", 200);
-        check(&desk, here, true, "POST /", 405);
-        check(&desk, here, true, "GET //", 404);
-        check(&desk, here, true, "GET / host=evil.example", 403);
-        check(&desk, here, true, "GET / origin=http://evil.example", 403);
+        let admin_api = admin_api(bearer);
+        check(&admin_api, here, true, "GET /", 200);
+        check(&admin_api, here, false, "GET /?tool=build", 200);
+        check(&admin_api, here, true, "HEAD /", 200);
+        check(&admin_api, here, true, "POST /", 405);
+        check(&admin_api, here, true, "GET //", 404);
+        check(&admin_api, here, true, "GET / host=evil.example", 403);
+        check(&admin_api, here, true, "GET / origin=http://evil.example", 403);
     }
 }
 
 #[test]
 fn browsers_are_told_how_little_the_live_page_may_do() {
     for head in ["GET /", "HEAD /"] {
-        let answer = ask(&desk(None), HERE, true, head);
+        let answer = ask(&admin_api(None), HERE, true, head);
         let header = |name: &str| answer.headers()[name].to_str().unwrap();
         let policy = header("content-security-policy");
         for rule in [
@@ -114,7 +114,7 @@ fn browsers_are_told_how_little_the_live_page_may_do() {
 
 #[test]
 fn numbers_are_for_loopback_or_for_who_has_the_token() {
-    let open = desk(None);
+    let open = admin_api(None);
     check(&open, HERE, true, "GET /metrics", 200);
     check(&open, HERE, true, "HEAD /metrics", 200);
     check(&open, HERE, true, "POST /metrics", 405);
@@ -123,7 +123,7 @@ fn numbers_are_for_loopback_or_for_who_has_the_token() {
     check(&open, BEYOND, true, "GET /livez", 200);
     check(&open, BEYOND, true, "GET /metrics", 403);
     check(&open, BEYOND, true, "GET /log-level", 403);
-    let closed = desk(Some("s3cret"));
+    let closed = admin_api(Some("s3cret"));
     for here in [HERE, BEYOND] {
         check(&closed, here, true, "GET /livez", 200);
         check(&closed, here, true, "GET /readyz", 200);
@@ -136,30 +136,30 @@ fn numbers_are_for_loopback_or_for_who_has_the_token() {
 
 #[test]
 fn calls_are_not_shown_to_pages_of_others_nor_where_nobody_looks_on() {
-    let desk = desk(None);
+    let admin_api = admin_api(None);
     for path in ["/calls", "/calls/1", "/tap"] {
-        check(&desk, HERE, true, &format!("GET {path} host=evil.example"), 403);
-        check(&desk, HERE, true, &format!("GET {path} origin=http://evil.example"), 403);
-        check(&desk, BEYOND, true, &format!("GET {path}"), 403);
-        check(&desk, HERE, true, &format!("GET {path}"), 404);
+        check(&admin_api, HERE, true, &format!("GET {path} host=evil.example"), 403);
+        check(&admin_api, HERE, true, &format!("GET {path} origin=http://evil.example"), 403);
+        check(&admin_api, BEYOND, true, &format!("GET {path}"), 403);
+        check(&admin_api, HERE, true, &format!("GET {path}"), 404);
     }
 }
 
 #[tokio::test]
 async fn a_page_of_another_origin_changes_nothing() {
-    let desk = desk(None);
+    let admin_api = admin_api(None);
     for method in ["PUT", "DELETE"] {
         let head = |headers: &str| format!("{method} /log-level {headers}");
-        check(&desk, HERE, true, head("content-type=text/plain").as_str(), 403);
-        check(&desk, HERE, true, &head("milepost-admin=1 origin=http://evil.example"), 403);
+        check(&admin_api, HERE, true, head("content-type=text/plain").as_str(), 403);
+        check(&admin_api, HERE, true, &head("milepost-admin=1 origin=http://evil.example"), 403);
         // A page of another program on this machine may speak to routes, but not change anything.
-        check(&desk, HERE, true, &head("milepost-admin=1 origin=http://localhost:3000"), 403);
-        check(&desk, HERE, true, &head("milepost-admin=1 origin=null"), 403);
+        check(&admin_api, HERE, true, &head("milepost-admin=1 origin=http://localhost:3000"), 403);
+        check(&admin_api, HERE, true, &head("milepost-admin=1 origin=null"), 403);
     }
-    check(&desk, HERE, true, "POST /log-level milepost-admin=1", 405);
-    check(&desk, HERE, true, "OPTIONS /log-level", 405);
+    check(&admin_api, HERE, true, "POST /log-level milepost-admin=1", 405);
+    check(&admin_api, HERE, true, "OPTIONS /log-level", 405);
     // These would be changes; but the body is empty.
-    check(&desk, HERE, true, "PUT /log-level milepost-admin=1", 400);
+    check(&admin_api, HERE, true, "PUT /log-level milepost-admin=1", 400);
     let own = "PUT /log-level host=localhost:7333 milepost-admin=1 origin=http://localhost:7333";
-    check(&desk, HERE, true, own, 400);
+    check(&admin_api, HERE, true, own, 400);
 }

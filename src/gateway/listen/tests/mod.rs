@@ -41,9 +41,10 @@ impl Handler for Recorder {
             Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
             Err(_) => "(broken off)".to_owned(),
         };
-        let Admitted { place, authorization_was_ours, .. } = admitted;
+        let Admitted { route_match, authorization_was_ours, .. } = admitted;
         let ours = if authorization_was_ours { " ours" } else { "" };
-        let line = format!("{} {} {:?}{ours} {body}", parts.method, place.route, place.part);
+        let line =
+            format!("{} {} {:?}{ours} {body}", parts.method, route_match.route, route_match.part);
         let line = line.trim_end().to_owned();
         self.handled.lock().unwrap().push(line.clone());
         Response::new(Full::from(line))
@@ -104,7 +105,7 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let front = Arc::new(Dispatcher::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);
     let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
-    let client = Peer { remote: local, local, secure: false, outlet: WriteState::default() };
+    let client = Peer { remote: local, local, secure: false, write_state: WriteState::default() };
     let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
     let connection = tokio::spawn(async move {
         http.converse(theirs, WriteState::default(), answer, std::future::pending()).await

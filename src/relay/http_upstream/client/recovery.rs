@@ -111,6 +111,7 @@ impl UpstreamClient {
         };
         if self.pending.has(stream) {
             tracing::warn!(why, "a request has no answer");
+            self.inbox.end_response(stream);
         }
         self.refuse_all(stream, &why, None);
     }
@@ -144,6 +145,7 @@ impl UpstreamClient {
             Ok(sent) => exchange.resume(sent, id),
             Err(why) => {
                 self.drop_exchange(stream);
+                self.inbox.end_response(stream);
                 self.refuse_all(stream, &why, None);
             }
         }
@@ -165,6 +167,7 @@ impl UpstreamClient {
                     "the server closed the stream of the request, and answered with HTTP status \
                      {status} when it was asked for the rest"
                 );
+                self.inbox.end_response(stream);
                 self.refuse_all(stream, &why, Some(status.as_u16()));
             }
         }
@@ -313,7 +316,7 @@ impl UpstreamClient {
             && !is_about_access(status)
     }
 
-    /// Tries HTTP+SSE with a server that has refused the first POST (rule L-09).
+    /// Tries HTTP+SSE with a server that has refused the first POST.
     fn try_http_sse(&mut self, out: Outgoing, why: String, status: StatusCode) {
         self.session.phase = SessionPhase::Free;
         self.http_sse = Some(HttpSseStream::after_refusal(why, status));

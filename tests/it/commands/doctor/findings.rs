@@ -8,14 +8,16 @@ use milepost::commands::doctor::cure::{Behind, cure};
 use milepost::commands::doctor::examine::examine;
 use milepost::commands::doctor::findings::{Answer, Examined, Terms};
 use milepost::commands::doctor::rules::Rule;
-use milepost::commands::doctor::traffic::{Entry, Stream, What, Wire};
+use milepost::commands::doctor::traffic::{
+    TrafficEntry, TrafficEvent, TrafficStream, TransportKind,
+};
 use milepost::protocol::jsonrpc::Message;
 
 /// A conversation as lines: `TIME SIDE text`. The time is in milliseconds; the sides are `>` (we say),
 /// `<` (standard output), `p` (the response to the POST of id 2), `g` (the GET stream), `n` (noise), `e`
 /// (standard error), `o` (the response to id 2 ends). An event name may stand before the text in
 /// brackets. `=` in place of a time: in the same read as before.
-fn entries(lines: &str) -> Vec<Entry> {
+fn entries(lines: &str) -> Vec<TrafficEntry> {
     let (mut at, mut read) = (0, 0);
     let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
@@ -35,18 +37,18 @@ fn entries(lines: &str) -> Vec<Entry> {
                 _ => (None, text),
             };
             let message = || Message::parse(Bytes::copy_from_slice(text.as_bytes()));
-            let heard = |stream| What::Heard { stream, read, event, message: message() };
+            let heard = |stream| TrafficEvent::Heard { stream, read, event, message: message() };
             let what = match side {
-                ">" => What::Said(message()),
-                "<" => heard(Stream::Shared),
-                "p" => heard(Stream::Post(Some(2))),
-                "g" => heard(Stream::Get),
-                "n" => What::Noise(Bytes::copy_from_slice(text.as_bytes())),
-                "e" => What::Aside(text.to_owned()),
-                "o" => What::Over(Stream::Post(Some(2))),
+                ">" => TrafficEvent::Said(message()),
+                "<" => heard(TrafficStream::Shared),
+                "p" => heard(TrafficStream::Post(Some(2))),
+                "g" => heard(TrafficStream::Get),
+                "n" => TrafficEvent::Noise(Bytes::copy_from_slice(text.as_bytes())),
+                "e" => TrafficEvent::Aside(text.to_owned()),
+                "o" => TrafficEvent::Over(TrafficStream::Post(Some(2))),
                 side => panic!("no side {side}"),
             };
-            Entry { at: Duration::from_millis(at), what }
+            TrafficEntry { at: Duration::from_millis(at), what }
         })
         .collect()
 }
@@ -60,21 +62,21 @@ fn progress(params: &str) -> String {
     format!("< {}", notification("notifications/progress", format!("{{{params}}}")))
 }
 
-fn terms(wire: Wire) -> Terms {
+fn terms(wire: TransportKind) -> Terms {
     Terms { wire, knows_arrays: false, silence_max: Duration::from_secs(11) }
 }
 
-fn seen(wire: Wire, lines: &[String]) -> Examined {
+fn seen(wire: TransportKind, lines: &[String]) -> Examined {
     examine(&entries(&lines.join("\n")), terms(wire))
 }
 
 #[track_caller]
 fn check(lines: &[String], expected: &[(Rule, usize)]) -> Examined {
-    check_on(Wire::Stdio, lines, expected)
+    check_on(TransportKind::Stdio, lines, expected)
 }
 
 #[track_caller]
-fn check_on(wire: Wire, lines: &[String], expected: &[(Rule, usize)]) -> Examined {
+fn check_on(wire: TransportKind, lines: &[String], expected: &[(Rule, usize)]) -> Examined {
     let examined = seen(wire, lines);
     let found: Vec<_> = examined.findings.iter().map(|f| (f.rule, f.count)).collect();
     assert_eq!(found, expected, "{:#?}", examined.findings);
@@ -199,8 +201,8 @@ fn around_the_answer() {
     let on_post = |line: &String| line.replace(" < ", " p ");
     let mut own: Vec<String> = lines("=").iter().map(on_post).collect();
     own.push("110 o".to_owned());
-    check_on(Wire::Streamable, &own, &[]);
-    check_on(Wire::Streamable, &own[..3], &[(Rule::StaysOpen, 1)]);
+    check_on(TransportKind::Streamable, &own, &[]);
+    check_on(TransportKind::Streamable, &own[..3], &[(Rule::StaysOpen, 1)]);
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn answers() {
         r#"50 < [{"jsonrpc":"2.0","id":2,"result":{"content":[]}}]"#.to_owned(),
     ];
     check(&array, &[(Rule::Array, 1)]);
-    let knows = Terms { knows_arrays: true, ..terms(Wire::Stdio) };
+    let knows = Terms { knows_arrays: true, ..terms(TransportKind::Stdio) };
     assert!(examine(&entries(&array.join("\n")), knows).findings.is_empty());
 }
 
@@ -241,10 +243,10 @@ fn streams_and_events() {
         format!("100 {result}"),
         "110 o".to_owned(),
     ];
-    check_on(Wire::Streamable, &lines, &[(Rule::OnGet, 1)]);
+    check_on(TransportKind::Streamable, &lines, &[(Rule::OnGet, 1)]);
     let named = lines[1].replace("g ", "p [mcpNotification] ");
     let lines = [lines[0].clone(), named, lines[2].clone(), lines[3].clone()];
-    let examined = check_on(Wire::Streamable, &lines, &[(Rule::EventName, 1)]);
+    let examined = check_on(TransportKind::Streamable, &lines, &[(Rule::EventName, 1)]);
     assert_eq!(examined.calls[0].usable, 0);
 }
 
@@ -273,7 +275,7 @@ fn silence() {
     check(&[format!("0 {CALL}"), with(2000), answer(13_100)], &[(Rule::Silence, 1)]);
     check(&[format!("0 {CALL}"), "50 n x".to_owned()], &[(Rule::NoAnswer, 1), (Rule::Noise, 1)]);
     let late = [format!("0 {BARE_CALL}"), answer(12_000).replace("< ", "p "), "12000 o".to_owned()];
-    check_on(Wire::Streamable, &late, &[(Rule::FirstByte, 1)]);
+    check_on(TransportKind::Streamable, &late, &[(Rule::FirstByte, 1)]);
 }
 
 #[test]

@@ -223,5 +223,6 @@ fn mcp_devtools() {
     stdio("mcp_devtools", &server, &call);
     let in_arguments =
         ["--call", "project_actions", "--args", r#"{"_meta":{"progressToken":"own"}}"#];
+    stdio("mcp_devtools-token", &server, &in_arguments);
     http("mcp_devtools-http", &server, &in_arguments);
 }

@@ -1,6 +1,7 @@
 //! Clients of HTTP+SSE before a stdio server.
 
 use crate::http::rig::{Answer, Lines, Rig, check, ms, pass, secs, settle};
+use crate::observe::metrics::page::Page;
 use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
 struct Wire {
@@ -169,4 +170,16 @@ async fn a_large_message_passes_on_a_wire() {
     }
     assert_eq!(wire.stream.messages().len(), 1);
     assert!(wire.stream.messages()[0].trim_end() == says);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_client_leaves_is_counted_as_such() {
+    let mut wire = open("").await;
+    wire.say(call("1", "1")).await;
+    drop(wire.stream);
+    pass(secs(60)).await;
+    let page = Page::read(&wire.rig.metrics());
+    let counted = |outcome| page.sum("milepost_calls_total", &[("outcome", outcome)]);
+    assert_eq!(counted("client left"), 1.0);
+    assert_eq!(counted("server gone"), 0.0);
 }

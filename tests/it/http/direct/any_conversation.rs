@@ -1,6 +1,6 @@
 //! What holds for every conversation over HTTP, however the bytes of the server are cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -160,7 +160,7 @@ proptest! {
             let listens = rig.get(&[S]);
             let listened = rig.asked().await;
             listened.events(&[]);
-            let mut told = Streams { all: vec![(listens, listened)], by_id: BTreeMap::new(), begun: vec![0] };
+            let mut told = Streams { all: vec![(listens, listened)], tokens: BTreeSet::new(), by_id: BTreeMap::new(), begun: vec![0] };
             let mut talk = Talk::default();
             for (step, die) in steps.iter().zip(dice.iter().cycle()) {
                 told.play(&mut rig, &mut talk, step, *die, json).await;
@@ -174,6 +174,9 @@ proptest! {
 /// The streams of one session. The first is one on which the client listens.
 struct Streams {
     all: Vec<(Answer, Asked)>,
+    /// The tokens of its requests. Each is used once: two requests with one token may be two clients', and the
+    /// figure of each rises on its own stream only.
+    tokens: BTreeSet<String>,
     /// The stream of each request.
     by_id: BTreeMap<String, usize>,
     /// Those on which the server has begun with events.
@@ -186,12 +189,22 @@ fn id(text: &str) -> Option<String> {
     Some(rest[..rest.find([',', '}'])?].to_owned())
 }
 
+/// The token that a request gives, without its quotes and without escapes.
+fn token(text: &str) -> Option<String> {
+    let rest = &text[text.find("\"progressToken\":")? + 16..];
+    let token = rest[..rest.find([',', '}'])?].trim();
+    Some(serde_json::from_str(token).unwrap_or_else(|_| token.to_owned()))
+}
+
 impl Streams {
     async fn play(&mut self, rig: &mut Rig, talk: &mut Talk, step: &Step, die: u8, json: bool) {
         match talk.put(step, false) {
             None | Some(Said::Stall(_) | Said::Errors(_)) => {}
             Some(Said::Wait(time)) => pass(time.min(secs(20))).await,
             Some(Said::Client(text)) => {
+                if token(&text).is_some_and(|token| !self.tokens.insert(token)) {
+                    return;
+                }
                 let answer = rig.post(&[S], &text);
                 let asked = rig.asked().await;
                 if text.contains("notifications/") {

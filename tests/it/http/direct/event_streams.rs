@@ -36,37 +36,37 @@ async fn listens(rig: &mut Rig, headers: &[&str]) -> (Answer, Asked) {
 fn fine() -> Vec<Vec<u8>> {
     let spread = "data: {\ndata: \"jsonrpc\":\"2.0\",\ndata:\ndata:\"id\":1,\"result\":{}}\n\n";
     let texts = [
-        // EC-97: several lines of data are one message.
+        // Several lines of data are one message.
         spread.to_owned(),
         spread.replace('\n', "\r\n"),
-        // EC-98: no space, two spaces, names that mean nothing.
+        // No space, two spaces, names that mean nothing.
         format!(
             "data:{}\n\ndata:  {}\nDATA: x\ndata : x\n: c\nfoo\n\ndata\n\ndata\ndata\n\ndata:{}\n\n",
             progress("7", "1"),
             progress("7", "2"),
             result("1")
         ),
-        // EC-99: text of several bytes.
+        // Text of several bytes.
         format!("data: {}\n\ndata: {}\n\n", report("7", "1", "€ é 漢 𝄞"), result("1")),
-        // EC-100: every line end.
+        // Every line end.
         format!(
             ":\r\r\ndata: {}\r\n\r\n\r\n\n\rdata: {}\r\rid: 1\rdata: {}\r\n\r",
             progress("7", "1"),
             progress("7", "2"),
             result("1")
         ),
-        // EC-101: comments of the server.
+        // Comments of the server.
         format!(": ping\n\n: a\n:b\n\ndata: {}\n: within\n\n", result("1")),
-        // EC-105: an event that only has an id, as of 2025-11-25.
+        // An event that only has an id, as of 2025-11-25.
         format!("id: p0\ndata: \n\nretry: 500\n\nid: p1\n\ndata: {}\n\n", result("1")),
-        // EC-109: odd ids.
+        // Odd ids.
         format!("id:\ndata: {}\n\nid: a\0b\nid: c\nid: d\ndata: {}\n\n", log("m"), result("1")),
-        // EC-110: names of their own for what is no message.
+        // Names of their own for what is no message.
         format!(
             "event: ping\ndata: 2026-01-01\n\nevent: x\ndata: {{}}\n\nevent:\ndata: {}\n\n",
             result("1")
         ),
-        // EC-112: no line ends, though some call them so.
+        // No line ends, though some call them so.
         format!(
             "data: {}\n\ndata: {}\n\n",
             report("7", "1", "a\u{2028}b\u{2029}c\u{85}d"),
@@ -74,11 +74,11 @@ fn fine() -> Vec<Vec<u8>> {
         ),
         // A byte order mark.
         format!("\u{feff}data: {}\n\n", result("1")),
-        // EC-81, EC-82: whatever JSON may be.
+        // Whatever JSON may be.
         "data: { \"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
     ];
     let mut all: Vec<_> = texts.into_iter().map(String::into_bytes).collect();
-    // EC-86: no UTF-8.
+    // No UTF-8.
     all.push(b"data: {\"id\":1,\"result\":\"\xff\xc3\"}\n\n".to_vec());
     all
 }

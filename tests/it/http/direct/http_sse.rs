@@ -2,6 +2,7 @@
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Rig, check, ms, pass, secs, settle};
+use crate::observe::metrics::page::Page;
 use crate::support::messages::*;
 
 const EVENTS: [&str; 1] = ["Accept: text/event-stream"];
@@ -293,4 +294,48 @@ async fn a_wire_passes_everything_else_byte_for_byte() {
         settle().await;
     }
     assert_eq!(String::from_utf8_lossy(&wire.stream.body()[before..]), stream.concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_client_leaves_is_counted_as_such() {
+    let mut rig = Rig::new("");
+    let stream = rig.send("GET /r/sse", &EVENTS, b"");
+    let server = rig.asked().await;
+    server.events(&[]);
+    server.chunk("event: endpoint\ndata: /messages\n\n");
+    settle().await;
+    let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
+    let posted = rig.send(&format!("POST {path}"), &[], call("1", "7").as_bytes());
+    rig.asked().await.accept();
+    settle().await;
+    drop((stream, posted));
+    pass(secs(60)).await;
+    let page = Page::read(&rig.metrics());
+    assert_eq!(page.sum("milepost_calls_total", &[("outcome", "client left")]), 1.0);
+    assert_eq!(page.sum("milepost_calls_total", &[]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_that_the_server_refuses_changes_nothing() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    let stream = rig.send("GET /r/sse", &EVENTS, b"");
+    let server = rig.asked().await;
+    server.events(&[]);
+    server.chunk("event: endpoint\ndata: /messages\n\n");
+    settle().await;
+    let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
+    let post = format!("POST {path}");
+    let posted = rig.send(&post, &[], call("1", "7").as_bytes());
+    rig.asked().await.accept();
+    settle().await;
+    let cancels = rig.send(&post, &[], cancelled("1").as_bytes());
+    rig.asked().await.answer("401 Unauthorized", &[], "");
+    settle().await;
+    assert_eq!((posted.status(), cancels.status()), (202, 401));
+    pass(secs(1)).await;
+    server.say(progress("7", "1"));
+    pass(secs(1)).await;
+    server.say(result("1"));
+    pass(secs(1)).await;
+    assert_eq!(stream.messages(), [progress("7", "1"), result("1")]);
 }

@@ -135,7 +135,7 @@ async fn ec_115_and_116_only_who_names_events_gets_them() {
     let two = ["Accept: application/json", "Accept: text/event-stream", S];
     assert!(is_upgraded(&mut rig, &two, &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[S], &call("1", "7")).await, "without any Accept");
-    // EC-115: events for whom never asked for them pass all the same.
+    // Events for whom never asked for them pass all the same.
     let answer = rig.send("POST /r", &[S, "Accept: application/json"], call("1", "7").as_bytes());
     let server = rig.asked().await;
     assert_eq!(server.request.header("accept"), Some("application/json"));

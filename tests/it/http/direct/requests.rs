@@ -60,7 +60,7 @@ async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() 
     settle().await;
     one.say(result("1"));
     settle().await;
-    // EC-28: when its request is over, an invented name means nothing more.
+    // When its request is over, an invented name means nothing more.
     listened.say(report("\"u-1\"", "9", "late"));
     settle().await;
     two.say(result("2"));
@@ -73,7 +73,7 @@ async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_24_a_token_that_two_requests_have_rises_on_one_stream() {
+async fn ec_24_a_token_that_two_requests_have_rises_on_the_stream_of_each() {
     let mut rig = Rig::new("min_interval = \"0s\"");
     rig.session("s", "2025-06-18").await;
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
@@ -82,16 +82,16 @@ async fn ec_24_a_token_that_two_requests_have_rises_on_one_stream() {
     settle().await;
     two.say(report("7", "5", "x"));
     settle().await;
-    assert_eq!(first.messages(), [progress("7", "10"), report("7", "10.000001", "x")]);
-    pass(secs(30)).await;
-    assert!(second.messages().is_empty(), "one beat is enough");
     one.say(result("1"));
     settle().await;
-    two.say(progress("7", "1"));
+    two.say(progress("7", "6"));
     two.say(result("2"));
     settle().await;
-    assert_eq!(second.messages().last(), Some(&result("2")));
-    check([&first, &second]);
+    // What came on the stream of a request is its own: the other one may be another client's.
+    assert_eq!(first.messages(), [progress("7", "10"), result("1")]);
+    assert_eq!(second.messages(), [report("7", "5", "x"), progress("7", "6"), result("2")]);
+    check([&first]);
+    check([&second]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,10 +108,14 @@ async fn ec_36_sessions_know_nothing_of_each_other() {
     listened.say(progress("7", "1"));
     two.say(progress("7", "2"));
     pass(secs(1)).await;
-    // Whatever the other client is told, it is told with its own token.
+    // A token of the one is nobody's in the session of the other, on whatever stream.
     assert!(ours.messages().is_empty());
-    assert!(theirs.messages().iter().all(|told| told.contains(r#""progressToken":9"#)));
+    assert!(theirs.messages().is_empty());
     assert!(listens.messages().is_empty());
+    // A token that is nobody's may be the server's own name.
+    two.say(report("\"u\"", "1", "a"));
+    settle().await;
+    assert_eq!(theirs.messages(), [report("9", "1", "a")]);
     // What one cancels goes on for the other.
     let cancels = rig.post(&[OTHER], cancelled("1"));
     rig.asked().await.accept();
@@ -123,6 +127,102 @@ async fn ec_36_sessions_know_nothing_of_each_other() {
     assert!(!theirs.messages().contains(&progress("9", "5")));
     check([&ours]);
     check([&theirs, &cancels, &listens]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_36_a_token_of_another_client_without_a_session_is_nobodys() {
+    let mut rig = Rig::new("heartbeat.enabled = false\nmin_interval = \"0s\"");
+    let (ours, one) = streamed(&mut rig, &[], &call("1", "7")).await;
+    let (theirs, two) = streamed(&mut rig, &[], &call("2", "9")).await;
+    two.say(report("7", "1", "ours"));
+    two.say(format!("[{},{}]", report("7", "2", "ours"), report("9", "1", "theirs")));
+    settle().await;
+    assert_eq!(theirs.messages(), [report("9", "1", "theirs")]);
+    // Its own id means its own request, although the other one has a token like it.
+    let (third, three) = streamed(&mut rig, &[], &call("7", "\"t\"")).await;
+    three.say(report("7", "1", "by id"));
+    one.say(result("1"));
+    settle().await;
+    assert_eq!(third.messages(), [report("\"t\"", "1", "by id")]);
+    // Once the call is over the token is free for whoever invents it.
+    two.say(report("7", "3", "invented"));
+    settle().await;
+    assert_eq!(theirs.messages().last(), Some(&report("9", "3", "invented")));
+    check([&ours, &third]);
+    check([&theirs]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_share_a_session_id_keep_the_names_of_their_own_posts() {
+    let mut rig = Rig::new("heartbeat.enabled = false\nmin_interval = \"0s\"");
+    rig.session("s", "2025-06-18").await;
+    // An earlier client has left its call behind.
+    let (before, left) = streamed(&mut rig, &[S], &call("1", "1")).await;
+    left.say(progress("1", "50"));
+    settle().await;
+    before.leave();
+    settle().await;
+    let clients = [
+        streamed(&mut rig, &[S], &call("1", "1")).await,
+        streamed(&mut rig, &[S], &call("1", "1")).await,
+    ];
+    for (number, (_, server)) in clients.iter().enumerate() {
+        server.say(report("1", number, &number.to_string()));
+        server.say(report("\"u\"", number + 2, &number.to_string()));
+    }
+    settle().await;
+    // Nobody knows whose request is meant.
+    let cancels = rig.post(&[S], cancelled("1"));
+    rig.asked().await.accept();
+    settle().await;
+    for (number, (_, server)) in clients.iter().enumerate().rev() {
+        server.say(report("1", number + 4, &number.to_string()));
+        server.say(result("1"));
+    }
+    settle().await;
+    for (number, (answer, _)) in clients.iter().enumerate() {
+        let own = |figure: usize| report("1", figure, &number.to_string());
+        let wanted = [own(number), own(number + 2), own(number + 4), result("1")];
+        assert_eq!(answer.messages(), wanted);
+        check([answer]);
+    }
+    check([&before, &cancels]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_a_foreign_id_waits_for_the_true_one() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    server.say(result("\"foreign\""));
+    server.say(progress("7", "1"));
+    server.say(result("1"));
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "1"), result("1")]);
+    assert!(answer.is_over());
+    // Another spelling needs no waiting.
+    let (spelled, server) = streamed(&mut rig, &[S], &call("2", "7")).await;
+    server.say(result("\"2\""));
+    settle().await;
+    assert_eq!(spelled.messages(), [result("2")]);
+    // The stream ends without the true one: the last is adopted.
+    let (adopted, server) = streamed(&mut rig, &[S], &call("3", "7")).await;
+    server.say(r#"{"jsonrpc":"2.0","id":"a","result":{"content":[],"first":1}}"#);
+    server.say(result("\"b\""));
+    server.say(progress("7", "1"));
+    settle().await;
+    assert_eq!(adopted.messages(), [progress("7", "1")]);
+    server.end();
+    settle().await;
+    assert_eq!(adopted.messages(), [progress("7", "1"), result("3")]);
+    assert!(adopted.is_over());
+    // A body of JSON has no other answer.
+    let json = rig.post(&[S], call("4", "7"));
+    rig.asked().await.answer("200 OK", &["Content-Type: application/json"], result("99"));
+    settle().await;
+    assert_eq!(json.text(), result("4"));
+    check([&answer, &spelled, &adopted]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,14 +422,14 @@ async fn ec_43_a_cancelled_request_says_nothing_more_on_its_stream() {
     // The server need not have heard of it.
     let told_of_it = rig.asked().await;
     assert_eq!(told_of_it.text(), cancelled("1"));
-    server.say(progress("7", "2"));
     told_of_it.accept();
     settle().await;
     assert_eq!(cancels.status(), 202);
+    server.say(progress("7", "2"));
     pass(secs(30)).await;
     assert_eq!(answer.messages(), [progress("7", "1")], "no progress and no heartbeats");
     assert!(other.messages().len() > 3, "heartbeats of the other");
-    // EC-44: an answer that comes all the same. Its client has forgotten it.
+    // An answer that comes all the same. Its client has forgotten it.
     server.say(result("1"));
     second.say(result("2"));
     settle().await;
@@ -345,7 +445,7 @@ async fn ec_58_what_a_server_asks_passes_on_the_stream_it_came_on() {
     let (answer, server) = streamed(&mut rig, &[S], &call("0", "0")).await;
     let sampling = r#"{"jsonrpc":"2.0","id":0,"method":"sampling/createMessage","params":{"_meta":{"progressToken":0}}}"#;
     server.chunk(event(sampling));
-    // EC-60: a client's progress is for the server.
+    // A client's progress is for the server.
     let own = rig.post(&[S], progress("0", "1"));
     settle().await;
     let asked = rig.asked().await;
@@ -387,7 +487,7 @@ async fn ec_63_to_66_a_task_is_told_of_on_any_stream_of_its_session_until_it_end
     assert_eq!(messages[0], related);
     assert!(messages[1].contains(r#""io.modelcontextprotocol/related-task":{"taskId":"T"}"#));
     assert!(messages[1].contains(r#""progress":30.0"#), "{}", messages[1]);
-    // EC-64: it ends when the client hears so.
+    // It ends when the client hears so.
     let asks = r#"{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"T"}}"#;
     let status = |status| {
         format!(r#"{{"jsonrpc":"2.0","id":2,"result":{{"taskId":"T","status":"{status}"}}}}"#)
@@ -444,7 +544,7 @@ async fn ec_72_a_subscription_has_nothing_but_comments_of_ours() {
     assert_eq!(answer.messages(), [known]);
     let comments: Vec<_> = answer.blocks()[1..].iter().map(|block| block.raw.clone()).collect();
     assert_eq!(comments, vec![b": keep-alive\n\n".to_vec(); 3600 / 15]);
-    // EC-48: the server ends it with an answer.
+    // The server ends it with an answer.
     server.say(result("4"));
     server.end();
     settle().await;
@@ -817,4 +917,109 @@ async fn who_only_listens_keeps_no_proxy_from_ending() {
     let (answer, _server) = streamed(&mut rig, &[], body).await;
     assert!(rig.calls_done().await, "a stream of notifications is no call");
     check([&answer]);
+}
+
+/// A session is no authentication: the server says who may speak in it.
+#[tokio::test(start_paused = true)]
+async fn what_the_server_refuses_a_stranger_changes_nothing_for_the_client() {
+    const OURS: &str = "Authorization: Bearer ours";
+    const THEIRS: &str = "Authorization: Bearer theirs";
+    for status in ["401 Unauthorized", "404 Not Found"] {
+        let mut rig = Rig::new("heartbeat.enabled = false");
+        rig.session("s", "2025-06-18").await;
+        let (answer, server) = streamed(&mut rig, &[S, OURS], &call("1", "7")).await;
+        let listens = rig.get(&[S, OURS]);
+        let listened = rig.asked().await;
+        listened.events(&[]);
+        server.say(progress("7", "1"));
+        settle().await;
+        let stranger = rig.post(&[S, THEIRS], cancelled("1"));
+        rig.asked().await.answer(status, &[], "");
+        settle().await;
+        assert_eq!(stranger.status().to_string(), status[..3]);
+        for start in ["GET /r", "DELETE /r"] {
+            let refused = rig.send(start, &[S, THEIRS, "Accept: text/event-stream"], b"");
+            rig.asked().await.answer(status, &[], "");
+            settle().await;
+            assert_eq!(refused.status().to_string(), status[..3], "{start}");
+        }
+        server.say(progress("7", "2"));
+        settle().await;
+        // A second call joins the same session: its progress is found on the other stream.
+        let (second, other) = streamed(&mut rig, &[S, OURS], &call("2", "8")).await;
+        listened.say(progress("8", "1"));
+        listened.say(progress("7", "3"));
+        pass(secs(1)).await;
+        server.say(result("1"));
+        other.say(result("2"));
+        settle().await;
+        let told = [progress("7", "1"), progress("7", "2"), progress("7", "3"), result("1")];
+        assert_eq!(answer.messages(), told, "{status}");
+        assert_eq!(second.messages(), [progress("8", "1"), result("2")], "{status}");
+        assert!(listens.messages().is_empty());
+        check([&answer, &second, &listens]);
+    }
+}
+
+/// The client's own word counts as soon as the server has taken it.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_that_is_on_its_way_changes_nothing_yet() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let cancels = rig.post(&[S], cancelled("1"));
+    let on_its_way = rig.asked().await;
+    server.say(progress("7", "1"));
+    settle().await;
+    on_its_way.accept();
+    settle().await;
+    server.say(progress("7", "2"));
+    pass(secs(1)).await;
+    assert_eq!(cancels.status(), 202);
+    assert_eq!(answer.messages(), [progress("7", "1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_and_head_have_the_servers_status_and_headers() {
+    let mut rig = Rig::new("");
+    let answer = rig.send("OPTIONS /r", &[], b"");
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "OPTIONS /base/mcp");
+    asked.answer("204 No Content", &["Allow: GET, POST", "X-Own: 1"], "");
+    settle().await;
+    assert_eq!((answer.status(), answer.header("allow").as_deref()), (204, Some("GET, POST")));
+    let answer = rig.send("HEAD /r", &[], b"");
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "HEAD /base/mcp");
+    asked.raw("HTTP/1.1 405 Method Not Allowed\r\nallow: POST\r\ncontent-length: 12\r\n\r\n");
+    settle().await;
+    assert_eq!((answer.status(), answer.header("allow").as_deref()), (405, Some("POST")));
+    assert_eq!(answer.header("content-length").as_deref(), Some("12"));
+    assert_eq!(answer.text(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_of_protocols_that_nobody_asked_for_is_a_bad_gateway() {
+    let mut rig = Rig::new("");
+    let answer = rig.post(&[], call("1", "1"));
+    rig.asked().await.raw(
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+    );
+    settle().await;
+    assert_eq!(answer.status(), 502);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_stream_of_events_asks_proxies_not_to_hold_it() {
+    const NAME: &str = "x-accel-buffering";
+    let mut rig = Rig::new("");
+    let (answer, _server) = streamed(&mut rig, &[], &call("1", "1")).await;
+    assert_eq!(answer.all(NAME), ["no"]);
+    let answer = rig.get(&[S]);
+    rig.asked().await.events(&["X-Accel-Buffering: yes"]);
+    settle().await;
+    assert_eq!(answer.all(NAME), ["yes"]);
+    let mut rig = Rig::new("headers.response.remove = [\"X-Accel-Buffering\"]");
+    let (answer, _server) = streamed(&mut rig, &[], &call("1", "1")).await;
+    assert!(answer.all(NAME).is_empty());
 }

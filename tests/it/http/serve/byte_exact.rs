@@ -23,7 +23,7 @@ fn passes_in_little_memory(kind: &str, body: &str) {
     let mut before = post(&proxy, &call("1", "1"));
     upstream.asked().json(&result("1"));
     assert_eq!(before.rest(), result("1"));
-    let memory = proxy.memory("VmRSS");
+    let memory = proxy.status("VmRSS");
     let mut asked = post(&proxy, &call("7", "1"));
     let (mut server, owned) = (upstream.asked(), body.to_owned());
     let head = format!("content-type: {kind}\r\n");
@@ -32,7 +32,7 @@ fn passes_in_little_memory(kind: &str, body: &str) {
     told.join().unwrap();
     assert_eq!(heard.len(), body.len(), "{}", &heard[heard.len() - 200..]);
     assert!(heard == body);
-    let growth = proxy.memory("VmHWM") - memory;
+    let growth = proxy.status("VmHWM") - memory;
     assert!(growth < GROWTH_KIB, "{growth} KiB");
 }
 
@@ -58,7 +58,7 @@ fn an_event_of_ten_megabytes_passes_in_little_memory() {
 fn a_request_of_ten_megabytes_passes_in_little_memory() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
-    let memory = proxy.memory("VmRSS");
+    let memory = proxy.status("VmRSS");
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"x":"{}"}}}}"#,
         text(LARGE)
@@ -68,7 +68,7 @@ fn a_request_of_ten_megabytes_passes_in_little_memory() {
     assert!(server.body == body);
     server.json(&result("7"));
     assert_eq!(asked.rest(), result("7"));
-    let growth = proxy.memory("VmHWM") - memory;
+    let growth = proxy.status("VmHWM") - memory;
     assert!(growth < GROWTH_KIB, "{growth} KiB");
 }
 

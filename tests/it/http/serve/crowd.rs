@@ -1,25 +1,30 @@
 //! Two hundred clients at once before stdio servers, half of which vanish in the middle of a call: what is
 //! left of them is nothing, and the others notice nothing.
 
+use std::process::Command;
 use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use tempfile::TempDir;
 
 use super::proxy::Start;
 use super::*;
-use crate::support::{runs, until};
+use crate::support::{home, runs, until};
 
 const CLIENTS: usize = 200;
 
 /// Threads that they are spread over, each with some of every kind.
 const THREADS: usize = 8;
 
-/// Kilobytes by which the memory in use may rise from one crowd to the next.
-const GROWTH_MAX: u64 = 4 << 10;
+/// Bytes of heap that may be in use for each client that has been there, beyond those of the start.
+const KEPT_MAX: u64 = 4 << 10;
 
-/// Crowds that come until it rises no more: the first ones find out how much an allocator keeps for the
-/// next, while a leak grows with each.
-const CROWDS_MAX: usize = 5;
+/// Threads that may be there beyond those of the start: a few stay for the next file.
+const THREADS_MAX: u64 = 4;
+
+/// Crowds that come one after the other.
+const CROWDS: usize = 2;
 
 /// A stdio server that costs little to start. It has started two other processes, one of them in a session
 /// of its own, and says the numbers of all three. The call of `hang` begins and never ends, `mute` does not
@@ -227,7 +232,7 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
     // 120 sessions and 40 wires with a server each, and four callers that share one each.
     assert_eq!(started, 164);
     until("no process of a server is left", || !pids.iter().flatten().any(|pid| runs(*pid)));
-    until("no child is left, be it dead", || proxy.children() == 0);
+    until("no server is left, be it dead", || proxy.servers() == 0);
     for session in sessions {
         let headers = [&POST[..], &[("mcp-session-id", &session[..])]].concat();
         let ask = r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#;
@@ -237,8 +242,40 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
     pids.len()
 }
 
-fn is_level(memory: &[u64]) -> bool {
-    memory.windows(2).any(|pair| pair[1] <= pair[0] + GROWTH_MAX)
+/// The memory that the proxy has in use, as its allocator counts it. The system's figure does not fall when
+/// all have gone: the allocator keeps what the largest crowd has needed for the next one.
+struct Heap(TempDir);
+
+impl Heap {
+    #[track_caller]
+    fn build() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = home().join("tests/support/heap.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-pthread", "-o"]);
+        let status = compiler.arg(folder.path().join("heap.so")).arg(source).status().unwrap();
+        assert!(status.success(), "cc: {status}");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// A thread's cache of freed memory would count as in use.
+    fn variables(&self) -> [(&'static str, String); 3] {
+        [
+            ("LD_PRELOAD", self.path("heap.so")),
+            ("HEAP_FILE", self.path("in-use")),
+            ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0".to_owned()),
+        ]
+    }
+
+    /// In bytes, a moment from now.
+    fn in_use(&self) -> u64 {
+        thread::sleep(Duration::from_millis(250));
+        fs::read_to_string(self.path("in-use")).unwrap().trim().parse().unwrap()
+    }
 }
 
 #[test]
@@ -251,16 +288,20 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     let keys = format!(
         "upstream.command = {command}\nupstream.idle_timeout = \"4s\"\nkeep_alive = \"500ms\"\n{limits}"
     );
-    let mut proxy = Proxy::with(&Start::default(), &keys);
-    let descriptors = proxy.descriptors();
+    let heap = Heap::build();
+    let start = Start { variables: &heap.variables(), ..Start::default() };
+    let mut proxy = Proxy::with(&start, &keys);
+    // The pipe to the watchdog, which begins with the first server.
+    let descriptors = proxy.descriptors() + 1;
+    let (in_use, threads) = (heap.in_use(), proxy.status("Threads"));
     let mut servers = 0;
-    let mut memory = Vec::new();
-    while memory.len() < CROWDS_MAX && !is_level(&memory) {
+    for number in 1..=CROWDS {
         servers = crowd(&proxy, servers);
-        memory.push(proxy.memory("VmRSS"));
         until("no socket and no pipe is left", || proxy.descriptors() == descriptors);
+        let kept_max = KEPT_MAX * (number * CLIENTS) as u64;
+        until("no memory is left", || heap.in_use() <= in_use + kept_max);
+        until("no thread is left", || proxy.status("Threads") <= threads + THREADS_MAX);
     }
-    assert!(is_level(&memory), "{memory:?} KiB after one crowd and the next");
     let begun = Instant::now();
     let line = proxy.stop();
     assert!(line.contains("open=0 "), "{line}");

@@ -13,8 +13,24 @@ const SILENT: &str =
 /// else may take longer once, but not every time.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// Nothing waits for a client that has left, and each of its calls has its line.
 #[track_caller]
 fn check(open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked)) {
+    let log = check_listener(open);
+    let calls: Vec<&str> = log.lines().filter(|line| line.contains(" call tool=")).collect();
+    assert_eq!(calls.len(), 3, "{log}");
+    for line in calls {
+        assert!(
+            line.contains("tool=\"work\"") && line.contains("outcome=\"client left\""),
+            "{line}"
+        );
+    }
+}
+
+#[track_caller]
+fn check_listener(
+    open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked),
+) -> String {
     let upstream = Upstream::start();
     let start = Start { defaults: SILENT, ..Start::default() };
     let mut proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
@@ -32,6 +48,7 @@ fn check(open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked))
     assert_eq!(proxy.code(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(upstream.is_idle());
+    proxy.log()
 }
 
 #[test]
@@ -67,7 +84,7 @@ fn a_call_of_a_session_whose_client_leaves_is_given_up() {
 
 #[test]
 fn a_stream_whose_listener_leaves_is_closed() {
-    check(|proxy, upstream| {
+    check_listener(|proxy, upstream| {
         let headers = [("accept", "text/event-stream"), ("mcp-session-id", "s")];
         let mut asked = Exchange::send(proxy.address(), "GET", "/a", &headers, "");
         let mut server = upstream.asked();
@@ -87,4 +104,23 @@ fn an_answer_of_json_whose_client_leaves_within_it_is_given_up() {
         );
         (asked, server)
     });
+}
+
+/// The client can come back for the rest: the call is over with its session.
+#[test]
+fn a_call_that_could_be_resumed_has_its_line_when_its_session_is_over() {
+    let upstream = Upstream::start();
+    let start = Start { defaults: SILENT, ..Start::default() };
+    let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    let headers = [POST[0], POST[1], ("mcp-session-id", "s")];
+    let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", "1"));
+    let mut server = upstream.asked();
+    server.events().say(format!("id: 1\n{}", legacy_progress("7", "begun")));
+    asked.event().unwrap();
+    drop(asked);
+    server.closing();
+    let mut ended = Exchange::send(proxy.address(), "DELETE", "/a", &headers, "");
+    upstream.asked().raw("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(ended.status(), 200);
+    proxy.logged(&["call tool=\"work\"", "outcome=\"client left\"", "progress_out=1"]);
 }

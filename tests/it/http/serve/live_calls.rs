@@ -290,7 +290,7 @@ fn who_looks_on_and_does_not_read_harms_nobody() {
     });
     let mut server = upstream.asked();
     server.events();
-    let before = proxy.memory("VmRSS");
+    let before = proxy.status("VmRSS");
     let count = 20_000;
     let words = "x".repeat(2000);
     for figure in 1..=count {
@@ -300,7 +300,7 @@ fn who_looks_on_and_does_not_read_harms_nobody() {
     }
     server.say(result_event("1")).end();
     assert!(reader.join().unwrap() > 0);
-    let grown = proxy.memory("VmRSS").saturating_sub(before);
+    let grown = proxy.status("VmRSS").saturating_sub(before);
     // 40 MB have passed.
     assert!(grown < 30 << 10, "{grown} KiB");
     // What was left out is told to who reads on.

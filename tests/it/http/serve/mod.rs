@@ -2,6 +2,7 @@
 
 mod admin;
 mod byte_exact;
+#[cfg(target_env = "gnu")]
 mod crowd;
 mod http_client;
 mod leaving_clients;

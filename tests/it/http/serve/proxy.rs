@@ -10,7 +10,7 @@ use std::thread;
 use tempfile::TempDir;
 
 use crate::support::exchange::Exchange;
-use crate::support::session::signal;
+use crate::support::session::{servers_of, signal};
 use crate::support::{STUCK, milepost, until, wait};
 
 /// `milepost serve` on ports of its own.
@@ -32,6 +32,8 @@ pub(crate) struct Start<'a> {
     pub(crate) log: Option<&'a str>,
     /// `MILEPOST_STATE_DIR`; `off` otherwise.
     pub(crate) state: Option<&'a str>,
+    /// Other variables of its environment.
+    pub(crate) variables: &'a [(&'a str, String)],
     /// Keys of `[server]`.
     pub(crate) server: &'a str,
     /// Keys of `[defaults]`.
@@ -79,6 +81,7 @@ impl Proxy {
         std::fs::write(&path, file).unwrap();
         let mut command = milepost();
         command.arg("serve").arg(path).args(start.options).env_remove("MILEPOST_LOG");
+        command.envs(start.variables.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = start.state {
             command.env("MILEPOST_STATE_DIR", folder);
         }
@@ -185,8 +188,8 @@ impl Proxy {
         status.unwrap_or_else(|| panic!("it does not end:\n{}", self.log())).code()
     }
 
-    /// The memory it has in use (`VmRSS`) or has ever had (`VmHWM`), in KiB.
-    pub(crate) fn memory(&self, name: &str) -> u64 {
+    /// A figure of the system: the memory it has in use (`VmRSS`) or has ever had (`VmHWM`), in KiB; `Threads`.
+    pub(crate) fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -197,18 +200,9 @@ impl Proxy {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// How many processes are its children, dead ones that nobody has waited for too.
-    pub(crate) fn children(&self) -> usize {
-        let own = self.child.id().to_string();
-        let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-        let stats = names.filter_map(|path| std::fs::read_to_string(path.join("stat")).ok());
-        // `PID (NAME) STATE PARENT ...`
-        stats
-            .filter(|stat| {
-                let (_, rest) = stat.rsplit_once(") ").unwrap_or_default();
-                rest.split(' ').nth(1) == Some(&own)
-            })
-            .count()
+    /// How many processes are its servers, dead ones that nobody has waited for too.
+    pub(crate) fn servers(&self) -> usize {
+        servers_of(self.child.id()).len()
     }
 
     /// What servers have said behind the word `pids` on their standard error, one list a server.

@@ -74,6 +74,7 @@ fn the_counters_are_what_the_transcripts_say() {
             "ServerGone" => "server gone",
             "TaskEnded" => "task ended",
             "Settled" => "settled",
+            "ClientLeft" => "client left",
             other => panic!("what is {other}?"),
         };
         let counted = sum("milepost_calls_total", &[("outcome", name)]);
@@ -92,8 +93,8 @@ fn the_counters_are_what_the_transcripts_say() {
 fn a_label_may_hold_anything() {
     let metrics = Metrics::new();
     let path = "/a\"b\\c\nd";
-    metrics.route(path).upgraded();
-    metrics.route(path).upgraded();
+    metrics.route(path).record_upgrade();
+    metrics.route(path).record_upgrade();
     let page = Page::read(&metrics.text(7, || {}));
     assert_eq!(page.sum("milepost_upgrades_total", &[("route", path)]), 2.0);
     assert_eq!(page.sum("milepost_log_lines_dropped_total", &[]), 7.0);

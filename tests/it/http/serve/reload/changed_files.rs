@@ -48,6 +48,32 @@ fn a_link_that_is_turned_is_seen_and_a_file_that_is_gone_for_a_moment_too() {
     assert_eq!([reloads(&proxy, "taken"), reloads(&proxy, "refused")], [2.0, 1.0]);
 }
 
+#[test]
+fn a_file_without_routes_is_refused_as_any_broken_one() {
+    let proxy = Proxy::of_file(&Start::default(), &file("", &demo("/a")));
+    for text in [String::new(), "# all to come\n".to_owned(), file("", "")] {
+        let line = reload(&proxy, &text);
+        assert!(
+            line.contains("ERROR") && line.contains("proxy.toml: there is no route;"),
+            "{line}"
+        );
+        assert_eq!(post(&proxy, INITIALIZE).status(), 200);
+    }
+    assert_eq!(reloads(&proxy, "refused"), 3.0);
+}
+
+#[test]
+fn a_file_that_is_emptied_and_written_again_is_read_once_it_is_whole() {
+    let proxy = Proxy::of_file(&Start::default(), &file("", &demo("/a")));
+    let path = PathBuf::from(proxy.file());
+    std::fs::write(&path, "").unwrap();
+    // Whoever asks at this moment is answered by the next look, which finds the whole file.
+    proxy.hang_up();
+    std::fs::write(&path, file("", &demo("/b"))).unwrap();
+    until("the file is taken", || post_to(&proxy, "/b", &[], INITIALIZE).status() == 200);
+    assert_eq!([reloads(&proxy, "taken"), reloads(&proxy, "refused")], [1.0, 0.0]);
+}
+
 /// A certificate for `localhost`, and its key.
 fn certificate(folder: &Path) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();

@@ -1,5 +1,8 @@
 //! Routes that get another server, or go: calls that are open end where they began.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use super::*;
 
 /// A route with a session of a stdio server.
@@ -145,6 +148,44 @@ fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_i
     assert_eq!(json(&stream.rest())["id"], 1);
     assert_eq!(listening.rest(), "");
     assert!(new.is_idle() && old.is_idle());
+}
+
+#[test]
+fn a_request_that_was_still_read_at_a_reload_is_the_old_servers_with_all_that_follows() {
+    let (old, new) = (Upstream::start(), Upstream::start());
+    let route =
+        |to: &Upstream| format!("[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n", to.url());
+    let proxy = Proxy::of_file(&Start::default(), &file("", &route(&old)));
+    let body = call("1", "");
+    let mut caller = TcpStream::connect(proxy.address()).unwrap();
+    let head = format!(
+        "POST /a HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nmcp-session-id: s1\r\n\
+         expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        proxy.address(),
+        body.len()
+    );
+    caller.write_all(head.as_bytes()).unwrap();
+    // From here on the request is with the old server's route, and no call is open yet.
+    let mut line = [0; 25];
+    caller.read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+    reload(&proxy, &file("", &route(&new)));
+    caller.write_all(body.as_bytes()).unwrap();
+    let mut answer = old.asked();
+    answer.events();
+    // Once the client has the head, the proxy knows the session.
+    let mut line = [0; 15];
+    caller.read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"HTTP/1.1 200 OK");
+    let mut told = post_to(&proxy, "/a", &[("mcp-session-id", "s1")], ROOTS);
+    let mut asked = old.asked();
+    assert_eq!(asked.body, ROOTS);
+    asked.answer("202 Accepted", "", "");
+    assert_eq!(told.status(), 202);
+    answer.say(result_event("1"));
+    answer.end();
+    assert!(new.is_idle());
 }
 
 /// A call in a session that the server knows, and how it is answered.

@@ -11,15 +11,15 @@ use std::time::Duration;
 // The file is polled, not subscribed to: every way of replacing a file ends in another device,
 // inode, time or length behind the path, and a check every 2 s needs no crate and no limit of the
 // system.
-/// How often files are looked at. A change is taken once two looks have seen the same: nobody writes a
-/// file for that long.
+/// The interval of the examinations. A change counts when two examinations have found the same state:
+/// no write of a file takes that long.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The target of a path, as far as it can be identified without reading; `None` without a target.
 type FileMark = Option<(u64, u64, i64, i64, u64)>;
 
 fn mark(path: &Path) -> FileMark {
-    // Of the file, not of a link to it.
+    // `metadata` follows links: the target counts, not the link.
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
 }
@@ -28,23 +28,23 @@ fn marks(files: &[PathBuf]) -> Vec<FileMark> {
     files.iter().map(|file| mark(file)).collect()
 }
 
-/// Files that are looked at, and how they were.
+/// Files, and the state in which they were found.
 pub(super) struct FileWatch {
     files: Vec<PathBuf>,
-    /// As they are known.
+    /// The state that the caller knows.
     known: Vec<FileMark>,
-    /// As the last look has seen them.
+    /// The state that the last examination found.
     seen: Vec<FileMark>,
 }
 
 impl FileWatch {
-    /// Takes these files as known as they are.
+    /// Watches these files; their present state counts as known.
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
         let known = marks(&files);
         Self { files, seen: known.clone(), known }
     }
 
-    /// Looks at other files from now on. What of them was looked at before is known as it was.
+    /// Watches other files from now on. Files that were watched before keep their known state.
     pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
         if files == self.files {
             return;
@@ -60,18 +60,36 @@ impl FileWatch {
         *self = Self { files, known, seen };
     }
 
-    /// Looks; true if the files are others than they were known to be, and the same as at the last look.
-    /// Then they are known.
-    pub(super) fn has_changed(&mut self) -> bool {
+    /// Looks at the files once. A change is reported once, by the second look that sees the same.
+    pub(super) fn look(&mut self) -> Look {
         let now = marks(&self.files);
-        let settled = now == self.seen;
-        let changed = settled && now != self.known;
-        if changed {
+        let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
+            // The same file, shorter: emptied to be written again. A whole new file has another inode.
+            (Some(now), Some(seen)) => now.0 == seen.0 && now.1 == seen.1 && now.4 < seen.4,
+            _ => false,
+        });
+        let look = if is_being_written {
+            Look::BeingWritten
+        } else if now == self.seen && now != self.known {
             self.known.clone_from(&now);
-        }
+            Look::Changed
+        } else {
+            Look::Same
+        };
         self.seen = now;
-        changed
+        look
     }
+}
+
+/// The result of one look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Look {
+    /// The files are as they are known, or have changed since the last look only.
+    Same,
+    /// The files have changed, and were the same at the last two looks.
+    Changed,
+    /// A file has become shorter in its place since the last look: the rest is still to come.
+    BeingWritten,
 }
 
 #[cfg(test)]
@@ -81,7 +99,23 @@ mod tests {
     use super::*;
 
     fn changes(watch: &mut FileWatch, looks: usize) -> Vec<bool> {
-        (0..looks).map(|_| watch.has_changed()).collect()
+        (0..looks).map(|_| watch.look() == Look::Changed).collect()
+    }
+
+    #[test]
+    fn a_file_that_has_become_shorter_in_its_place_is_being_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, new) = (folder.path().join("a"), folder.path().join("b"));
+        fs::write(&file, "123").unwrap();
+        let mut watch = FileWatch::new(vec![file.clone()]);
+        fs::write(&file, "").unwrap();
+        assert_eq!(watch.look(), Look::BeingWritten);
+        fs::write(&file, "12").unwrap();
+        assert_eq!([watch.look(), watch.look()], [Look::Same, Look::Changed]);
+        // A file that is put there by a rename is whole.
+        fs::write(&new, "1").unwrap();
+        fs::rename(&new, &file).unwrap();
+        assert_eq!([watch.look(), watch.look()], [Look::Same, Look::Changed]);
     }
 
     #[test]

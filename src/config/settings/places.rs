@@ -1,0 +1,88 @@
+//! The kinds of values that name files and folders, and the environment of a command.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::format::{Format, last};
+use super::toml_text::{ShowText, path, plain};
+use crate::config::values::{OFF, StateDir, nearest};
+
+/// A file or folder, relative to the route file.
+pub(crate) struct FilePath;
+
+impl Format for FilePath {
+    type Written = String;
+    type Value = PathBuf;
+    type Field = PathBuf;
+
+    fn check(written: String) -> Result<PathBuf, String> {
+        Ok(written.into())
+    }
+    fn read(texts: &[String]) -> Result<PathBuf, String> {
+        Self::check(last(texts).to_owned())
+    }
+    fn value(field: &PathBuf) -> Option<Value> {
+        Some(field.to_string_lossy().into())
+    }
+    fn print(field: &PathBuf, _: ShowText<'_>) -> Option<String> {
+        Some(path(field))
+    }
+}
+
+/// A folder for what outlives the process, or `off`.
+pub(crate) struct StateFolder;
+
+impl Format for StateFolder {
+    type Written = String;
+    type Value = StateDir;
+    type Field = StateDir;
+
+    fn check(written: String) -> Result<StateDir, String> {
+        match nearest(&written, [OFF]) {
+            _ if written == OFF => Ok(StateDir::Off),
+            _ if written.is_empty() => Err("a folder is expected, or \"off\"".to_owned()),
+            Some(off) => {
+                Err(format!("did you mean {off:?}? A folder of this name is \"./{written}\""))
+            }
+            None => Ok(StateDir::At(written.into())),
+        }
+    }
+    fn read(texts: &[String]) -> Result<StateDir, String> {
+        Self::check(last(texts).to_owned())
+    }
+    fn value(field: &StateDir) -> Option<Value> {
+        Some(field.to_string().into())
+    }
+    fn print(field: &StateDir, _: ShowText<'_>) -> Option<String> {
+        Some(match field {
+            StateDir::Off => plain(OFF),
+            StateDir::At(folder) => path(folder),
+        })
+    }
+}
+
+/// Variables of the environment of a command, by name.
+pub(crate) struct CommandEnv;
+
+impl Format for CommandEnv {
+    type Written = BTreeMap<String, String>;
+    type Value = Vec<(OsString, OsString)>;
+    type Field = Vec<(OsString, OsString)>;
+
+    fn check(written: Self::Written) -> Result<Self::Value, String> {
+        Ok(written.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+    fn read(texts: &[String]) -> Result<Self::Value, String> {
+        let pairs = texts.iter().map(|text| text.split_once('=').unwrap_or((text, "")));
+        Ok(pairs.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+    fn value(field: &Self::Field) -> Option<Value> {
+        let pair = |(name, value): &(OsString, OsString)| {
+            (name.to_string_lossy().into_owned(), Value::from(value.to_string_lossy()))
+        };
+        (!field.is_empty()).then(|| field.iter().map(pair).collect())
+    }
+}

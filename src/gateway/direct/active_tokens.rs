@@ -1,0 +1,88 @@
+//! The tokens of open calls on one route, by session. A token that is active in another session means no call
+//! of this one: some servers send progress on the wrong session's stream.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::protocol::jsonrpc::Key;
+
+/// The sessions that use each token, one entry for each call. Each entry belongs to a response or a session
+/// that is open, and goes with it; both are limited.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveTokens {
+    users: Mutex<BTreeMap<Key, Vec<u64>>>,
+    /// The number of requests without a session so far.
+    alone: AtomicU64,
+}
+
+impl ActiveTokens {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Vec<u64>>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One session among those of its route, or one request without a session.
+#[derive(Debug, Clone)]
+pub(crate) struct TokenScope {
+    tokens: Arc<ActiveTokens>,
+    number: u64,
+}
+
+impl TokenScope {
+    /// The session of this number.
+    pub(crate) fn of_session(tokens: &Arc<ActiveTokens>, number: u64) -> Self {
+        Self { tokens: Arc::clone(tokens), number }
+    }
+
+    /// A request without a session.
+    pub(crate) fn of_request(tokens: &Arc<ActiveTokens>) -> Self {
+        Self::of_session(tokens, tokens.alone.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Marks tokens as active here, until what is returned is dropped; none if there are no tokens.
+    pub(crate) fn enter(&self, tokens: Vec<Key>) -> Option<TokenLease> {
+        if tokens.is_empty() {
+            return None;
+        }
+        let mut users = self.tokens.lock();
+        for token in &tokens {
+            users.entry(token.clone()).or_default().push(self.number);
+        }
+        drop(users);
+        Some(TokenLease { scope: self.clone(), tokens })
+    }
+
+    /// Those of `tokens` that are active in other sessions and not in this one.
+    pub(crate) fn elsewhere(&self, mut tokens: Vec<Key>) -> Vec<Key> {
+        if !tokens.is_empty() {
+            let users = self.tokens.lock();
+            tokens.retain(|token| {
+                users.get(token).is_some_and(|users| !users.contains(&self.number))
+            });
+        }
+        tokens
+    }
+}
+
+/// Tokens that are active while this is there.
+#[derive(Debug)]
+pub(crate) struct TokenLease {
+    scope: TokenScope,
+    pub(crate) tokens: Vec<Key>,
+}
+
+impl Drop for TokenLease {
+    fn drop(&mut self) {
+        let mut users = self.scope.tokens.lock();
+        for token in &self.tokens {
+            let Some(of_token) = users.get_mut(token) else { continue };
+            if let Some(own) = of_token.iter().position(|user| *user == self.scope.number) {
+                of_token.swap_remove(own);
+            }
+            if of_token.is_empty() {
+                users.remove(token);
+            }
+        }
+    }
+}

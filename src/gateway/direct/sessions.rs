@@ -1,0 +1,137 @@
+//! The sessions of a route, by the ids that the server gave them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::active_tokens::{ActiveTokens, TokenScope};
+use super::session::Session;
+use crate::gateway::observers::Observers;
+use crate::observe::events::FilterId;
+use crate::progress::Policy;
+
+/// Parts of the table of sessions.
+const SHARDS: usize = 16;
+
+type SessionShard = HashMap<Box<[u8]>, Arc<Session>>;
+
+/// The sessions of a route, by the id that the server gave them.
+pub(crate) struct Sessions {
+    /// By a hash of the id, so that they seldom wait for each other.
+    shards: [Mutex<SessionShard>; SHARDS],
+    hasher: RandomState,
+    /// For each shard.
+    max: AtomicUsize,
+    /// The tokens that are active in them.
+    tokens: Arc<ActiveTokens>,
+    audience: Arc<Observers>,
+}
+
+impl Sessions {
+    pub(crate) fn new(max: usize, audience: Arc<Observers>) -> Self {
+        let (shards, hasher) = (Default::default(), RandomState::new());
+        let (max, tokens) = (AtomicUsize::new(max.div_ceil(SHARDS)), Arc::default());
+        Self { shards, hasher, max, tokens, audience }
+    }
+
+    /// The session that a request belongs to among those of its route: `session`, else the one that the
+    /// request names as `id`, although nothing is known of it.
+    pub(crate) fn scope(&self, session: Option<&Arc<Session>>, id: Option<&[u8]>) -> TokenScope {
+        match (session, id) {
+            (Some(session), _) => session.scope.clone(),
+            (None, Some(id)) => TokenScope::of_session(&self.tokens, self.hasher.hash_one(id)),
+            (None, None) => TokenScope::of_request(&self.tokens),
+        }
+    }
+
+    /// Changes the number of remembered entries.
+    pub(crate) fn keep(&self, max: usize) {
+        self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
+    }
+
+    /// How many are known.
+    pub(crate) fn len(&self) -> usize {
+        let known = |shard: &Mutex<SessionShard>| {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).len()
+        };
+        self.shards.iter().map(known).sum()
+    }
+
+    fn lock(&self, id: &[u8]) -> MutexGuard<'_, SessionShard> {
+        let hash = self.hasher.hash_one(id);
+        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn find(&self, id: &[u8]) -> Option<Arc<Session>> {
+        self.lock(id).get(id).cloned()
+    }
+
+    /// The session of this id, made if it is not known.
+    pub(crate) fn find_or_begin(
+        &self,
+        id: &[u8],
+        policy: &Arc<Policy>,
+        begun: bool,
+        beside: Option<FilterId>,
+    ) -> Arc<Session> {
+        let mut known = self.lock(id);
+        if let Some(session) = known.get(id) {
+            return Arc::clone(session);
+        }
+        let max = self.max.load(Ordering::Relaxed);
+        if known.len() >= max {
+            let over = known.len() - max;
+            forget_idle(&mut known, over + max / 8 + 1);
+        }
+        let session = Arc::new(Session::new(
+            policy,
+            begun,
+            &self.audience,
+            beside,
+            self.scope(None, Some(id)),
+        ));
+        // With nothing to forget it is not kept in mind: its requests are on their own.
+        if known.len() < max {
+            known.insert(id.into(), Arc::clone(&session));
+        }
+        session
+    }
+
+    /// The server has another name for a session.
+    pub(crate) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
+        let mut known = self.lock(id);
+        if known.len() < self.max.load(Ordering::Relaxed) {
+            known.entry(id.into()).or_insert_with(|| Arc::clone(session));
+        }
+    }
+
+    /// The server says to a caller that it does not know the session. That counts if nobody else was
+    /// served in it: a stranger may be told so of any session.
+    pub(crate) fn forget_for(&self, id: &[u8], caller: u64) {
+        if !self.find(id).is_some_and(|session| session.has_served_another(caller)) {
+            self.forget(id);
+        }
+    }
+
+    /// The server knows it no longer.
+    pub(crate) fn forget(&self, id: &[u8]) {
+        let session = self.lock(id).remove(id);
+        if let Some(session) = session {
+            session.let_go();
+        }
+    }
+}
+
+/// Forgets some of those that were not used for longest.
+fn forget_idle(known: &mut SessionShard, count: usize) {
+    let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
+    let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
+    idle.sort();
+    for (_, id) in idle.into_iter().take(count) {
+        known.remove(&id);
+    }
+}

@@ -1,0 +1,130 @@
+//! `milepost serve` as a whole: the routes of a file, their listeners and the reload, until a signal.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::config::routes::{Admin, Route, Routes, Server};
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::listen::handler::{Handler, Routed};
+use crate::gateway::listen::listeners::{Listeners, ServeError};
+use crate::gateway::listen::reload::{Hangups, Reloading};
+use crate::observe::calls::{Table, Watch};
+use crate::observe::durations::DurationStore;
+use crate::observe::events::ObserverFactory;
+use crate::transport::child::adopt_orphans;
+use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
+
+/// Why routes cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gives no random bytes.
+    #[error("no name for `Via` can be made")]
+    Via(#[from] getrandom::Error),
+    /// A route's server cannot be reached as the route says.
+    #[error(transparent)]
+    Route(#[from] TargetError),
+    /// A listener cannot be opened.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` holds the learned
+/// durations of the routes' tools; `observers` receive the events of every filter.
+///
+/// # Errors
+/// If a route or a listener cannot be served.
+pub async fn serve(
+    routes: &Routes,
+    memory: &DurationStore,
+    observers: &[Arc<dyn ObserverFactory>],
+) -> Result<u8, StartError> {
+    let via = Via::random()?;
+    adopt_orphans();
+    // The table of calls is read through the admin address only: without one it would cost for nothing.
+    let names = || routes.iter().map(|route| &*route.path);
+    let calls = routes.admin().listen.map(|_| Table::new(names()));
+    let watch =
+        calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn ObserverFactory>);
+    let observers: Vec<Arc<dyn ObserverFactory>> =
+        watch.chain(observers.iter().map(Arc::clone)).collect();
+    let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;
+    let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
+    let listed: Vec<&Route> = routes.iter().collect();
+    tokio::spawn(tick());
+    let hangups = Hangups::listen().map_err(ServeError::Signals)?;
+    let reloading = |listeners: &Listeners<Routed>| {
+        Reloading::new(routes, memory.clone(), Arc::clone(&proxy), listeners.controls())
+            .run(hangups)
+    };
+    let code = run(routes.server(), routes.admin(), listed, via, handler, reloading).await?;
+    // Also when every client had left before.
+    proxy.end_streams();
+    if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
+        tracing::warn!("servers that do not end are killed");
+    }
+    Ok(code)
+}
+
+/// The time that child processes have to end at shutdown: the sum of the waits after the end of their
+/// input, after SIGTERM, and for the processes that they leave behind.
+const SERVERS_LEAVE: Duration = Duration::from_secs(15);
+
+/// Wakes the runtime once a second. A new timer that is due before all others wakes the runtime with a
+/// system call; this timer is always due before the timers of calls.
+async fn tick() {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+    }
+}
+
+/// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
+/// to be cut at the end. See [`Listeners::serve`] for how it ends.
+///
+/// `via` is the name of this proxy in `Via`, which `handler` uses too. `beside` makes a task for the
+/// listeners, which runs until they have ended.
+///
+/// # Errors
+/// If nothing can be served: see [`Listeners::bind`].
+pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
+    server: &Server,
+    admin: &Admin,
+    routes: impl IntoIterator<Item = &'a Route> + Clone,
+    via: Via,
+    handler: Arc<H>,
+    beside: impl FnOnce(&Listeners<H>) -> B,
+) -> Result<u8, ServeError> {
+    let stop = signals().map_err(ServeError::Signals)?;
+    let listeners = Listeners::bind(server, admin, routes.clone(), via, handler).await?;
+    listeners.log_addresses(routes);
+    let beside = tokio::spawn(beside(&listeners));
+    let code = listeners.serve(stop).await;
+    beside.abort();
+    Ok(code)
+}
+
+/// A receiver of one message for each SIGTERM and SIGINT, two at most.
+fn signals() -> io::Result<mpsc::Receiver<()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // The second one cuts everything: a third has nothing to add.
+    let (sender, receiver) = mpsc::channel(2);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = sender.closed() => return,
+            }
+            let _ = sender.try_send(());
+        }
+    });
+    Ok(receiver)
+}

@@ -1,0 +1,254 @@
+//! Repairs of an answer that is too large to be held: the id, the shape of an error and a bare result are
+//! mended in the pieces while they pass.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::progress::ids::MappedId;
+use crate::progress::payload::Payload;
+use crate::progress::policy::AnswerRepairs;
+use crate::progress::verdict::{Repair, Repairs};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Scan};
+
+/// The longest text from the beginning of an unfinished id, in bytes, that is held until the id is whole.
+const ID_HELD_MAX: usize = 4 << 10;
+
+/// The text that is put around the result or the error of a large answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrap {
+    /// No text is added.
+    AsItIs,
+    /// A bare result becomes the text of a tool result.
+    Text,
+    /// An error that is a string becomes the message of an error.
+    Message,
+    /// Any other error that is no object becomes the data of an error.
+    Data,
+    /// An error object gets the members that it lacks, at its end.
+    Members,
+}
+
+/// The repairs of one large answer.
+#[derive(Debug, Default)]
+pub(crate) struct LargeRepairs {
+    /// The names of the request that is answered, once it is known.
+    id: Option<MappedId>,
+    switches: Option<AnswerRepairs>,
+    /// Bare results are expected.
+    bare: bool,
+    /// Decided once the result or error begins.
+    wrap: Option<Wrap>,
+    /// Bytes of the text in earlier pieces.
+    before: u64,
+    /// The end of the last piece, which holds a part of the id, and the length of the text in it.
+    held: (Bytes, usize),
+    pub(crate) done: Repairs,
+}
+
+/// A piece, with its places by the position in the whole text.
+struct Pieces {
+    raw: Bytes,
+    /// Ranges of text in `raw`, in order.
+    text: [Range<usize>; 2],
+    /// The position of the first byte of text.
+    start: u64,
+}
+
+impl Pieces {
+    /// The place in `raw` of the byte at this position.
+    fn place(&self, position: u64) -> Option<usize> {
+        let mut offset = usize::try_from(position.checked_sub(self.start)?).ok()?;
+        for range in &self.text {
+            if offset < range.len() {
+                return Some(range.start + offset);
+            }
+            offset -= range.len();
+        }
+        None
+    }
+
+    /// The ranges in `raw` of the text from one position up to another.
+    fn ranges(&self, from: u64, to: u64) -> impl Iterator<Item = Range<usize>> {
+        let mut position = self.start;
+        self.text.clone().into_iter().filter_map(move |range| {
+            let start = position;
+            position += range.len() as u64;
+            let (from, to) = (from.max(start), to.min(position));
+            let offset = |position: u64| usize::try_from(position - start).unwrap_or(usize::MAX);
+            (from < to).then(|| range.start + offset(from)..range.start + offset(to))
+        })
+    }
+}
+
+impl LargeRepairs {
+    /// Whether the answered request is known.
+    pub(crate) fn has_request(&self) -> bool {
+        self.id.is_some()
+    }
+
+    /// The request that is answered is known.
+    pub(crate) fn answer(&mut self, id: MappedId) {
+        self.id = Some(id);
+    }
+
+    /// Which repairs the answered request allows, before its result begins; `bare`: bare results are
+    /// expected.
+    pub(crate) fn expect(&mut self, switches: AnswerRepairs, bare: bool) {
+        if !self.has_request() {
+            (self.switches, self.bare) = (Some(switches), bare);
+        }
+    }
+
+    /// Whether nothing is left to be repaired, so that the rest need not be read.
+    pub(crate) fn are_over(&self, scan: &Scan) -> bool {
+        scan.id().is_some() && self.wrap == Some(Wrap::AsItIs) && self.held.0.is_empty()
+    }
+
+    /// The bytes of a piece for the client. `text`: the range of the message in the piece, which `scan` has
+    /// read; `last`: nothing more follows.
+    pub(crate) fn apply(
+        &mut self,
+        scan: &Scan,
+        raw: Bytes,
+        text: Range<usize>,
+        last: bool,
+    ) -> Payload {
+        let (held, held_text) = std::mem::take(&mut self.held);
+        let mut pieces = Pieces { start: self.before - held_text as u64, raw, text: [0..0, text] };
+        self.before += pieces.text[1].len() as u64;
+        if !held.is_empty() {
+            let [first, second] = &mut pieces.text;
+            *first = 0..held_text;
+            *second = held.len() + second.start..held.len() + second.end;
+            pieces.raw = Bytes::from([held, pieces.raw].concat());
+        }
+        let rest = scan.unfinished_id().filter(|_| !last).and_then(|id| pieces.place(id));
+        // Blanks without end behind an id are not held: then the id passes as it is.
+        let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
+        if let Some(rest) = rest {
+            let text =
+                pieces.text.iter().map(|range| range.end.saturating_sub(rest.max(range.start)));
+            self.held = (pieces.raw.split_off(rest), text.sum());
+        }
+        let mut splices = Vec::new();
+        self.repair_id(scan, &pieces, &mut splices);
+        self.repair_body(scan, &pieces, &mut splices);
+        splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
+        spliced(&pieces.raw, splices)
+    }
+
+    fn repair_id(
+        &mut self,
+        scan: &Scan,
+        pieces: &Pieces,
+        splices: &mut Vec<(Range<usize>, Bytes)>,
+    ) {
+        let (Some(own), Some(id), Some(range)) = (&self.id, scan.id(), scan.id_place()) else {
+            return;
+        };
+        let wanted = self.switches.is_some_and(|switches| switches.response_id);
+        if !wanted || id == own.server {
+            return;
+        }
+        // The id of a piece before has been repaired there.
+        let last = pieces.place(range.end.saturating_sub(1));
+        if let (Some(start), Some(last)) = (pieces.place(range.start), last) {
+            splices.push((start..last + 1, own.client.clone()));
+            self.done.add(Repair::ResponseId);
+        }
+    }
+
+    fn repair_body(
+        &mut self,
+        scan: &Scan,
+        pieces: &Pieces,
+        splices: &mut Vec<(Range<usize>, Bytes)>,
+    ) {
+        let Some(body) = scan.body() else { return };
+        let Some(switches) = self.switches else { return };
+        let wrap = *self.wrap.get_or_insert_with(|| match (body.is_error, body.first) {
+            // What has begun to pass cannot be changed any more.
+            _ if pieces.place(body.start).is_none() => Wrap::AsItIs,
+            (true, _) if !switches.error_shape => Wrap::AsItIs,
+            (true, b'{') => Wrap::Members,
+            (true, b'"') => Wrap::Message,
+            (true, _) => Wrap::Data,
+            // What cannot be told from the beginning of an object is left alone.
+            (false, b'{') if body.is_tool_result || !body.has_members => Wrap::AsItIs,
+            (false, _) if self.bare && switches.bare_result => Wrap::Text,
+            (false, _) => Wrap::AsItIs,
+        });
+        let (before, behind) = match wrap {
+            Wrap::AsItIs => return,
+            Wrap::Members => {
+                let Some(brace) = body.brace.and_then(|brace| pieces.place(brace)) else { return };
+                let mut missing = String::new();
+                let comma = if body.has_members { "," } else { "" };
+                if !body.has_code {
+                    missing = format!(r#"{comma}"code":{INTERNAL_ERROR}"#);
+                }
+                if !body.has_message {
+                    let comma = if missing.is_empty() { comma } else { "," };
+                    missing.push_str(comma);
+                    missing.push_str(r#""message":"the server gave no reason""#);
+                }
+                if !missing.is_empty() {
+                    self.done.add(Repair::ErrorShape);
+                    splices.push((brace..brace, missing.into()));
+                }
+                return;
+            }
+            Wrap::Text if body.has_error => (TEXT, r#""}],"isError":true}"#),
+            Wrap::Text => (TEXT, r#""}],"isError":false}"#),
+            Wrap::Message => (r#"{"code":-32603,"message":"#, "}"),
+            Wrap::Data => (r#"{"code":-32603,"message":"the server gave no reason","data":"#, "}"),
+        };
+        let is_text = wrap == Wrap::Text;
+        self.done.add(if is_text { Repair::BareResult } else { Repair::ErrorShape });
+        if let Some(start) = pieces.place(body.start) {
+            splices.push((start..start, Bytes::from_static(before.as_bytes())));
+        }
+        if is_text {
+            for range in pieces.ranges(body.start, body.end.unwrap_or(u64::MAX)) {
+                splices.push((range.clone(), escaped(&pieces.raw[range])));
+            }
+        }
+        if let Some(end) = body.end.and_then(|end| pieces.place(end)) {
+            splices.push((end..end, Bytes::from_static(behind.as_bytes())));
+        }
+    }
+}
+
+const TEXT: &str = r#"{"content":[{"type":"text","text":""#;
+
+/// Text as it stands in a JSON string. Bytes that are no text stay as they are.
+fn escaped(text: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(text.len() + text.len() / 8);
+    for byte in text {
+        match byte {
+            b'"' | b'\\' => out.extend([b'\\', *byte]),
+            b'\n' => out.extend(*b"\\n"),
+            b'\r' => out.extend(*b"\\r"),
+            b'\t' => out.extend(*b"\\t"),
+            0..b' ' => out.extend(format!("\\u{byte:04x}").into_bytes()),
+            _ => out.push(*byte),
+        }
+    }
+    out.into()
+}
+
+/// A piece with other bytes in some places, which are in order.
+fn spliced(raw: &Bytes, splices: Vec<(Range<usize>, Bytes)>) -> Payload {
+    if splices.is_empty() {
+        return raw.clone().into();
+    }
+    let (mut pieces, mut from) = (Vec::new(), 0);
+    for (range, new) in splices {
+        pieces.push(raw.slice(from..range.start));
+        pieces.push(new);
+        from = range.end;
+    }
+    pieces.push(raw.slice(from..));
+    Payload::from_pieces(pieces)
+}

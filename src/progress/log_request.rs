@@ -1,0 +1,15 @@
+//! The state of Milepost's own request for log messages, `logging/setLevel`.
+
+/// The state of our own request for log messages of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LogRequest {
+    /// The server has not announced log messages.
+    #[default]
+    Unknown,
+    /// The server has announced log messages. No request was sent yet.
+    Possible,
+    /// The request was sent and has no answer yet.
+    Pending,
+    /// The request is answered, or the client has sent one itself: no request follows.
+    Done,
+}

@@ -1,0 +1,161 @@
+//! The leg towards a child: lines on a pipe, with the parts that a child may need besides. Each part looks
+//! at the messages that pass, and is absent where there is nothing for it to do.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use crate::progress::{Origin, Payload, StreamId};
+use crate::protocol::jsonrpc::Message;
+use crate::relay::Pipe;
+use crate::relay::discover_probe::{DiscoverProbe, Era};
+use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
+use crate::relay::spool::SpoolLarge;
+
+/// A server behind a pipe.
+pub struct ChildLeg {
+    pipe: Pipe,
+    probe: DiscoverProbe,
+    /// Keeps large messages apart, where several clients share the server.
+    spool: Option<SpoolLarge>,
+}
+
+impl ChildLeg {
+    /// The leg over `pipe`. `era` is the known era of the server, and learns from its answers. With
+    /// `max_spill`, messages that come in pieces are kept in a file of at most as many bytes: to a longer
+    /// one its caller gets an error.
+    pub fn new(pipe: Pipe, era: Arc<Era>, max_spill: Option<u64>) -> Self {
+        Self { pipe, probe: DiscoverProbe::new(era), spool: max_spill.map(SpoolLarge::new) }
+    }
+
+    /// Whether the server has ended over the question. The client is told that there is no such method,
+    /// and a fresh server is to take the place of this one.
+    pub fn has_failed(&mut self) -> bool {
+        self.probe.has_failed()
+    }
+
+    /// A fresh server takes the place of the one that has ended.
+    pub fn replace(&mut self, pipe: Pipe) {
+        self.pipe = pipe;
+        self.spool = self.spool.take().map(SpoolLarge::afresh);
+        for payload in self.probe.take_unanswered() {
+            self.pipe.send(None, payload, &None);
+        }
+    }
+
+    fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
+        let kept = match &mut self.spool {
+            Some(spool) => spool.intercept(received, &mut self.pipe)?,
+            None => received,
+        };
+        self.probe.intercept(kept)
+    }
+
+    fn poll_server(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        loop {
+            if let Some(spool) = &mut self.spool {
+                ready!(spool.poll_write(cx));
+            }
+            let received = ready!(self.pipe.poll_receive(cx));
+            if let Some(received) = self.intercept(received) {
+                return Poll::Ready(received);
+            }
+            if self.spool.is_some() && self.pipe.is_writing() {
+                // It was told something just now.
+                cx.waker().wake_by_ref();
+            }
+        }
+    }
+
+    fn own(&mut self) -> Option<FromServer> {
+        self.probe.own.take().map(|own| FromServer::Message(Origin::Shared, own))
+    }
+}
+
+impl ServerLeg for ChildLeg {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        loop {
+            if let Some(own) = self.own() {
+                return Poll::Ready(own);
+            }
+            match self.poll_server(cx) {
+                Poll::Pending if self.probe.poll_deadline(cx) => {}
+                received => return received,
+            }
+        }
+    }
+
+    fn try_receive(&mut self) -> Option<FromServer> {
+        if let Some(own) = self.own() {
+            return Some(own);
+        }
+        while !self.spool.as_ref().is_some_and(SpoolLarge::is_writing) {
+            let received = self.pipe.try_receive()?;
+            if let Some(received) = self.intercept(received) {
+                return Some(received);
+            }
+        }
+        None
+    }
+
+    fn send(
+        &mut self,
+        message: Option<&Message>,
+        payload: Payload,
+        headers: &ClientHeaders,
+    ) -> Option<StreamId> {
+        let goes = self.probe.note_sent(message, &payload);
+        if goes { self.pipe.send(message, payload, headers) } else { None }
+    }
+
+    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
+        self.probe.settle();
+        self.pipe.send_start(piece, headers);
+    }
+
+    fn send_piece(&mut self, piece: Bytes) {
+        self.pipe.send_piece(piece);
+    }
+
+    fn send_end(&mut self) {
+        self.pipe.send_end();
+    }
+
+    fn send_raw(&mut self, bytes: Bytes) {
+        self.pipe.send_raw(bytes);
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.pipe.poll_flush(cx)
+    }
+
+    fn is_writing(&self) -> bool {
+        self.pipe.is_writing()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.pipe.is_behind()
+    }
+
+    fn enter_raw_mode(&mut self) -> bool {
+        let is_raw = self.spool.is_none() && self.pipe.enter_raw_mode();
+        if is_raw {
+            // Who only looks on answers nothing.
+            self.probe.settle();
+        }
+        is_raw
+    }
+
+    fn stderr_activity(&mut self) {
+        self.probe.awake = true;
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pipe.poll_close(cx)
+    }
+
+    fn stop(&mut self) {
+        self.pipe.stop();
+    }
+}

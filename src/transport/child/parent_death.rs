@@ -1,0 +1,208 @@
+//! The end of all servers when this process is killed: the parent-death signal of each server and a
+//! watchdog process. On Linux; elsewhere servers see only the end of their input.
+//!
+//! A process that is killed cannot end its children. So each server is started through this program
+//! itself ([`start_server`]), which asks the system for a signal at the death of its parent and then
+//! executes the server. Processes that the servers started are ended by the watchdog
+//! ([`watch_parent`]): one small process that notices the end of a pipe.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[cfg(target_os = "linux")]
+use nix::sys::prctl;
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sys::signal::{Signal, kill},
+    unistd::{Pid, close, getpid, getppid},
+};
+
+use super::process_tree::{allow_detour, origins_of};
+use super::program::Program;
+
+/// This program, also after another file has taken its place.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// The first argument of this program where it is to execute a server.
+const START_SERVER: &str = "--start-server";
+
+/// The first argument of this program where it is the watchdog.
+const WATCH_PARENT: &str = "--watch-parent";
+
+/// Time from SIGTERM to SIGKILL for the processes of servers whose Milepost was killed.
+const ORPHAN_GRACE: Duration = Duration::from_secs(5);
+
+/// Time for SIGKILL to have effect.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time between two looks at processes that are to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs the hidden parts of this program, if the arguments ask for one. `None`: an ordinary start.
+///
+/// To be called first in `main`. Only a program that calls this function can start its servers through
+/// itself.
+pub fn run_hidden() -> Option<ExitCode> {
+    let mut args = env::args_os().skip(1);
+    let part = args.next();
+    if part.as_deref() == Some(OsStr::new(START_SERVER)) {
+        let (parent, report) = (number(args.next())?, number(args.next())?);
+        return Some(start_server(parent, report, &args.next()?, args));
+    }
+    if part.as_deref() == Some(OsStr::new(WATCH_PARENT)) {
+        return Some(watch_parent(number(args.next())?));
+    }
+    allow_detour();
+    None
+}
+
+fn number(arg: Option<OsString>) -> Option<i32> {
+    arg?.to_str()?.parse().ok()
+}
+
+/// Becomes the server. An error goes to the parent through the descriptor `report`.
+fn start_server(
+    parent: i32,
+    report: i32,
+    program: &OsStr,
+    args: impl Iterator<Item = OsString>,
+) -> ExitCode {
+    // Opened anew, the descriptor closes by itself when the server is executed.
+    let reopened = File::options().write(true).open(format!("/proc/self/fd/{report}"));
+    let _ = close(report);
+    #[cfg(target_os = "linux")]
+    let _ = prctl::set_pdeathsig(Signal::SIGTERM);
+    // The parent may have died before the signal was asked for.
+    if getppid() != Pid::from_raw(parent) {
+        return ExitCode::FAILURE;
+    }
+    let error = Command::new(program).args(args).exec();
+    if let Ok(mut pipe) = reopened {
+        let _ = pipe.write_all(&error.raw_os_error().unwrap_or(0).to_le_bytes());
+    }
+    ExitCode::FAILURE
+}
+
+/// Waits until the process `parent` is dead, which ends the standard input, and then ends all
+/// processes that carry its mark.
+fn watch_parent(parent: i32) -> ExitCode {
+    let mut input = io::stdin();
+    while matches!(input.read(&mut [0; 16]), Ok(1..)) {}
+    let left = |signal| {
+        let marked = marked_by(parent);
+        for pid in &marked {
+            let _ = kill(*pid, signal);
+        }
+        !marked.is_empty()
+    };
+    let wait = |patience, signal| {
+        let end = Instant::now() + patience;
+        while left(signal) && Instant::now() < end {
+            thread::sleep(LOOK_EVERY);
+        }
+    };
+    if left(Some(Signal::SIGTERM)) {
+        wait(ORPHAN_GRACE, None);
+        wait(KILL_PATIENCE, Some(Signal::SIGKILL));
+    }
+    ExitCode::SUCCESS
+}
+
+/// The living processes that come from a server of the process `parent`.
+fn marked_by(parent: i32) -> Vec<Pid> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .map(Pid::from_raw)
+        .filter(|pid| {
+            *pid != getpid() && origins_of(*pid).iter().any(|(owner, _)| *owner == parent)
+        })
+        .collect()
+}
+
+/// The thread that starts servers through this program, and the watchdog.
+#[derive(Debug)]
+pub(super) struct Starter {
+    // The system sends the parent-death signal when the *thread* that started the process ends, so all
+    // servers are started by one thread that lives as long as this process.
+    commands: mpsc::Sender<(Command, mpsc::Sender<io::Result<Child>>)>,
+    /// The watchdog and the pipe that ends with this process.
+    watchdog: Option<(Child, ChildStdin)>,
+}
+
+impl Starter {
+    /// Starts the thread and the watchdog. `None` where this program cannot be started through itself.
+    pub(super) fn new() -> Option<Self> {
+        if !cfg!(target_os = "linux") || !Path::new(THIS_PROGRAM).exists() {
+            return None;
+        }
+        let (commands, waiting) = mpsc::channel::<(Command, mpsc::Sender<_>)>();
+        let start = move || {
+            for (mut command, started) in waiting {
+                let _ = started.send(command.spawn());
+            }
+        };
+        thread::Builder::new().name("starter".to_owned()).spawn(start).ok()?;
+        let watchdog = watchdog().inspect_err(|error| {
+            tracing::warn!(%error, "without a watchdog, processes of servers stay if Milepost is killed");
+        });
+        Some(Self { commands, watchdog: watchdog.ok() })
+    }
+
+    /// The process id of the watchdog.
+    pub(super) fn watchdog(&self) -> Option<Pid> {
+        self.watchdog.as_ref().map(|(child, _)| Pid::from_raw(child.id().cast_signed()))
+    }
+
+    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the
+    /// folder and the environment. No other process may be started meanwhile.
+    ///
+    /// # Errors
+    /// If there is no such program or the system refuses, as without this detour.
+    pub(super) fn spawn(
+        &self,
+        program: &Program,
+        prepare: impl FnOnce(&mut Command),
+    ) -> io::Result<Child> {
+        let (mut report, write) = io::pipe()?;
+        fcntl(&write, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let mut command = Command::new(THIS_PROGRAM);
+        command.arg(START_SERVER).arg(getpid().to_string()).arg(write.as_raw_fd().to_string());
+        command.arg(program.name()).args(program.args());
+        prepare(&mut command);
+        let (started, result) = mpsc::channel();
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        self.commands.send((command, started)).map_err(|_| gone())?;
+        let mut child = result.recv().map_err(|_| gone())??;
+        // The pipe ends when the server is executed, and that closes the last writing end.
+        drop(write);
+        let mut error = Vec::new();
+        report.read_to_end(&mut error)?;
+        match <[u8; 4]>::try_from(&*error) {
+            Ok(code) => {
+                let _ = child.wait();
+                Err(io::Error::from_raw_os_error(i32::from_le_bytes(code)))
+            }
+            Err(_) => Ok(child),
+        }
+    }
+}
+
+/// Starts the watchdog: a process without our environment, folder and group.
+fn watchdog() -> io::Result<(Child, ChildStdin)> {
+    let mut command = Command::new(THIS_PROGRAM);
+    command.arg(WATCH_PARENT).arg(getpid().to_string()).env_clear().current_dir("/");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn()?;
+    let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    Ok((child, pipe))
+}

@@ -1,0 +1,156 @@
+//! The pace of a client that reads a response: whether it is slow or takes nothing, and when a comment is
+//! due.
+//!
+//! The listener's connection reports slowness, because data in buffers is old before anyone asks for more.
+//! While a client is blocked, nothing is read for it. Afterwards its progress is thinned until the client
+//! has kept up for a second; other messages wait their turn.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::transport::http::write_state::WriteState;
+
+/// A client that takes so long to ask for more could not take what there was.
+const SLOW_AFTER: Duration = Duration::from_millis(50);
+
+/// How long such a client counts as slow.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
+/// How long nothing is read for a client that takes nothing.
+const BLOCKED_FOR: Duration = Duration::from_millis(20);
+
+/// The pace of one client.
+pub(crate) struct ClientPacing {
+    write_state: WriteState,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// After so long without a byte a comment is written.
+    keep_alive: Option<Duration>,
+    /// When something was written last.
+    written: Instant,
+    /// When the client was given something, unless it has asked for more since.
+    given: Option<Instant>,
+    /// The connection has been asked once whether it has taken that.
+    asked: bool,
+    slow_until: Option<Instant>,
+    blocked_since: Option<Instant>,
+}
+
+impl ClientPacing {
+    pub(crate) fn new(write_state: WriteState, keep_alive: Option<Duration>) -> Self {
+        Self {
+            write_state,
+            timer: None,
+            keep_alive,
+            written: Instant::now(),
+            given: None,
+            asked: false,
+            slow_until: None,
+            blocked_since: None,
+        }
+    }
+
+    /// Whether comments keep the client's connection from falling silent.
+    pub(crate) fn has_comments(&self) -> bool {
+        self.keep_alive.is_some()
+    }
+
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow_until.is_some()
+    }
+
+    /// The client is given something now.
+    pub(crate) fn give(&mut self) {
+        let now = Instant::now();
+        self.written = now;
+        self.given.get_or_insert(now);
+        self.asked = false;
+    }
+
+    /// When a comment is due.
+    pub(crate) fn comment_due(&self) -> Option<Instant> {
+        self.keep_alive.map(|after| self.written + after)
+    }
+
+    /// The silence ends now, by a comment.
+    pub(crate) fn comment(&mut self) {
+        self.written = Instant::now();
+    }
+
+    /// Another connection reads now, and is kept from falling silent.
+    pub(crate) fn turn_to(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
+        (self.write_state, self.keep_alive) = (write_state, keep_alive);
+        self.written = Instant::now();
+    }
+
+    /// Waits for a moment; true if it has come.
+    pub(crate) fn is_due(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if timer.deadline() != due {
+            timer.as_mut().reset(due);
+        }
+        timer.as_mut().poll(cx).is_ready()
+    }
+
+    /// Waits until a client that takes nothing is to be looked at again. Who writes to the client does not
+    /// say when that goes on.
+    pub(crate) fn is_blocked_over(&mut self, cx: &mut Context<'_>) -> bool {
+        self.is_due(Instant::now() + BLOCKED_FOR, cx)
+    }
+
+    /// Notes whether the client is slow; true if that has changed.
+    fn mark(&mut self, slow: bool, now: Instant) -> bool {
+        let until = slow.then(|| now + SLOW_FOR);
+        until.is_some() != std::mem::replace(&mut self.slow_until, until).is_some()
+    }
+
+    /// Notices a client that reads too slowly, and one that does no more. That its connection is full for a
+    /// moment is nothing unusual. True if the client is slow now and was not, or the reverse.
+    pub(crate) fn watch(&mut self) -> bool {
+        let now = Instant::now();
+        let late = self.given.take().is_some_and(|since| now >= since + SLOW_AFTER);
+        self.blocked_since = match self.blocked_since {
+            _ if !self.write_state.is_blocked() => None,
+            None => Some(now),
+            since => since,
+        };
+        if late || self.is_stuck() { self.mark(true, now) } else { self.keeps_up() }
+    }
+
+    /// Whether the client, which was slow, has kept up long enough to be slow no more.
+    pub(crate) fn keeps_up(&mut self) -> bool {
+        let now = Instant::now();
+        self.slow_until.is_some_and(|until| now >= until) && self.mark(false, now)
+    }
+
+    /// Whether the client has taken nothing for a while, or nothing just now and is slow.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let patience = if self.is_slow() { Duration::ZERO } else { SLOW_AFTER };
+        self.blocked_since.is_some_and(|since| Instant::now() >= since + patience)
+    }
+
+    /// Finds out whether the client has taken what it was given; `false`: it was given nothing. Whoever asks
+    /// for more has only room for it; whether its connection took what there was, shows when that has been
+    /// tried. `slow` is called if the client is slow from now on.
+    pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
+        let Some(given) = self.given else { return Poll::Ready(false) };
+        if !std::mem::replace(&mut self.asked, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let now = Instant::now();
+        if now >= given + SLOW_AFTER && self.mark(true, now) {
+            slow();
+        }
+        while self.write_state.is_blocked() {
+            if !self.is_blocked_over(cx) {
+                return Poll::Pending;
+            }
+        }
+        self.given = None;
+        Poll::Ready(true)
+    }
+}

@@ -1,0 +1,135 @@
+//! Answers that are too large to be held are mended while they pass, however they are cut.
+
+use std::time::Duration;
+
+use milepost::progress::{Origin, Policy, Repair, Repairs, Verdict};
+
+use crate::core::rig::{Rig, assert_pieces_stand_together, bare};
+use crate::support::messages::call;
+
+/// The client asks with id 1, and the server, which speaks a dialect of bare results where `speaks`, answers
+/// in pieces of at most `length` bytes behind a first one of `head`.
+fn told(answer: &str, head: usize, length: usize, speaks: bool) -> (String, Option<Verdict>) {
+    let mut rig = Rig::new(bare(Policy::default()));
+    rig.client(call("1", "7").as_bytes());
+    if speaks {
+        rig.server(
+            br#"{"jsonrpc":"2.0","method":"tools/progress","params":{"id":1,"content":[]}}"#,
+        );
+        rig.pass(Duration::from_secs(1));
+        rig.told.clear();
+    }
+    let (head, rest) = answer.as_bytes().split_at(head.min(answer.len()));
+    rig.begin(head);
+    rest.chunks(length).for_each(|piece| rig.piece(piece));
+    rig.over();
+    assert_pieces_stand_together(&rig.told);
+    assert_eq!(rig.filter.open_calls(), 0, "{answer}");
+    let verdict = rig.verdicts.last().map(|(_, verdict)| *verdict);
+    (String::from_utf8(rig.told_bytes()).unwrap(), verdict)
+}
+
+#[track_caller]
+fn check(answer: &str, wanted: &str, repairs: &[Repair]) {
+    // The head shows that the text is a message, and the first member of its result.
+    let seen = r#"{"jsonrpc":"2.0","#.len();
+    let body = answer.find(r#""result":"#).or_else(|| answer.find(r#""error":"#)).unwrap();
+    let shows = |from: usize| answer[from..].find([':', ',']).map_or(from, |at| from + at + 2);
+    let head = shows(body + 11).max(seen);
+    for (head, length) in
+        [(head, 1), (head, 2), (head, 3), (head, 7), (head + 5, 64), (answer.len(), 1)]
+    {
+        let (told, verdict) = told(answer, head, length, true);
+        assert_eq!(told, wanted, "head {head}, pieces of {length}");
+        let repaired = Verdict::Repaired(repairs.iter().copied().collect::<Repairs>());
+        let verdict_wanted = if repairs.is_empty() { Verdict::Forwarded } else { repaired };
+        assert_eq!(verdict, Some(verdict_wanted), "{answer}");
+    }
+}
+
+#[test]
+fn ids_are_mended_first_or_last() {
+    let result = r#""result":{"content":[{"type":"text","text":"a \"id\":9,}]"}],"id":3}"#;
+    check(
+        &format!(r#"{{"jsonrpc":"2.0","id" : "1" ,{result}}}"#),
+        &format!(r#"{{"jsonrpc":"2.0","id" : 1 ,{result}}}"#),
+        &[Repair::ResponseId],
+    );
+    for id in ["\"1\"", "\"\\u0031\""] {
+        check(
+            &format!(r#"{{"jsonrpc":"2.0",{result},"id": {id} }}"#),
+            &format!(r#"{{"jsonrpc":"2.0",{result},"id": 1 }}"#),
+            &[Repair::ResponseId],
+        );
+    }
+    let exact = format!(r#"{{"jsonrpc":"2.0",{result},"id":1}}"#);
+    check(&exact, &exact, &[]);
+}
+
+#[test]
+fn an_answer_that_lacks_only_the_end_of_its_line_is_no_broken_one() {
+    let mut rig = Rig::new(bare(Policy::default()));
+    rig.client(call("1", "7").as_bytes());
+    let answer =
+        r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"a b c"}]}}"#;
+    let (head, rest) = answer.as_bytes().split_at(60);
+    rig.begin(head);
+    rest.chunks(4).for_each(|piece| rig.piece(piece));
+    rig.filter.break_off_server(rig.now(), Origin::Shared, "the server has exited");
+    rig.over();
+    assert_eq!(String::from_utf8(rig.told_bytes()).unwrap().trim_end(), answer);
+}
+
+#[test]
+fn bare_results_are_wrapped() {
+    let tail = r#"}],"isError":false}"#;
+    for (bare, text) in [
+        (
+            r#"{"status":"a \"b\" \\","n":[1,{"content":2}]}"#,
+            r#"{\"status\":\"a \\\"b\\\" \\\\\",\"n\":[1,{\"content\":2}]}"#,
+        ),
+        (r#"["a",{"content":[]}]"#, r#"[\"a\",{\"content\":[]}]"#),
+        (r#""a, b""#, r#"\"a, b\""#),
+    ] {
+        let wrapped = format!(r#"{{"content":[{{"type":"text","text":"{text}"{tail}"#);
+        check(
+            &format!(r#"{{"jsonrpc":"2.0","result":{bare},"id":1}}"#),
+            &format!(r#"{{"jsonrpc":"2.0","result":{wrapped},"id":1}}"#),
+            &[Repair::BareResult],
+        );
+        check(
+            &format!(r#"{{"jsonrpc":"2.0","id":"1","result":{bare}}}"#),
+            &format!(r#"{{"jsonrpc":"2.0","id":1,"result":{wrapped}}}"#),
+            &[Repair::ResponseId, Repair::BareResult],
+        );
+    }
+    let failed = r#"{"jsonrpc":"2.0","id":1,"result":{"of":1,"error":"no"}}"#;
+    let wrapped = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"{\"of\":1,\"error\":\"no\"}"}],"isError":true}}"#;
+    check(failed, wrapped, &[Repair::BareResult]);
+    // The result of a tool, and any result of a server that speaks no such dialect.
+    let proper = r#"{"jsonrpc":"2.0","result":{"isError":false,"content":[]},"id":1}"#;
+    assert_eq!(told(proper, 60, 1, true).0, proper);
+    let plain = r#"{"jsonrpc":"2.0","result":{"status":"a"},"id":1}"#;
+    assert_eq!(told(plain, 35, 1, false), (plain.to_owned(), Some(Verdict::Forwarded)));
+}
+
+#[test]
+fn errors_get_a_code_and_a_message() {
+    for (error, wanted) in [
+        (r#""no \"1\"""#, r#"{"code":-32603,"message":"no \"1\""}"#),
+        (r#"[1,2]"#, r#"{"code":-32603,"message":"the server gave no reason","data":[1,2]}"#),
+        (
+            r#"{"code":-1,"data":{"message":"a"}}"#,
+            r#"{"code":-1,"data":{"message":"a"},"message":"the server gave no reason"}"#,
+        ),
+        (r#"{"message":"no","more":1}"#, r#"{"message":"no","more":1,"code":-32603}"#),
+    ] {
+        check(
+            &format!(r#"{{"jsonrpc":"2.0","error":{error},"id":1}}"#),
+            &format!(r#"{{"jsonrpc":"2.0","error":{wanted},"id":1}}"#),
+            &[Repair::ErrorShape],
+        );
+    }
+    let good = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":[]}}"#;
+    check(good, good, &[]);
+}

@@ -1,0 +1,324 @@
+//! A conversation as data: what clients and servers do, in order. It is written as text and read again.
+
+use std::fmt;
+
+/// The programs that stand between the clients and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum World {
+    /// One client and one server on one wire each, paced or not: the filter alone.
+    Wire { paced: bool },
+    /// Clients and a server of Streamable HTTP: the direct path of `serve`, in memory.
+    Direct,
+    /// Clients of 2026-07-28 that share one stdio server: the bridge, in memory.
+    Shared,
+}
+
+impl World {
+    const ALL: [Self; 4] =
+        [Self::Wire { paced: true }, Self::Wire { paced: false }, Self::Direct, Self::Shared];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wire { paced: true } => "wire-paced",
+            Self::Wire { paced: false } => "wire",
+            Self::Direct => "direct",
+            Self::Shared => "shared",
+        }
+    }
+
+    /// Whether what comes before 150 ms waits, and what an answer may follow closely.
+    pub(crate) fn is_paced(self) -> bool {
+        self == Self::Wire { paced: true }
+    }
+
+    /// Whether a client has a stream for each request.
+    pub(crate) fn has_streams(self) -> bool {
+        !matches!(self, Self::Wire { .. })
+    }
+}
+
+/// What happens, from the first step to the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Conversation {
+    pub(crate) world: World,
+    /// The session id of each client; two clients may have the same.
+    pub(crate) sessions: Vec<String>,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Milliseconds pass.
+    Wait(u64),
+    /// A client asks.
+    Call(Call),
+    /// The server begins to answer a call with a stream of events.
+    Begin(usize),
+    /// The client of a call gives it up.
+    Cancel(usize),
+    /// The server says something.
+    Say(Say),
+    /// The client answers the server's request with this mark.
+    Reply(usize),
+    /// The client of a wire stops reading, or reads again.
+    Stall(bool),
+    /// The client of a call closes its connection.
+    Leave(usize),
+    /// A client opens a stream for what belongs to no request.
+    Listen(usize),
+    /// A client that has no part in a call cancels one with this id, and is refused.
+    Stranger(usize),
+    /// The route file is read anew.
+    Reload,
+    /// The server is gone.
+    Die,
+}
+
+/// A request of a client. `id` and `token` are JSON texts; without a token it is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) number: usize,
+    pub(crate) client: usize,
+    pub(crate) id: String,
+    pub(crate) token: String,
+    pub(crate) tool: String,
+}
+
+impl Call {
+    /// The message; each call has a mark of its own.
+    pub(crate) fn text(&self, modern: bool) -> String {
+        const MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+        let Self { number, id, token, tool, .. } = self;
+        let mut meta = Vec::new();
+        if modern {
+            meta.push(MODERN.to_owned());
+        }
+        if !token.is_empty() {
+            meta.push(format!(r#""progressToken":{token}"#));
+        }
+        let meta = match meta.join(",") {
+            none if none.is_empty() => none,
+            some => format!(r#","_meta":{{{some}}}"#),
+        };
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"call":"c{number}."}}{meta}}}}}"#
+        )
+    }
+}
+
+/// Where the server says something. Without streams there is one place only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The response of this call.
+    Post(usize),
+    /// The stream of this client for what belongs to no request.
+    Home(usize),
+    Wire,
+}
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Progress as the specification has it, higher than all that the server has reported for the call.
+    Compliant,
+    /// Progress with a defect or under another name.
+    Legacy,
+    /// Progress for a call that the server has answered, or the same once more.
+    Late,
+    /// A right answer.
+    Answer,
+    /// The only answer, in a form that clients do not take.
+    Odd,
+    /// A second answer, or one to a request that nobody sent.
+    Extra,
+    /// A notification that is no progress.
+    Note,
+    /// A request of the server.
+    Request,
+}
+
+impl Kind {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Compliant, "compliant"),
+        (Self::Legacy, "legacy"),
+        (Self::Late, "late"),
+        (Self::Answer, "answer"),
+        (Self::Odd, "odd-answer"),
+        (Self::Extra, "extra-answer"),
+        (Self::Note, "note"),
+        (Self::Request, "request"),
+    ];
+
+    pub(crate) fn is_progress(self) -> bool {
+        matches!(self, Self::Compliant | Self::Legacy | Self::Late)
+    }
+
+    pub(crate) fn ends_call(self) -> bool {
+        matches!(self, Self::Answer | Self::Odd)
+    }
+}
+
+/// What names the call in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// The token, as the server got it.
+    Token,
+    /// The id, as the server got it.
+    Id,
+    /// A JSON text in the token's place that is neither.
+    Other(String),
+    /// The tool.
+    Tool,
+    Nothing,
+}
+
+/// A message of the server. Its text has a mark `m7.` of its own; `<id>` and `<token>` stand for the names
+/// that the server knows its call by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Say {
+    pub(crate) mark: usize,
+    pub(crate) kind: Kind,
+    /// The call that the server means.
+    pub(crate) about: Option<usize>,
+    pub(crate) names: Names,
+    pub(crate) place: Place,
+    pub(crate) text: String,
+}
+
+impl Say {
+    /// The text with these names.
+    pub(crate) fn with(&self, id: &str, token: &str) -> String {
+        self.text.replace("<id>", id).replace("<token>", token)
+    }
+}
+
+impl Step {
+    /// The call without which the step means nothing.
+    pub(crate) fn needs(&self) -> Option<usize> {
+        match self {
+            Self::Begin(call) | Self::Cancel(call) | Self::Leave(call) | Self::Stranger(call) => {
+                Some(*call)
+            }
+            Self::Say(say) => match say.place {
+                Place::Post(call) => Some(call),
+                _ => say.about,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The numbers behind the letter of marks, such as 7 in `m7.`.
+pub(crate) fn marks(letter: char, text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices(letter) {
+        let rest = &text[at + 1..];
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        if digits > 0 && rest[digits..].starts_with('.') {
+            found.push(rest[..digits].parse().unwrap());
+        }
+    }
+    found.dedup();
+    found
+}
+
+impl fmt::Display for Conversation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "world {} {}", self.world.name(), self.sessions.join(" "))?;
+        for step in &self.steps {
+            match step {
+                Step::Wait(time) => writeln!(f, "wait {time}")?,
+                Step::Call(call) => {
+                    let Call { number, client, id, token, tool } = call;
+                    let token = if token.is_empty() { "-" } else { token };
+                    writeln!(f, "call {number} client {client} id {id} token {token} tool {tool}")?;
+                }
+                Step::Begin(call) => writeln!(f, "begin {call}")?,
+                Step::Cancel(call) => writeln!(f, "cancel {call}")?,
+                Step::Reply(mark) => writeln!(f, "reply {mark}")?,
+                Step::Stall(true) => writeln!(f, "stall")?,
+                Step::Stall(false) => writeln!(f, "resume")?,
+                Step::Leave(call) => writeln!(f, "leave {call}")?,
+                Step::Listen(client) => writeln!(f, "listen {client}")?,
+                Step::Stranger(call) => writeln!(f, "stranger {call}")?,
+                Step::Reload => writeln!(f, "reload")?,
+                Step::Die => writeln!(f, "die")?,
+                Step::Say(say) => {
+                    let kind = Kind::ALL.iter().find(|(kind, _)| *kind == say.kind).unwrap().1;
+                    let about = say.about.map_or_else(|| "-".to_owned(), |call| call.to_string());
+                    let names = match &say.names {
+                        Names::Token => "token",
+                        Names::Id => "id",
+                        Names::Other(text) => text,
+                        Names::Tool => "tool",
+                        Names::Nothing => "-",
+                    };
+                    let place = match say.place {
+                        Place::Post(call) => format!("post-{call}"),
+                        Place::Home(client) => format!("home-{client}"),
+                        Place::Wire => "wire".to_owned(),
+                    };
+                    let Say { mark, text, .. } = say;
+                    writeln!(f, "say {mark} {kind} about {about} names {names} at {place} {text}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Conversation {
+    /// Reads what `Display` has written. Empty lines and those with `#` in front say nothing.
+    pub(crate) fn read(text: &str) -> Self {
+        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut head = lines.next().unwrap().split(' ').skip(1);
+        let name = head.next().unwrap();
+        let world = World::ALL.into_iter().find(|world| world.name() == name).unwrap();
+        let sessions = head.map(str::to_owned).collect();
+        Self { world, sessions, steps: lines.map(read_step).collect() }
+    }
+}
+
+fn read_step(line: &str) -> Step {
+    let words: Vec<&str> = line.splitn(10, ' ').collect();
+    let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("a number in {line}"));
+    match words[0] {
+        "wait" => Step::Wait(number(1) as u64),
+        "call" => Step::Call(Call {
+            number: number(1),
+            client: number(3),
+            id: words[5].to_owned(),
+            token: if words[7] == "-" { String::new() } else { words[7].to_owned() },
+            tool: words[9].to_owned(),
+        }),
+        "begin" => Step::Begin(number(1)),
+        "cancel" => Step::Cancel(number(1)),
+        "reply" => Step::Reply(number(1)),
+        "stall" => Step::Stall(true),
+        "resume" => Step::Stall(false),
+        "leave" => Step::Leave(number(1)),
+        "listen" => Step::Listen(number(1)),
+        "stranger" => Step::Stranger(number(1)),
+        "reload" => Step::Reload,
+        "die" => Step::Die,
+        "say" => Step::Say(Say {
+            mark: number(1),
+            kind: Kind::ALL.iter().find(|(_, name)| *name == words[2]).unwrap().0,
+            about: words[4].parse().ok(),
+            names: match words[6] {
+                "token" => Names::Token,
+                "id" => Names::Id,
+                "tool" => Names::Tool,
+                "-" => Names::Nothing,
+                text => Names::Other(text.to_owned()),
+            },
+            place: match words[8].split_once('-') {
+                Some(("post", call)) => Place::Post(call.parse().unwrap()),
+                Some((_, client)) => Place::Home(client.parse().unwrap()),
+                None => Place::Wire,
+            },
+            text: words[9].to_owned(),
+        }),
+        _ => panic!("what is {line}?"),
+    }
+}

@@ -1,0 +1,622 @@
+//! A conversation from a seed. Each seed has a mixture of its own: which servers' habits, which clients' habits,
+//! how much at once.
+
+use crate::conversation::{Call, Conversation, Kind, Names, Place, Say, Step, World};
+use crate::dice::Dice;
+
+/// Ids and tokens of JSON; two spellings of one number or string stand beside each other.
+const NAMES: [&str; 24] = [
+    "0",
+    "1",
+    "\"0\"",
+    "\"1\"",
+    "\"a\"",
+    "\"b\"",
+    "7",
+    "41",
+    "\"7\"",
+    "\"41\"",
+    "\"tok-1\"",
+    "-1",
+    "1000000000000001",
+    "9007199254740993",
+    "\"\"",
+    "\"é\"",
+    "\"a\\u0062\"",
+    "\"x/y\"",
+    "12",
+    "4",
+    "\"12\"",
+    "\"4\"",
+    "3",
+    "5",
+];
+
+const TOOLS: [&str; 3] = ["scan", "fix", "report"];
+
+const WAITS: [u64; 14] = [1, 5, 20, 31, 49, 60, 100, 151, 250, 600, 1100, 2500, 7000, 21_000];
+
+/// What a server says of its work, each behind a mark.
+const WORDS: [&str; 8] = [
+    "reading",
+    "",
+    "sorting \\\"all\\\" \\\\ of it",
+    "Stra\u{df}e \u{20ac} \u{1d11e}",
+    "a\\u2028b \\ud83d\\ude00",
+    "line\\nline\\ttab",
+    "\\/slash\\/",
+    "wait",
+];
+
+/// One call as the server sees it.
+struct Open {
+    call: Call,
+    /// The server has answered, or will not.
+    over: bool,
+    cancelled: bool,
+    left: bool,
+    begun: bool,
+    /// The call is reported by the letter; the others have every defect.
+    compliant: bool,
+    /// The highest figure so far, and whether the server has said anything.
+    figure: u64,
+    reported: bool,
+    total: Option<u64>,
+}
+
+/// What is in a mixture.
+struct Mix {
+    respells: bool,
+    reuses: bool,
+    late: bool,
+    loose: bool,
+    json: bool,
+    crosses: bool,
+    legacy: usize,
+    cancels: usize,
+    notes: usize,
+    requests: usize,
+    stalls: bool,
+    large: bool,
+    open_max: usize,
+}
+
+pub(crate) struct Generator {
+    dice: Dice,
+    world: World,
+    sessions: Vec<String>,
+    mix: Mix,
+    calls: Vec<Open>,
+    marks: usize,
+    steps: Vec<Step>,
+    waiting: Vec<usize>,
+    stalled: bool,
+}
+
+/// The conversation of a seed in a world.
+pub(crate) fn generate(world: World, seed: u64) -> Conversation {
+    let mut dice = Dice::new(seed ^ (as_number(world) << 56));
+    let mut often = |times: usize| dice.once_in(times);
+    let mix = Mix {
+        respells: often(3),
+        reuses: often(2),
+        late: often(2),
+        loose: often(3),
+        json: often(3),
+        crosses: often(3),
+        legacy: if often(2) { 4 } else { 0 },
+        cancels: usize::from(often(2)),
+        notes: if often(2) { 3 } else { 0 },
+        requests: usize::from(often(3)),
+        stalls: often(6),
+        large: often(6),
+        open_max: 0,
+    };
+    let open_max = 1 + dice.below(5);
+    let clients = if world.has_streams() { 1 + dice.below(3) } else { 1 };
+    let alike = dice.once_in(3);
+    let sessions = (0..clients).map(|client| format!("s{}", if alike { 0 } else { client }));
+    let mut generator = Generator {
+        sessions: sessions.collect(),
+        mix: Mix { open_max, ..mix },
+        dice,
+        world,
+        calls: Vec::new(),
+        marks: 0,
+        steps: Vec::new(),
+        waiting: Vec::new(),
+        stalled: false,
+    };
+    generator.talk();
+    Conversation { world, sessions: generator.sessions, steps: generator.steps }
+}
+
+fn as_number(world: World) -> u64 {
+    match world {
+        World::Wire { paced: true } => 1,
+        World::Wire { paced: false } => 2,
+        World::Direct => 3,
+        World::Shared => 4,
+    }
+}
+
+impl Generator {
+    fn talk(&mut self) {
+        for client in 0..self.sessions.len() {
+            if self.world == World::Direct && !self.dice.once_in(4) {
+                self.steps.push(Step::Listen(client));
+            }
+        }
+        let many = if self.dice.once_in(4) { 39 } else { 8 };
+        let requests = 2 + self.dice.below(many);
+        let mut left = 20 * requests;
+        // What is said of a connection that breaks off over HTTP is not judged yet.
+        let dies = !self.world.has_streams() && self.dice.once_in(6);
+        while (self.calls.len() < requests || self.open().next().is_some()) && left > 0 {
+            left -= 1;
+            let open = self.open().count();
+            if dies && open > 0 && self.dice.once_in(20) {
+                return self.steps.push(Step::Die);
+            }
+            let asks = usize::from(self.calls.len() < requests && open < self.mix.open_max) * 4;
+            let Mix { legacy, cancels, notes, requests: asks_client, stalls, .. } = self.mix;
+            let some = usize::from(open > 0);
+            let weights = [
+                asks,
+                some * 6,
+                some * legacy,
+                some * 3,
+                some * cancels,
+                notes * some.max(1),
+                asks_client,
+                5,
+                usize::from(stalls),
+                usize::from(self.mix.late) * 2,
+                usize::from(self.mix.late),
+                self.waiting.len(),
+            ];
+            match self.dice.weigh(&weights) {
+                0 => self.call(),
+                1 => self.progress(false),
+                2 => self.progress(true),
+                3 => self.answer(),
+                4 => self.cancel(),
+                5 => self.note(),
+                6 => self.request(),
+                7 => {
+                    let long = if self.dice.once_in(3) { WAITS.len() } else { 9 };
+                    let time = WAITS[self.dice.below(long)];
+                    self.steps.push(Step::Wait(time));
+                }
+                8 => {
+                    self.stalled = !self.stalled;
+                    self.steps.push(Step::Stall(self.stalled));
+                }
+                9 => self.late(),
+                10 => self.extra(),
+                _ => {
+                    let mark = self.waiting.swap_remove(0);
+                    self.steps.push(Step::Reply(mark));
+                }
+            }
+        }
+        while self.open().next().is_some() {
+            self.answer();
+        }
+    }
+
+    fn open(&self) -> impl Iterator<Item = usize> {
+        let open: Vec<usize> =
+            (0..self.calls.len()).filter(|call| !self.calls[*call].over).collect();
+        open.into_iter()
+    }
+
+    fn pick_open(&mut self) -> Option<usize> {
+        let open: Vec<usize> = self.open().collect();
+        (!open.is_empty()).then(|| *self.dice.pick(&open))
+    }
+
+    fn mark(&mut self) -> usize {
+        self.marks += 1;
+        self.marks
+    }
+
+    /// A name that no open call of the client has, and, unless names are reused, none before.
+    /// Of a server that takes ids for tokens no value is both.
+    fn name(&mut self, client: usize, of: fn(&Call) -> &String, side: usize) -> String {
+        let session = self.sessions[client].clone();
+        loop {
+            let mut which = self.dice.below(NAMES.len());
+            let mut number = 100 + self.dice.below(200);
+            if self.mix.legacy > 0 {
+                which = which / 2 * 2 + side;
+                number = number / 2 * 2 + side;
+            }
+            let mut name = NAMES[which].to_owned();
+            if self.calls.len() > 12 || self.dice.once_in(6) {
+                name = number.to_string();
+            }
+            let users = |call: &&Open| {
+                let same = of(&call.call) == &name
+                    || !self.mix.loose
+                        && of(&call.call).trim_matches('"') == name.trim_matches('"');
+                same && self.sessions[call.call.client] == session
+            };
+            // A client that gives a name again has read the answer, which may wait for its guard.
+            let free = self.calls.iter().filter(users).all(|call| {
+                call.over
+                    && !call.cancelled
+                    && !call.left
+                    && self.mix.reuses
+                    && self.rested(call.call.number)
+            });
+            if free {
+                return name;
+            }
+        }
+    }
+
+    /// Whether some time has passed since a call was answered, with its client reading.
+    fn rested(&self, number: usize) -> bool {
+        let answered = self.steps.iter().rposition(
+            |step| matches!(step, Step::Say(say) if say.about == Some(number) && say.kind.ends_call()),
+        );
+        let since = answered.map_or(&[][..], |at| &self.steps[at..]);
+        let long = |step: &Step| matches!(step, Step::Wait(600..));
+        since.iter().any(long) && !self.stalled && !self.mix.stalls
+    }
+
+    fn call(&mut self) {
+        let client = self.dice.below(self.sessions.len());
+        let id = self.name(client, |call| &call.id, 0);
+        let mut token = self.name(client, |call| &call.token, 1);
+        if self.dice.once_in(5) {
+            token = String::new();
+        } else if self.mix.legacy == 0 && self.dice.once_in(4) && self.is_free_token(client, &id) {
+            token = id.clone();
+        }
+        let tool = (*self.dice.pick(&TOOLS)).to_owned();
+        let call = Call { number: self.calls.len(), client, id, token, tool };
+        self.steps.push(Step::Call(call.clone()));
+        let compliant = self.mix.legacy == 0 || self.dice.once_in(2);
+        let total = self.dice.once_in(2).then_some(100_000);
+        let begun = self.world == World::Direct && !(self.mix.json && self.dice.once_in(2));
+        if begun {
+            self.steps.push(Step::Begin(call.number));
+        }
+        let (over, cancelled, left, reported, figure) = (false, false, false, false, 0);
+        self.calls.push(Open {
+            call,
+            over,
+            cancelled,
+            left,
+            begun,
+            compliant,
+            figure,
+            reported,
+            total,
+        });
+    }
+
+    fn is_free_token(&self, client: usize, token: &str) -> bool {
+        let session = &self.sessions[client];
+        self.calls.iter().all(|call| {
+            call.call.token.trim_matches('"') != token.trim_matches('"')
+                || self.sessions[call.call.client] != *session
+        })
+    }
+
+    /// Where the server says something about a call.
+    fn place(&mut self, call: usize) -> Place {
+        match self.world {
+            World::Wire { .. } | World::Shared => Place::Wire,
+            World::Direct => self.crossed(call),
+        }
+    }
+
+    /// Mostly on the call's own stream; servers also confuse streams, or even sessions.
+    fn crossed(&mut self, call: usize) -> Place {
+        let client = self.calls[call].call.client;
+        let own = if self.calls[call].begun { Place::Post(call) } else { Place::Home(client) };
+        if !self.mix.crosses || !self.dice.once_in(3) {
+            return own;
+        }
+        let begun: Vec<usize> = self.open().filter(|call| self.calls[*call].begun).collect();
+        match self.dice.below(4) {
+            0 if !begun.is_empty() => Place::Post(*self.dice.pick(&begun)),
+            1 => Place::Home(self.dice.below(self.sessions.len())),
+            _ => Place::Home(client),
+        }
+    }
+
+    fn say(&mut self, kind: Kind, about: Option<usize>, names: Names, mark: usize, text: String) {
+        let place = match about {
+            Some(call) if kind.ends_call() || kind == Kind::Extra => match self.world {
+                World::Direct => Place::Post(call),
+                _ => Place::Wire,
+            },
+            Some(call) => self.place(call),
+            None => Place::Wire,
+        };
+        self.steps.push(Step::Say(Say { mark, kind, about, names, place, text }));
+    }
+
+    fn words(&mut self, mark: usize) -> String {
+        let long = if self.mix.large && self.dice.once_in(6) {
+            "long ".repeat(300)
+        } else {
+            String::new()
+        };
+        format!("m{mark}. {}{long}", self.dice.pick(&WORDS))
+    }
+
+    fn progress(&mut self, legacy: bool) {
+        let Some(call) = self.pick_open() else { return };
+        let mark = self.mark();
+        let words = self.words(mark);
+        let total =
+            self.calls[call].total.map(|total| format!(r#","total":{total}"#)).unwrap_or_default();
+        if legacy {
+            return self.legacy(call, mark, &words, &total);
+        }
+        if !self.calls[call].compliant || self.calls[call].call.token.is_empty() {
+            return;
+        }
+        let first = !std::mem::replace(&mut self.calls[call].reported, true);
+        self.calls[call].figure += 1 + self.dice.below(9) as u64;
+        let whole = self.calls[call].figure;
+        let figure = match self.dice.below(8) {
+            0 => format!("{whole}.0"),
+            1 => format!("{whole}.25"),
+            2 => format!("{whole}e0"),
+            3 if first => "0".to_owned(),
+            _ => whole.to_string(),
+        };
+        let message = if self.dice.once_in(8) {
+            // Who says nothing has the mark elsewhere.
+            format!(r#","_meta":{{"x/y":"m{mark}."}}"#)
+        } else {
+            format!(r#","message":"{words}""#)
+        };
+        let text = match self.dice.below(4) {
+            0 => format!(
+                r#"{{"method":"notifications/progress","params":{{"progress":{figure}{total}{message},"progressToken":<token>}},"jsonrpc":"2.0"}}"#
+            ),
+            1 => format!(
+                r#"{{"jsonrpc": "2.0", "method": "notifications/progress", "params": {{"progressToken": <token>, "progress": {figure}{total}{message}, "more": [1.50]}}}}"#
+            ),
+            _ => format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":<token>,"progress":{figure}{total}{message}}}}}"#
+            ),
+        };
+        self.say(Kind::Compliant, Some(call), Names::Token, mark, text);
+    }
+
+    /// Progress as servers say it that do not keep to the specification.
+    fn legacy(&mut self, call: usize, mark: usize, words: &str, total: &str) {
+        self.calls[call].reported = true;
+        let open = &self.calls[call];
+        let (figure, tool) = (open.figure, open.call.tool.clone());
+        let standard = |token: &str, figure: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{figure}"message":"{words}"}}}}"#
+            )
+        };
+        // A call that is otherwise reported by the letter keeps its scale.
+        let kinds = if open.compliant { 4 } else { 11 };
+        let invented = format!("\"shell_{}\"", self.dice.below(3));
+        let (names, text) = match self.dice.below(kinds) {
+            0 => (Names::Token, standard("<token>", &format!("\"progress\":{figure}{total},"))),
+            1 => (Names::Token, standard("<token>", "")),
+            2 => (Names::Token, standard("<token>", "\"progress\":null,\"total\":null,")),
+            3 => {
+                (Names::Token, standard("<token>", &format!("\"progress\":{}{total},", figure / 2)))
+            }
+            4 => (Names::Id, standard("<id>", &format!("\"progress\":{},", figure + 1))),
+            5 => (Names::Other(invented.clone()), standard(&invented, "\"progress\":3,")),
+            6 => (Names::Nothing, standard("null", "\"progress\":4,")),
+            7 => (
+                Names::Id,
+                format!(
+                    r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":<id>,"content":[{{"type":"text","text":"{{\"status\":\"in_progress\",\"message\":\"m{mark}.\"}}"}}],"isFinal":false}}}}"#
+                ),
+            ),
+            8 => (
+                Names::Tool,
+                format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/tools/progress","params":{{"toolName":"{tool}","progress":{figure},"message":"{words}"}}}}"#
+                ),
+            ),
+            9 => (
+                Names::Id,
+                format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/tools/progress","params":{{"requestId":<id>,"progress":0.5,"message":"{words}"}}}}"#
+                ),
+            ),
+            _ => (Names::Token, standard("<token>", &format!("\"progress\":\"{}\",", figure + 1))),
+        };
+        if !self.calls[call].compliant {
+            self.calls[call].figure += 1;
+        }
+        self.say(Kind::Legacy, Some(call), names, mark, text);
+    }
+
+    fn answer(&mut self) {
+        let Some(call) = self.pick_open() else { return };
+        let mark = self.mark();
+        let words = self.words(mark);
+        self.calls[call].over = true;
+        let large = self.mix.large && self.dice.once_in(3);
+        let rows = if large { format!(",\"{}\"", "row ".repeat(1200)) } else { String::new() };
+        if self.mix.respells && self.dice.once_in(2) && !large {
+            return self.odd_answer(call, mark, &words);
+        }
+        let text = match self.dice.below(6) {
+            0 => format!(
+                r#"{{"jsonrpc":"2.0","id":<id>,"error":{{"code":-32001,"message":"{words}"}}}}"#
+            ),
+            1 => format!(
+                r#"{{"result":{{"content":["{words}"{rows}],"isError":true}},"id":<id>,"jsonrpc":"2.0"}}"#
+            ),
+            2 => format!(
+                r#"{{"jsonrpc": "2.0", "id": <id>, "result": {{"content": ["{words}"{rows}], "n": 1.50, "z": null}}}}"#
+            ),
+            _ => {
+                format!(r#"{{"jsonrpc":"2.0","id":<id>,"result":{{"content":["{words}"{rows}]}}}}"#)
+            }
+        };
+        self.say(Kind::Answer, Some(call), Names::Id, mark, text);
+    }
+
+    fn odd_answer(&mut self, call: usize, mark: usize, words: &str) {
+        let id = self.calls[call].call.id.clone();
+        let respelled = match id.strip_prefix('"').and_then(|id| id.strip_suffix('"')) {
+            Some(inner) if inner.parse::<u64>().is_ok_and(|number| number.to_string() == inner) => {
+                inner.to_owned()
+            }
+            Some(_) => String::new(),
+            None => format!("\"{id}\""),
+        };
+        let alone = self.calls.iter().all(|other| other.call.id != respelled);
+        let text = match self.dice.below(3) {
+            0 if alone && !respelled.is_empty() && self.world != World::Shared => {
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{respelled},"result":{{"content":["{words}"]}}}}"#
+                )
+            }
+            1 => format!(r#"{{"jsonrpc":"2.0","id":<id>,"error":"{words}"}}"#),
+            _ => format!(r#"{{"id":<id>,"error":{{"message":"{words}"}}}}"#),
+        };
+        self.say(Kind::Odd, Some(call), Names::Id, mark, text);
+    }
+
+    fn cancel(&mut self) {
+        let Some(call) = self.pick_open() else { return };
+        let open = &mut self.calls[call];
+        if open.cancelled || open.left {
+            return;
+        }
+        if self.world == World::Direct {
+            match self.dice.below(6) {
+                0 => return self.steps.push(Step::Stranger(call)),
+                1 => return self.steps.push(Step::Reload),
+                2 => {
+                    open.left = true;
+                    open.over = true;
+                    return self.steps.push(Step::Leave(call));
+                }
+                _ => {}
+            }
+        }
+        open.cancelled = true;
+        // Most servers stop, some go on.
+        open.over = !self.dice.once_in(3);
+        self.steps.push(Step::Cancel(call));
+    }
+
+    fn note(&mut self) {
+        let mark = self.mark();
+        let words = self.words(mark);
+        let text = match self.dice.below(4) {
+            0 => format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{{"x":"m{mark}."}}}}"#
+            ),
+            1 => format!(r#"{{"method": "acme/odd", "params": {{"n": 1e400, "m": "{words}"}}}}"#),
+            _ => format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":"{words}"}}}}"#
+            ),
+        };
+        self.say_elsewhere(Kind::Note, mark, text);
+    }
+
+    /// Something that is about no call, on any stream.
+    fn say_elsewhere(&mut self, kind: Kind, mark: usize, text: String) {
+        let begun: Vec<usize> = self.open().filter(|call| self.calls[*call].begun).collect();
+        let place = match self.world {
+            World::Direct if !begun.is_empty() && self.dice.once_in(2) => {
+                Place::Post(*self.dice.pick(&begun))
+            }
+            World::Direct => Place::Home(self.dice.below(self.sessions.len())),
+            _ => Place::Wire,
+        };
+        self.steps.push(Step::Say(Say {
+            mark,
+            kind,
+            about: None,
+            names: Names::Nothing,
+            place,
+            text,
+        }));
+    }
+
+    fn request(&mut self) {
+        if self.world == World::Shared {
+            return;
+        }
+        let mark = self.mark();
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":"s{mark}","method":"sampling/createMessage","params":{{"m":"m{mark}."}}}}"#
+        );
+        self.waiting.push(mark);
+        self.say_elsewhere(Kind::Request, mark, text);
+    }
+
+    /// Progress for a call that was answered.
+    fn late(&mut self) {
+        let over: Vec<usize> =
+            (0..self.calls.len()).filter(|call| self.calls[*call].over).collect();
+        if over.is_empty() {
+            return;
+        }
+        let call = *self.dice.pick(&over);
+        if self.calls[call].call.token.is_empty() || self.world == World::Direct {
+            return;
+        }
+        let mark = self.mark();
+        let figure = self.calls[call].figure + 1;
+        let (names, text) = if self.dice.once_in(3) {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":<id>,"content":[{{"type":"text","text":"m{mark}."}}]}}}}"#
+            );
+            (Names::Id, text)
+        } else {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":<token>,"progress":{figure},"message":"m{mark}."}}}}"#
+            );
+            (Names::Token, text)
+        };
+        self.say(Kind::Late, Some(call), names, mark, text);
+    }
+
+    /// A second answer, or one to nobody.
+    fn extra(&mut self) {
+        let unique = |call: &usize| {
+            let own = &self.calls[*call];
+            let alike =
+                |other: &&Open| other.call.id.trim_matches('"') == own.call.id.trim_matches('"');
+            own.over && !own.cancelled && self.calls.iter().filter(alike).count() == 1
+        };
+        let over: Vec<usize> = (0..self.calls.len()).filter(unique).collect();
+        if self.world == World::Direct {
+            return;
+        }
+        let mark = self.mark();
+        if over.is_empty() || self.mix.reuses || self.dice.once_in(2) {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":"nobody{mark}","result":{{"x":"m{mark}."}}}}"#);
+            self.steps.push(Step::Say(Say {
+                mark,
+                kind: Kind::Extra,
+                about: None,
+                names: Names::Nothing,
+                place: Place::Wire,
+                text,
+            }));
+        } else {
+            let call = *self.dice.pick(&over);
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":<id>,"result":{{"content":["m{mark}."]}}}}"#);
+            self.say(Kind::Extra, Some(call), Names::Id, mark, text);
+        }
+    }
+}

@@ -1,0 +1,804 @@
+//! The rules, as clients and servers can observe them. Written from the specification of MCP and from what
+//! Milepost promises, and with nothing of Milepost in it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::value::RawValue;
+
+use crate::conversation::{Call, Kind, Names, Place, Say, World, marks};
+
+/// Something that happened, at a time in milliseconds.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) at: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// A client sent the request of this call.
+    Asked(Call),
+    /// A client sent something else; whether the server is to get it.
+    Gave(String),
+    /// The server got this.
+    Took(String),
+    /// The client gave up this call.
+    Cancelled(usize),
+    /// The server has begun to answer this call with events.
+    Begun(usize),
+    /// The server said this.
+    Said(Say),
+    /// A client read this.
+    Heard { place: Place, text: String },
+    /// The client of the wire does not read, or reads again.
+    Stalled(bool),
+    /// The client of a call has closed its connection.
+    Left(usize),
+    /// Who has no part in this call has sent its cancellation, and was refused.
+    Stranger(usize),
+    /// The server is gone.
+    Died,
+    /// Something is left over at the end, or went wrong that only the player can see.
+    Odd(String),
+}
+
+/// A rule that does not hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Finding {
+    pub(crate) rule: &'static str,
+    pub(crate) at: u64,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ms: {}", self.rule, self.at, self.text)
+    }
+}
+
+/// What the documentation gives as times, in milliseconds.
+const FIRST_AFTER: u64 = 150;
+const HOLD: u64 = 30;
+const GUARD: u64 = 50;
+const MIN_INTERVAL: u64 = 100;
+const BEAT_AFTER: u64 = 2000;
+const BEAT_EVERY: u64 = 5000;
+/// What a beat may be late or early; the players look at their clocks at least this often.
+const TOLERANCE: u64 = 20;
+/// For this long a name of an ended call of a shared server is nobody's.
+const SHARED_PAUSE: u64 = 10_000;
+
+#[derive(Debug)]
+struct CallState {
+    call: Call,
+    asked: u64,
+    begun: Option<u64>,
+    cancelled: Option<u64>,
+    left: Option<u64>,
+    answer_said: Option<u64>,
+    answer_heard: Option<u64>,
+    /// Somebody else has tried to cancel it.
+    stranger: bool,
+    /// The server has reported something for the call.
+    reported: Option<u64>,
+    /// The last figure that the client read, and when.
+    value: Option<f64>,
+    /// When progress was read.
+    progress: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct SaidState {
+    at: u64,
+    say: Say,
+    /// Calls that the client waited for then, with the token that each had.
+    open: Vec<usize>,
+    stalled: bool,
+    heard: Vec<(u64, Place)>,
+    /// The calls for which it was shown.
+    shown: Vec<usize>,
+    /// What the client had read for the call by then.
+    value: Option<f64>,
+}
+
+pub(crate) struct Judge {
+    world: World,
+    sessions: Vec<String>,
+    calls: BTreeMap<usize, CallState>,
+    said: Vec<SaidState>,
+    by_mark: BTreeMap<usize, usize>,
+    /// What clients sent, and how often the server got it.
+    gave: Vec<(u64, String, usize)>,
+    stalled: bool,
+    died: Option<u64>,
+    now: u64,
+    /// The numbers of what was read last on each place and is no progress.
+    order: Vec<(Place, usize)>,
+    findings: Vec<Finding>,
+}
+
+/// Raw members of an object; of a repeated key the last.
+fn members(text: &str) -> Option<BTreeMap<String, String>> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    Some(members.into_iter().map(|(key, value)| (key, value.get().to_owned())).collect())
+}
+
+/// Whether two JSON texts are the same name: the same text or the same string.
+fn same(one: &str, other: &str) -> bool {
+    let string = |text: &str| serde_json::from_str::<String>(text).ok();
+    one == other || string(one).is_some_and(|value| string(other) == Some(value))
+}
+
+/// The findings in a conversation that is over.
+pub(crate) fn judge(world: World, sessions: &[String], log: &[Entry]) -> Vec<Finding> {
+    let mut judge = Judge {
+        world,
+        sessions: sessions.to_vec(),
+        calls: BTreeMap::new(),
+        said: Vec::new(),
+        by_mark: BTreeMap::new(),
+        gave: Vec::new(),
+        stalled: false,
+        died: None,
+        now: 0,
+        order: Vec::new(),
+        findings: Vec::new(),
+    };
+    for entry in log {
+        judge.now = entry.at;
+        judge.note(&entry.what);
+    }
+    judge.finish();
+    judge.findings
+}
+
+impl Judge {
+    fn find(&mut self, rule: &'static str, text: impl Into<String>) {
+        self.findings.push(Finding { rule, at: self.now, text: text.into() });
+    }
+
+    fn note(&mut self, what: &What) {
+        let now = self.now;
+        match what {
+            What::Asked(call) => {
+                self.gave.push((now, call.text(self.world == World::Shared), 0));
+                let state = CallState {
+                    call: call.clone(),
+                    asked: now,
+                    begun: None,
+                    cancelled: None,
+                    left: None,
+                    answer_said: None,
+                    answer_heard: None,
+                    stranger: false,
+                    reported: None,
+                    value: None,
+                    progress: Vec::new(),
+                };
+                self.calls.insert(call.number, state);
+            }
+            What::Gave(text) => self.gave.push((now, text.clone(), 0)),
+            What::Took(text) => self.took(text),
+            What::Cancelled(call) => {
+                self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
+            }
+            What::Begun(call) => {
+                self.calls.get_mut(call).unwrap().begun.get_or_insert(now);
+            }
+            What::Left(call) => {
+                self.calls.get_mut(call).unwrap().left.get_or_insert(now);
+            }
+            What::Said(say) => self.say(say),
+            What::Heard { place, text } => self.heard(*place, text),
+            What::Stalled(stalled) => {
+                self.stalled = *stalled;
+                let unread = self.said.iter_mut().filter(|said| said.heard.is_empty());
+                unread.for_each(|said| said.stalled = true);
+            }
+            What::Stranger(call) => self.calls.get_mut(call).unwrap().stranger = true,
+            What::Died => self.died = Some(now),
+            What::Odd(text) => self.find("left-over", text.clone()),
+        }
+    }
+
+    /// The server gets what clients say, as they say it, once and in order.
+    fn took(&mut self, text: &str) {
+        let shared = self.world == World::Shared;
+        let mark = marks('c', text);
+        let fits = |gave: &&mut (u64, String, usize)| {
+            if shared { marks('c', &gave.1) == mark } else { gave.1 == text }
+        };
+        match self.gave.iter_mut().filter(|gave| gave.2 == 0).find(fits) {
+            Some(gave) => gave.2 = 1,
+            // A shared server is told of clients that leave.
+            None if shared && text.contains("notifications/cancelled") => {}
+            None => self.find("to-server", format!("the server got what no client sent: {text}")),
+        }
+    }
+
+    fn say(&mut self, say: &Say) {
+        let waits = |state: &&CallState| {
+            state.answer_said.is_none() && state.cancelled.is_none() && state.left.is_none()
+        };
+        let open = self.calls.values().filter(waits).map(|state| state.call.number).collect();
+        let mut value = None;
+        if let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call)) {
+            value = state.value;
+            if say.kind.ends_call() {
+                state.answer_said.get_or_insert(self.now);
+            } else if say.kind.is_progress() {
+                state.reported.get_or_insert(self.now);
+            }
+        }
+        self.by_mark.insert(say.mark, self.said.len());
+        let (at, stalled) = (self.now, self.stalled);
+        let (say, heard, shown) = (say.clone(), Vec::new(), Vec::new());
+        self.said.push(SaidState { at, say, open, stalled, heard, shown, value });
+    }
+
+    /// Whether the client of a place is that of a call.
+    fn is_at(&self, place: Place, call: &CallState) -> bool {
+        match place {
+            Place::Wire => true,
+            Place::Post(number) => number == call.call.number,
+            Place::Home(client) => self.sessions[client] == self.sessions[call.call.client],
+        }
+    }
+
+    /// The session of a stream.
+    fn session_of(&self, place: Place) -> Option<&String> {
+        match place {
+            Place::Wire => None,
+            Place::Home(client) => self.sessions.get(client),
+            Place::Post(call) => {
+                self.calls.get(&call).map(|state| &self.sessions[state.call.client])
+            }
+        }
+    }
+
+    fn heard(&mut self, place: Place, text: &str) {
+        let Some(message) = members(text) else {
+            return self.find("unreadable", format!("{place:?} reads {text}"));
+        };
+        let method = message.get("method").map(String::as_str);
+        if method == Some(r#""notifications/progress""#) && !message.contains_key("id") {
+            self.heard_progress(place, text, &message);
+        } else {
+            self.heard_other(place, text, &message);
+        }
+    }
+
+    fn heard_other(&mut self, place: Place, text: &str, message: &BTreeMap<String, String>) {
+        let Some(&index) = marks('m', text).first().and_then(|mark| self.by_mark.get(mark)) else {
+            return self.heard_own(place, text, message);
+        };
+        let SaidState { say, heard, at, .. } = &self.said[index];
+        let (say, at, again) = (say.clone(), *at, !heard.is_empty());
+        let about = say.about.and_then(|call| self.calls.get(&call));
+        let [id, token] = about.map_or(["", ""], |state| [&state.call.id, &state.call.token]);
+        let wanted = say.with(id, token);
+        let mut wrong = Vec::new();
+        if again {
+            wrong.push(("twice", format!("{place:?} reads once more {text}")));
+        }
+        match say.kind {
+            Kind::Extra => wrong.push(("extra-answer", format!("{place:?} reads {text}"))),
+            Kind::Odd => {
+                let has = |name: &str| message.contains_key(name);
+                let id_is_own = message.get("id").is_some_and(|own| own == id);
+                let error = message.get("error").map(|error| members(error).unwrap_or_default());
+                let is_error = error.is_none_or(|error| {
+                    let is = |name: &str, fits: fn(&str) -> bool| {
+                        error.get(name).is_some_and(|value| fits(value))
+                    };
+                    is("code", |code| code.parse::<i64>().is_ok())
+                        && is("message", |text| text.starts_with('"'))
+                });
+                if !id_is_own || !is_error || has("result") == has("error") || has("method") {
+                    wrong.push(("odd-answer", format!("call {id} is answered with {text}")));
+                }
+            }
+            kind if kind.is_progress() => {
+                wrong.push(("dialect", format!("{place:?} reads progress as it came: {text}")));
+            }
+            _ if text != wanted => {
+                wrong.push(("changed", format!("{place:?} reads {text}, not {wanted}")));
+            }
+            _ => {}
+        }
+        let right = match (self.world, say.kind, say.about) {
+            (World::Wire { .. }, ..) => place == Place::Wire,
+            (_, Kind::Answer | Kind::Odd, Some(call)) => place == Place::Post(call),
+            (World::Shared, ..) => self.shared_note_may_be_at(&say, at, place),
+            (World::Direct, ..) => place == say.place,
+        };
+        if !right {
+            wrong.push(("place", format!("{place:?} reads what belongs elsewhere: {text}")));
+        }
+        for (rule, text) in wrong {
+            self.find(rule, text);
+        }
+        self.in_order(place, index);
+        self.said[index].heard.push((self.now, place));
+        if say.kind.ends_call()
+            && let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call))
+        {
+            state.answer_heard.get_or_insert(self.now);
+            self.guarded(say.about.unwrap());
+        }
+        self.is_prompt(&say, at);
+    }
+
+    /// What names nobody on a shared server is for the only call there is, if none ended just now.
+    fn shared_note_may_be_at(&self, say: &Say, at: u64, place: Place) -> bool {
+        say.about.is_some_and(|call| place == Place::Post(call)) || {
+            let over = |state: &CallState| [state.answer_said, state.cancelled, state.left];
+            let recent = |state: &CallState| {
+                // A call is over once: what comes of a cancelled call later does not count.
+                over(state).into_iter().flatten().min().is_some_and(|over| over + SHARED_PAUSE > at)
+            };
+            say.about.is_none() && !self.calls.values().any(recent)
+        }
+    }
+
+    /// Milepost answers a client itself only where the server is gone.
+    fn heard_own(&mut self, place: Place, text: &str, message: &BTreeMap<String, String>) {
+        let id = message.get("id").cloned().unwrap_or_default();
+        let open = |state: &&mut CallState| state.call.id == id && state.answer_heard.is_none();
+        let places: Vec<usize> = self
+            .calls
+            .values()
+            .filter(|state| self.is_at(place, state))
+            .map(|state| state.call.number)
+            .collect();
+        let mut calls = self.calls.values_mut().filter(|state| places.contains(&state.call.number));
+        let state = calls.find(open);
+        let now = self.now;
+        let caused = self.died.is_some();
+        match state.filter(|_| caused && message.contains_key("error")) {
+            Some(state) => state.answer_heard = Some(now),
+            None => self.find("invented", format!("{place:?} reads what nobody said: {text}")),
+        }
+    }
+
+    /// On one stream what is no progress keeps its order, but for answers that wait for their guard.
+    fn in_order(&mut self, place: Place, index: usize) {
+        let later = |(of, other): &&(Place, usize)| {
+            *of == place
+                && *other > index
+                && self.said[*other].say.place == self.said[index].say.place
+        };
+        let kind = |index: usize| self.said[index].say.kind;
+        let passes = |other: usize| {
+            self.world.is_paced()
+                && matches!(kind(other), Kind::Answer | Kind::Odd | Kind::Request)
+                && kind(index) != Kind::Request
+        };
+        let passed = self.order.iter().filter(later).find(|(_, other)| !passes(*other)).copied();
+        if let Some((_, other)) = passed {
+            let texts = [other, index].map(|index| &self.said[index].say.text);
+            let text = format!("{place:?} reads {} before {}", texts[0], texts[1]);
+            self.find("order", text);
+        }
+        self.order.push((place, index));
+    }
+
+    /// Nothing that is no progress waits but for a guard, or for a client that does not read.
+    fn is_prompt(&mut self, say: &Say, at: u64) {
+        let guards =
+            if self.world.is_paced() { self.calls.len() as u64 * (GUARD + HOLD) } else { 0 };
+        let stalled = self.said.iter().any(|said| said.stalled);
+        if self.now > at + guards + TOLERANCE && !stalled {
+            self.find("slow", format!("{} ms for {}", self.now - at, say.text));
+        }
+    }
+
+    /// On a paced wire an answer stands apart from the progress before it.
+    fn guarded(&mut self, call: usize) {
+        let last = self.calls[&call].progress.last().copied();
+        let free = self.died.is_some() || self.calls[&call].cancelled.is_some();
+        if self.world.is_paced() && !free && last.is_some_and(|last| self.now < last + GUARD) {
+            let text = format!(
+                "the answer to call {call} follows {} ms after progress",
+                self.now - last.unwrap()
+            );
+            self.find("guard", text);
+        }
+    }
+
+    fn heard_progress(&mut self, place: Place, text: &str, message: &BTreeMap<String, String>) {
+        let params = message.get("params").and_then(|params| members(params)).unwrap_or_default();
+        let token = params.get("progressToken").cloned().unwrap_or_default();
+        // Who has left a stream may hear of its call on another.
+        let gone =
+            |state: &CallState| state.left.is_some() && place == Place::Post(state.call.number);
+        let open = |state: &&CallState| {
+            state.answer_heard.is_none() && state.cancelled.is_none() && !gone(state)
+        };
+        let mut own = self.calls.values().filter(|state| same(&state.call.token, &token));
+        let state = own.find(|state| open(state) && self.is_at(place, state) && !token.is_empty());
+        let Some(number) = state.map(|state| state.call.number) else {
+            return self.find("token", format!("{place:?} reads a token of no open call: {text}"));
+        };
+        self.holds_for_schema(message, &params, text);
+        let value: f64 =
+            params.get("progress").and_then(|value| value.parse().ok()).unwrap_or(f64::NAN);
+        let (before, last, asked) = {
+            let state = &self.calls[&number];
+            (state.value, state.progress.last().copied(), state.asked)
+        };
+        if !(value.is_finite() && before.is_none_or(|before| value > before)) {
+            self.find("rise", format!("{before:?}, then {text}"));
+        }
+        let begun = self.calls[&number].begun.filter(|_| self.calls[&number].left.is_none());
+        if place != Place::Wire && place != Place::Post(number) && begun.is_some() {
+            self.find(
+                "place",
+                format!("progress of call {number} does not come on its stream: {text}"),
+            );
+        }
+        let marks = marks('m', text);
+        let said: Vec<usize> =
+            marks.iter().filter_map(|mark| self.by_mark.get(mark)).copied().collect();
+        for &index in &said {
+            self.belongs(index, number, text);
+        }
+        let fresh = said.iter().any(|index| self.said[*index].heard.is_empty());
+        if fresh {
+            self.paced(number, &said, asked);
+        } else {
+            self.is_beat(number, [before.unwrap_or(0.0), value], last.unwrap_or(asked), text);
+        }
+        let now = self.now;
+        for &index in &said {
+            self.said[index].heard.push((now, place));
+            self.said[index].shown.push(number);
+        }
+        let reported = said.iter().map(|index| self.said[*index].at).min();
+        let state = self.calls.get_mut(&number).unwrap();
+        state.reported = state.reported.or(reported);
+        state.value = Some(value);
+        state.progress.push(now);
+    }
+
+    fn holds_for_schema(
+        &mut self,
+        message: &BTreeMap<String, String>,
+        params: &BTreeMap<String, String>,
+        text: &str,
+    ) {
+        let is =
+            |name: &str, fits: fn(&str) -> bool| params.get(name).is_none_or(|value| fits(value));
+        let number = |text: &str| text.parse::<f64>().is_ok_and(f64::is_finite);
+        let fits = message.get("jsonrpc").map(String::as_str) == Some("\"2.0\"")
+            && is("total", number)
+            && is("message", |text| text.starts_with('"'))
+            && is("_meta", |text| text.starts_with('{'));
+        if !fits {
+            self.find("schema", text);
+        }
+    }
+
+    /// Whether a report may be shown for a call.
+    fn belongs(&mut self, index: usize, number: usize, text: &str) {
+        let SaidState { say, at, .. } = &self.said[index];
+        let (say, at) = (say.clone(), *at);
+        let about = say.about.and_then(|call| self.calls.get(&call));
+        let shared = self.world == World::Shared;
+        let name = match (&say.names, about) {
+            (Names::Token, Some(state)) => Some(state.call.token.clone()),
+            (Names::Id, Some(state)) => Some(state.call.id.clone()),
+            (Names::Other(text), _) => Some(text.clone()),
+            _ => None,
+        };
+        let target = &self.calls[&number].call;
+        let scope = self.session_of(say.place);
+        let foreign = about.is_some_and(|state| {
+            scope.is_some_and(|scope| *scope != self.sessions[state.call.client])
+        });
+        let on_own = say.about.is_some_and(|call| say.place == Place::Post(call));
+        let exact = !shared
+            && !on_own
+            && name.is_some_and(|name| same(&name, &target.token) || same(&name, &target.id));
+        // A name that a server invents twice is that of the call that had it first.
+        let invented = matches!(say.names, Names::Other(_))
+            && self.said[..index]
+                .iter()
+                .any(|earlier| earlier.say.names == say.names && earlier.say.about == Some(number));
+        let exact = exact || invented && !shared;
+        // In a scope of one client the only call that is open is taken for the author of what names
+        // nobody who is known.
+        let over = about.is_none_or(|state| {
+            state.cancelled.is_some_and(|over| over <= at)
+                || state.left.is_some_and(|over| over <= at)
+        });
+        let same_client = about.is_none_or(|state| state.call.client == target.client);
+        let tokenless = about.is_some_and(|state| state.call.token.is_empty());
+        let unnamed = match say.names {
+            Names::Token => tokenless,
+            Names::Id => false,
+            Names::Other(_) | Names::Tool | Names::Nothing => true,
+        };
+        // On the stream of a call what names nobody, or a request elsewhere, is that call's.
+        let on_stream = say.place == Place::Post(number) && (unnamed || say.names == Names::Id);
+        // A report for a call without a token names nobody at all.
+        let nameless = say.names == Names::Token && tokenless;
+        let guess = on_stream || !shared && (nameless || unnamed && over && same_client);
+        let after_end = about.and_then(|state| state.answer_said).is_some_and(|over| over < at);
+        let standard = say.text.contains("notifications/progress");
+        let ended = over || after_end;
+        let rule = match () {
+            () if foreign => "foreign-token",
+            () if shared && unnamed => "shared-guess",
+            () if ended && say.names == Names::Id && standard => "late-id-as-token",
+            () => "attribution",
+        };
+        if say.about != Some(number) && !exact && !guess {
+            self.find(
+                rule,
+                format!("call {number} is shown what is about {:?}: {text}", say.about),
+            );
+        }
+        let late = say.kind == Kind::Late && !exact;
+        if late && after_end && say.about == Some(number) {
+            self.find("late", format!("call {number} was answered: {text}"));
+        }
+        if say.kind == Kind::Compliant
+            && say.about == Some(number)
+            && self.said[index].heard.is_empty()
+        {
+            let call = &self.calls[&number].call;
+            let wanted = say.with(&call.id, &call.token);
+            let rises = self.calls[&number].value.is_none_or(|value| figure(&wanted) > value);
+            if wanted != text && rises {
+                self.find("changed", format!("compliant progress is {text}, not {wanted}"));
+            }
+        }
+    }
+
+    /// On a paced wire progress comes neither early nor at once, elsewhere at once.
+    fn paced(&mut self, number: usize, said: &[usize], asked: u64) {
+        let newest = said.iter().map(|index| self.said[*index].at).max().unwrap_or(0);
+        if !self.world.is_paced() {
+            let compliant = said.iter().any(|index| {
+                let SaidState { say, value, .. } = &self.said[*index];
+                let rises = value.is_none_or(|value| figure(&say.with("0", "0")) > value);
+                say.kind == Kind::Compliant && say.about == Some(number) && rises
+            });
+            let stalled = said.iter().any(|index| self.said[*index].stalled);
+            if compliant && self.now > newest + TOLERANCE && !stalled {
+                let waits = said.iter().any(|index| {
+                    let about = self.said[*index].say.about.and_then(|call| self.calls.get(&call));
+                    self.world == World::Direct && about.is_some_and(|state| state.begun.is_none())
+                });
+                let rule = if waits { "get-update" } else { "slow" };
+                self.find(rule, format!("compliant progress takes {} ms", self.now - newest));
+            }
+        } else if self.now < asked + FIRST_AFTER {
+            self.find("first-after", format!("progress after {} ms", self.now - asked));
+        } else if self.now < newest + HOLD && !self.replaces(said, newest) {
+            self.find("hold", format!("progress after {} ms", self.now - newest));
+        }
+    }
+
+    /// Whether a report takes the place of one that waits, and its moment.
+    fn replaces(&self, said: &[usize], newest: u64) -> bool {
+        self.said.iter().enumerate().any(|(index, other)| {
+            other.stalled
+                || other.say.kind.is_progress()
+                    && !said.contains(&index)
+                    && other.heard.is_empty()
+                    && other.at + FIRST_AFTER + HOLD + MIN_INTERVAL > newest
+        })
+    }
+
+    /// What the proxy says itself comes after a silence, and pretends no work.
+    fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
+        if self.now + TOLERANCE < last + BEAT_AFTER {
+            self.find(
+                "beat-early",
+                format!("call {number}, {} ms after the last: {text}", self.now - last),
+            );
+        }
+        if value - before > 0.01 && before.abs() < 16_384.0 {
+            self.find("beat-size", format!("call {number}: from {before} to {value}"));
+        }
+    }
+
+    fn finish(&mut self) {
+        for index in 0..self.said.len() {
+            self.was_heard(index);
+        }
+        let numbers: Vec<usize> = self.calls.keys().copied().collect();
+        for number in numbers {
+            self.has_beats(number);
+            self.was_answered(number);
+        }
+        let lost: Vec<String> =
+            self.gave.iter().filter(|gave| gave.2 == 0).map(|gave| gave.1.clone()).collect();
+        let died = self.died.is_some();
+        for text in lost.into_iter().filter(|_| !died) {
+            self.find("to-server", format!("the server did not get {text}"));
+        }
+    }
+
+    fn was_heard(&mut self, index: usize) {
+        let SaidState { at, say, heard, .. } = &self.said[index];
+        let (at, say) = (*at, say.clone());
+        if !heard.is_empty() || self.died.is_some_and(|died| died <= at) {
+            return;
+        }
+        let about = say.about.and_then(|call| self.calls.get(&call));
+        let gone = about
+            .is_some_and(|state| [state.cancelled, state.left].into_iter().flatten().any(|_| true));
+        let rule = match say.kind {
+            Kind::Answer | Kind::Odd if !gone => "lost-answer",
+            Kind::Note | Kind::Request if self.must_pass(&say) => "lost",
+            Kind::Compliant if !gone => self.lost_update(index, about),
+            Kind::Legacy if !gone => self.lost_report(index, about),
+            _ => return,
+        };
+        let rule = match about {
+            Some(state) if state.stranger && !rule.is_empty() => "stranger-cancel",
+            _ => rule,
+        };
+        if !rule.is_empty() {
+            self.now = at;
+            self.find(rule, format!("nobody reads {}", say.text));
+        }
+    }
+
+    /// Whether a message that is no progress and no answer has a reader.
+    fn must_pass(&self, say: &Say) -> bool {
+        let reader = |call: usize| {
+            let state = &self.calls[&call];
+            state.left.is_none() && state.cancelled.is_none()
+        };
+        match (self.world, say.place) {
+            (World::Wire { .. }, _) => true,
+            (World::Shared, _) => false,
+            (_, Place::Post(call)) => reader(call),
+            (_, Place::Home(_) | Place::Wire) => true,
+        }
+    }
+
+    /// Compliant progress is lost only to its answer.
+    fn lost_update(&self, index: usize, about: Option<&CallState>) -> &'static str {
+        let SaidState { at, say, stalled, .. } = &self.said[index];
+        let Some(state) = about.filter(|state| !state.call.token.is_empty() && !stalled) else {
+            return "";
+        };
+        let wanted = say.with(&state.call.id, &state.call.token);
+        if self.said[index].value.is_some_and(|value| figure(&wanted) <= value) {
+            return "";
+        }
+        let session = &self.sessions[state.call.client];
+        let rival = |other: &CallState| {
+            let alike = same(&other.call.token, &state.call.token)
+                || same(&other.call.id, &state.call.token);
+            other.call.number != state.call.number
+                && alike
+                && self.sessions[other.call.client] == *session
+        };
+        let is_own = say.place == Place::Post(state.call.number);
+        let foreign = self.session_of(say.place).is_some_and(|scope| scope != session);
+        if foreign || !is_own && self.calls.values().any(rival) {
+            return "";
+        }
+        // What names nobody may have been taken for this call's, and may have raised its figure.
+        let mut earlier = self.said[..index].iter().map(|earlier| &earlier.say);
+        if earlier.any(|earlier| {
+            earlier.about != say.about && !matches!(earlier.names, Names::Token | Names::Id)
+        }) {
+            return "";
+        }
+        let early = self.world.is_paced() && *at < state.asked + FIRST_AFTER;
+        let mut due = *at;
+        if self.world.is_paced() {
+            let others = |other: &&CallState| {
+                other.answer_said.is_some_and(|said| said <= *at + GUARD && said + 1000 > *at)
+            };
+            let behind = self.calls.values().filter(others).count() as u64 * (GUARD + HOLD);
+            due = (at + HOLD).max(state.asked + FIRST_AFTER) + behind;
+        }
+        let overtaken = state.answer_said.is_some_and(|said| said <= due);
+        let elsewhere = self.world == World::Direct && state.begun.is_none_or(|begun| begun > *at);
+        match () {
+            () if overtaken || self.died.is_some_and(|died| died <= due) => "",
+            () if early => "early-update",
+            () if elsewhere => "get-update",
+            () => "lost-update",
+        }
+    }
+
+    /// A report that can only mean one call is shown, or a newer one in its place.
+    fn lost_report(&self, index: usize, about: Option<&CallState>) -> &'static str {
+        let SaidState { at, say, stalled, open, .. } = &self.said[index];
+        let Some(state) = about.filter(|state| !state.call.token.is_empty() && !stalled) else {
+            return "";
+        };
+        let number = state.call.number;
+        let session = &self.sessions[state.call.client];
+        if self.session_of(say.place).is_some_and(|scope| scope != session) {
+            return "";
+        }
+        let mine = self.calls.values().filter(|other| {
+            self.world == World::Shared || self.sessions[other.call.client] == *session
+        });
+        let mine = mine.filter(|other| {
+            open.contains(&other.call.number)
+                || other.asked <= *at
+                    && other.answer_heard.is_none_or(|heard| heard + SHARED_PAUSE > *at)
+        });
+        let others: Vec<&Call> =
+            mine.map(|other| &other.call).filter(|other| other.number != number).collect();
+        let taken = |name: &str| {
+            others.iter().any(|other| same(name, &other.token) || same(name, &other.id))
+        };
+        let clear = match &say.names {
+            Names::Token => !taken(&state.call.token),
+            Names::Id => !taken(&state.call.id) && state.call.id != state.call.token,
+            _ => others.is_empty(),
+        };
+        let due = (at + HOLD).max(state.asked + FIRST_AFTER) + MIN_INTERVAL + 2 * (GUARD + HOLD);
+        let over = [state.answer_said, self.died];
+        let overtaken = over.into_iter().flatten().any(|over| over <= due);
+        let newer = self.said[index + 1..].iter().any(|said| said.shown.contains(&number));
+        let streams = self.world == World::Direct && state.begun.is_none_or(|begun| begun > *at);
+        if clear && !overtaken && !newer && !streams { "lost-report" } else { "" }
+    }
+
+    /// In a silence the client of a call with a token is told that it goes on.
+    fn has_beats(&mut self, number: usize) {
+        let state = &self.calls[&number];
+        let stalled = self.said.iter().any(|said| said.stalled) || self.stalled;
+        let begin = match self.world {
+            World::Wire { .. } => Some(state.asked),
+            World::Direct => state.begun,
+            World::Shared => None,
+        };
+        let Some(begin) = begin.filter(|_| !state.call.token.is_empty() && !stalled) else {
+            return;
+        };
+        let over = [state.answer_said, state.cancelled, state.left, self.died];
+        let end = over.into_iter().flatten().min().unwrap_or(self.now);
+        let stranger = state.stranger;
+        let mut last = begin;
+        let mut silent = Vec::new();
+        let sent = state.progress.iter().filter(|at| **at > begin && **at < end).copied();
+        let sent = sent.chain([end]);
+        for at in sent {
+            let reported = state.reported.is_some_and(|reported| reported < at);
+            let limit = match last {
+                _ if reported => 2 * BEAT_EVERY,
+                last if last == begin => BEAT_AFTER.max(2000),
+                _ => BEAT_EVERY,
+            };
+            if at > last + limit + TOLERANCE {
+                silent.push((last, at));
+            }
+            last = at;
+        }
+        for (last, at) in silent {
+            self.now = at;
+            let rule = if stranger { "stranger-cancel" } else { "beat-missing" };
+            self.find(rule, format!("call {number}: silence from {last} to {at} ms"));
+        }
+    }
+
+    /// Where the server is gone each call that waits is told so.
+    fn was_answered(&mut self, number: usize) {
+        let state = &self.calls[&number];
+        let waits = [state.answer_heard, state.cancelled, state.left, state.answer_said];
+        if self.died.is_some_and(|died| state.asked < died) && waits.iter().all(Option::is_none) {
+            self.find("lost-answer", format!("call {number} waits for a server that is gone"));
+        }
+    }
+}
+
+/// The figure of a progress notification.
+fn figure(text: &str) -> f64 {
+    let params = members(text).and_then(|message| members(message.get("params")?));
+    params.and_then(|params| params.get("progress")?.parse().ok()).unwrap_or(f64::NAN)
+}

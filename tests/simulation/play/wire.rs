@@ -1,0 +1,203 @@
+//! The filter alone, one client on one wire. The clock is a number.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use milepost::progress::{
+    Disposition, Filter, Fragment, Origin, Pacing, Policy, StreamId, StreamKind,
+};
+use milepost::protocol::jsonrpc::Message;
+
+use super::{Server, call, cancelled, reply};
+use crate::conversation::{Kind, Place, Step};
+use crate::judge::{Entry, What};
+
+const WIRE: StreamId = StreamId(0);
+
+/// Longer than anything waits.
+const AGES: u64 = 1000;
+
+struct Player {
+    filter: Filter,
+    start: Instant,
+    now: u64,
+    stalled: bool,
+    partial: Vec<u8>,
+    server: Server,
+    log: Vec<Entry>,
+}
+
+pub(crate) fn play(paced: bool, steps: &[Step]) -> Vec<Entry> {
+    let pacing = if paced { Pacing::PACED } else { Pacing::IMMEDIATE };
+    let mut filter = Filter::new(Policy { pacing, ..Policy::default() });
+    filter.open_stream(WIRE, StreamKind::Shared, pacing);
+    let mut player = Player {
+        filter,
+        start: Instant::now(),
+        now: 0,
+        stalled: false,
+        partial: Vec::new(),
+        server: Server::default(),
+        log: Vec::new(),
+    };
+    for step in steps {
+        player.step(steps, step);
+    }
+    player.stalled = false;
+    player.drain();
+    player.pass(AGES);
+    player.finish(steps);
+    player.log
+}
+
+impl Player {
+    fn at(&self) -> Instant {
+        self.start + Duration::from_millis(self.now)
+    }
+
+    fn note(&mut self, what: What) {
+        self.log.push(Entry { at: self.now, what });
+    }
+
+    fn step(&mut self, steps: &[Step], step: &Step) {
+        if step.needs().is_some_and(|call| !self.server.knows(call)) {
+            return;
+        }
+        match step {
+            Step::Wait(time) => self.pass(*time),
+            Step::Call(call) => {
+                self.note(What::Asked(call.clone()));
+                self.give(&call.text(false));
+            }
+            Step::Cancel(number) => {
+                let text = cancelled(call(steps, *number).unwrap());
+                self.note(What::Cancelled(*number));
+                self.note(What::Gave(text.clone()));
+                self.give(&text);
+            }
+            Step::Say(say) => {
+                let text = self.server.say(say).unwrap();
+                self.note(What::Said(say.clone()));
+                self.say(&text, say.kind == Kind::Answer && text.len() > 4000);
+            }
+            Step::Reply(mark) => {
+                let heard = |entry: &Entry| matches!(&entry.what, What::Heard { text, .. } if text.contains(&format!("\"s{mark}\"")));
+                if self.log.iter().any(heard) {
+                    let text = reply(*mark);
+                    self.note(What::Gave(text.clone()));
+                    self.give(&text);
+                }
+            }
+            Step::Stall(stalled) => {
+                self.note(What::Stalled(*stalled));
+                self.stalled = *stalled;
+            }
+            Step::Die => {
+                self.note(What::Died);
+                self.filter.server_gone(self.at(), "the server has exited");
+            }
+            Step::Begin(_)
+            | Step::Leave(_)
+            | Step::Listen(_)
+            | Step::Stranger(_)
+            | Step::Reload => {}
+        }
+        self.drain();
+    }
+
+    fn give(&mut self, text: &str) {
+        let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
+        let given = self.filter.client_message(self.at(), WIRE, &message).to_bytes();
+        let given = String::from_utf8(given.to_vec()).unwrap();
+        self.server.take(&given);
+        self.note(What::Took(given));
+        self.drain();
+    }
+
+    fn say(&mut self, text: &str, in_pieces: bool) {
+        let now = self.at();
+        if in_pieces {
+            for (index, piece) in text.as_bytes().chunks(1500).enumerate() {
+                let piece = Bytes::copy_from_slice(piece);
+                let range = 0..piece.len();
+                if index == 0 {
+                    self.filter.begin_large(now, Origin::Shared, piece, range);
+                } else {
+                    self.filter.large_piece(now, Origin::Shared, piece, range);
+                }
+                self.drain();
+            }
+            self.filter.finish_large(now, Origin::Shared);
+            return;
+        }
+        let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
+        if let Disposition::NotAMessage(_) =
+            self.filter.server_message(now, Origin::Shared, &message)
+        {
+            self.note(What::Odd(format!("this was taken for noise: {text}")));
+        }
+    }
+
+    /// Lets time pass, stopping wherever the filter wants to be asked.
+    fn pass(&mut self, time: u64) {
+        let end = self.now + time;
+        while !self.stalled
+            && let Some(due) = self.filter.poll_timeout()
+        {
+            let due = due.saturating_duration_since(self.start).as_micros().div_ceil(1000);
+            let due = u64::try_from(due).unwrap().max(self.now);
+            if due > end {
+                break;
+            }
+            self.now = due;
+            self.drain();
+        }
+        self.now = end;
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while !self.stalled
+            && let Some(transmit) = self.filter.poll_transmit(self.at(), WIRE)
+        {
+            self.partial.extend_from_slice(&transmit.payload.to_bytes());
+            if transmit.part != Fragment::Piece {
+                let text = String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned();
+                self.note(What::Heard { place: Place::Wire, text });
+            }
+            self.filter.written(self.at(), WIRE);
+        }
+        while let Some(own) = self.filter.poll_to_server() {
+            let text = String::from_utf8_lossy(&own.to_bytes()).into_owned();
+            self.note(What::Took(text));
+        }
+        while self.filter.poll_event().is_some() {}
+    }
+
+    /// Nothing may be left over.
+    fn finish(&mut self, steps: &[Step]) {
+        let answered = |number: usize| {
+            steps.iter().any(|step| match step {
+                Step::Say(say) => say.about == Some(number) && say.kind.ends_call(),
+                Step::Cancel(call) => *call == number,
+                Step::Die => true,
+                _ => false,
+            })
+        };
+        let calls = steps.iter().filter_map(|step| match step {
+            Step::Call(call) => Some(call.number),
+            _ => None,
+        });
+        let open = calls.filter(|number| !answered(*number)).count();
+        if self.filter.open_calls() != open {
+            let text = format!("{} calls are open, not {open}", self.filter.open_calls());
+            self.note(What::Odd(text));
+        }
+        if !self.filter.is_drained() || !self.partial.is_empty() {
+            self.note(What::Odd("something waits to be written".to_owned()));
+        }
+        if open == 0 && self.filter.poll_timeout().is_some() {
+            self.note(What::Odd("the filter waits for something".to_owned()));
+        }
+    }
+}
