@@ -84,7 +84,7 @@ fn fine() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_97_to_112_what_is_right_passes_byte_for_byte_however_it_is_cut() {
+async fn what_is_right_passes_byte_for_byte_however_it_is_cut() {
     for stream in fine() {
         let ways: [Vec<&[u8]>; 4] = [
             vec![&stream],
@@ -112,7 +112,7 @@ async fn ec_97_to_112_what_is_right_passes_byte_for_byte_however_it_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_97_to_112_what_is_right_passes_on_listening_streams_too() {
+async fn what_is_right_passes_on_listening_streams_too() {
     for stream in fine() {
         let mut rig = Rig::new(QUIET);
         let (answer, server) = listens(&mut rig, &[S]).await;
@@ -146,7 +146,7 @@ async fn each_event_reaches_the_client_as_soon_as_its_blank_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_101_comments_and_heartbeats_stand_between_events_only() {
+async fn comments_and_heartbeats_stand_between_events_only() {
     let (rig, answer, server) = called("", "2025-06-18").await;
     let text = event(&progress("7", "1"));
     let (head, tail) = text.split_at(30);
@@ -234,7 +234,7 @@ async fn a1_heartbeats_come_after_two_seconds_and_then_every_five() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_30_without_a_token_there_is_no_progress() {
+async fn without_a_token_there_is_no_progress() {
     let mut rig = Rig::new("");
     let answer = rig.post(&[], call("1", ""));
     let server = rig.asked().await;
@@ -245,7 +245,7 @@ async fn ec_30_without_a_token_there_is_no_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_102_a_dropped_event_is_dropped_with_its_id() {
+async fn a_dropped_event_is_dropped_with_its_id() {
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         let (mut rig, answer, server) = called(QUIET, revision).await;
         server.chunk(event_with("e6", &progress("7", "1")));
@@ -269,7 +269,7 @@ async fn ec_102_a_dropped_event_is_dropped_with_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_102_the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
+async fn the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
     // A token that cannot be meant here: its request is over.
     for (revision, kept) in [("2025-11-25", "id: e7\ndata:\n\n"), ("2025-06-18", "")] {
         let mut rig = Rig::new(QUIET);
@@ -294,7 +294,7 @@ async fn ec_102_the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_103_a_rewritten_event_keeps_its_id_and_everything_else() {
+async fn a_rewritten_event_keeps_its_id_and_everything_else() {
     let (_rig, answer, server) = called(QUIET, "2025-11-25").await;
     server.chunk(event_with("e7", &progress("7", "5")));
     server.chunk(format!("id:e8\r\n: c\r\nretry: 9\r\ndata:{}\r\n\r\n", report("7", "4", "x")));
@@ -307,7 +307,7 @@ async fn ec_103_a_rewritten_event_keeps_its_id_and_everything_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_104_what_is_put_in_has_neither_id_nor_time_to_retry() {
+async fn what_is_put_in_has_neither_id_nor_time_to_retry() {
     let (_rig, answer, server) = called("", "2025-11-25").await;
     server.chunk(format!("retry: 5\n{}", event_with("e6", &progress("7", "1"))));
     pass(secs(60)).await;
@@ -323,7 +323,7 @@ async fn ec_104_what_is_put_in_has_neither_id_nor_time_to_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_106_a_stream_that_is_closed_for_polling_goes_on_where_the_client_resumes_it() {
+async fn a_stream_that_is_closed_for_polling_goes_on_where_the_client_resumes_it() {
     let (mut rig, answer, server) = called("min_interval = \"0s\"", "2025-11-25").await;
     server.chunk("id: p0\nretry: 500\ndata: \n\n");
     server.chunk(event_with("p1", &progress("7", "10")));
@@ -356,7 +356,7 @@ async fn ec_106_a_stream_that_is_closed_for_polling_goes_on_where_the_client_res
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_107_what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress() {
+async fn what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     let asks = r#"{"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{}}"#;
     for (id, message) in
@@ -391,7 +391,7 @@ async fn ec_107_what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress(
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_108_the_time_to_retry_of_a_dropped_event_counts() {
+async fn the_time_to_retry_of_a_dropped_event_counts() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));
     server.chunk(format!("retry: 2000\n{}", event_with("e2", &progress("7", "1"))));
@@ -412,7 +412,7 @@ async fn ec_108_the_time_to_retry_of_a_dropped_event_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_108_the_time_to_retry_counts_however_much_was_for_other_streams() {
+async fn the_time_to_retry_counts_however_much_was_for_other_streams() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     let other = rig.post(&[S], call("2", "8"));
     let second = rig.asked().await;
@@ -435,7 +435,7 @@ async fn ec_108_the_time_to_retry_counts_however_much_was_for_other_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_110_messages_under_another_name_get_the_name_that_clients_look_for() {
+async fn messages_under_another_name_get_the_name_that_clients_look_for() {
     let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
     let dialect = r#"{"jsonrpc":"2.0","method":"tools/progress","params":{"id":1,"content":[{"type":"text","text":"{\"status\":\"in_progress\",\"message\":\"m\"}"}],"isFinal":false}}"#;
     server.chunk(format!("event: mcpNotification\ndata: {dialect}\n\n"));
@@ -458,7 +458,7 @@ async fn ec_110_messages_under_another_name_get_the_name_that_clients_look_for()
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_113_a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_resumed() {
+async fn a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_resumed() {
     for end in ["end", "break off"] {
         let (_rig, answer, server) = called("", "2025-06-18").await;
         server.say(progress("7", "1"));
@@ -507,7 +507,7 @@ async fn ec_113_a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_111_the_end_of_a_stream_within_an_event_spoils_nothing() {
+async fn the_end_of_a_stream_within_an_event_spoils_nothing() {
     // With an id the client comes back; what it has of the event is not counted by anyone.
     let (_rig, answer, server) = called("", "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));
@@ -572,7 +572,7 @@ async fn a_listening_stream_ends_when_the_servers_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_39_to_42_nothing_is_told_behind_the_answer() {
+async fn nothing_is_told_behind_the_answer() {
     for end in [
         result("1"),
         error("1"),

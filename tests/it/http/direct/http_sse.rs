@@ -8,7 +8,7 @@ use crate::support::messages::*;
 const EVENTS: [&str; 1] = ["Accept: text/event-stream"];
 
 #[tokio::test(start_paused = true)]
-async fn ec_130_and_131_the_endpoint_lies_under_the_route() {
+async fn the_endpoint_lies_under_the_route() {
     for (named, on_server) in [
         ("/messages/?session_id=a", "/messages/?session_id=a"),
         ("messages?x=1&y=%20", "/base/messages?x=1&y=%20"),
@@ -75,7 +75,7 @@ async fn endpoints_that_are_the_same_for_all_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_132_an_endpoint_elsewhere_closes_the_stream() {
+async fn an_endpoint_elsewhere_closes_the_stream() {
     for named in [
         "http://169.254.169.254/",
         "http://up.example:8080/messages",
@@ -102,7 +102,7 @@ async fn ec_132_an_endpoint_elsewhere_closes_the_stream() {
 
 /// A control character in front is no part of an address: what is left is the address of the stream.
 #[tokio::test(start_paused = true)]
-async fn ec_132_an_odd_endpoint_of_the_same_server_is_posted_to() {
+async fn an_odd_endpoint_of_the_same_server_is_posted_to() {
     let mut rig = Rig::new("");
     let stream = rig.send("GET /r/sse", &EVENTS, b"");
     let server = rig.asked().await;
@@ -122,7 +122,7 @@ async fn ec_132_an_odd_endpoint_of_the_same_server_is_posted_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_133_nothing_comes_before_the_endpoint() {
+async fn nothing_comes_before_the_endpoint() {
     let mut rig = Rig::new("");
     let stream = rig.send("GET /r/sse", &EVENTS, b"");
     let server = rig.asked().await;
@@ -145,7 +145,7 @@ async fn ec_133_nothing_comes_before_the_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_134_an_answer_may_come_before_its_post_is_accepted() {
+async fn an_answer_may_come_before_its_post_is_accepted() {
     let mut wire = Wire::open(Rig::new("")).await;
     let posted = wire.rig.send(&format!("POST {}", wire.path), &[], call("1", "7").as_bytes());
     let asked = wire.rig.asked().await;
@@ -161,7 +161,7 @@ async fn ec_134_an_answer_may_come_before_its_post_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_134_a_post_that_is_refused_opens_nothing() {
+async fn a_post_that_is_refused_opens_nothing() {
     let mut wire = Wire::open(Rig::new("")).await;
     for status in ["400 Bad Request", "401 Unauthorized", "503 Service Unavailable"] {
         let posted = wire.rig.send(&format!("POST {}", wire.path), &[], call("1", "7").as_bytes());
@@ -184,7 +184,7 @@ async fn ec_134_a_post_that_is_refused_opens_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_135_a_new_stream_knows_nothing_of_the_old_one() {
+async fn a_new_stream_knows_nothing_of_the_old_one() {
     let mut wire = Wire::open(Rig::new("")).await;
     wire.post(call("1", "7").as_bytes()).await;
     wire.stream.leave();
@@ -224,7 +224,7 @@ async fn g3_progress_keeps_its_distance_from_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_113_a_stream_that_breaks_off_answers_what_is_open() {
+async fn a_stream_that_breaks_off_answers_what_is_open() {
     for cut in ["", "data: {\"half", "data: {}\n"] {
         let mut wire = Wire::open(Rig::new("")).await;
         wire.post(call("1", "7").as_bytes()).await;

@@ -27,7 +27,7 @@ fn large_answer(id_first: bool) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_87_a_large_answer_in_json_passes_as_it_comes() {
+async fn a_large_answer_in_json_passes_as_it_comes() {
     for id_first in [true, false] {
         let body = large_answer(id_first);
         let mut rig = Rig::new("");
@@ -48,7 +48,7 @@ async fn ec_87_a_large_answer_in_json_passes_as_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_87_a_large_event_passes_as_it_comes_and_nothing_comes_into_it() {
+async fn a_large_event_passes_as_it_comes_and_nothing_comes_into_it() {
     for id_first in [true, false] {
         let body = event_with("e9", &large_answer(id_first));
         let mut rig = Rig::new("");
@@ -80,7 +80,7 @@ async fn ec_87_a_large_event_passes_as_it_comes_and_nothing_comes_into_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_87_a_large_event_passes_on_a_wire_and_a_listening_stream() {
+async fn a_large_event_passes_on_a_wire_and_a_listening_stream() {
     let body = event_with("e9", &large_answer(false));
     let mut wire = Wire::open(Rig::new("heartbeat.enabled = false")).await;
     wire.post(call("1", "7").as_bytes()).await;

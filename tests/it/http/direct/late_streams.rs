@@ -32,7 +32,7 @@ async fn is_upgraded(rig: &mut Rig, headers: &[&str], message: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_114_an_answer_in_json_that_takes_long_becomes_an_event() {
+async fn an_answer_in_json_that_takes_long_becomes_an_event() {
     let (_rig, answer, server) = upgraded("").await;
     let spoken = answer.spoken().unwrap();
     assert_eq!(spoken.header("content-type"), Some("text/event-stream"));
@@ -58,7 +58,7 @@ async fn ec_114_an_answer_in_json_that_takes_long_becomes_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_114_a_stream_of_the_server_goes_on_where_ours_began() {
+async fn a_stream_of_the_server_goes_on_where_ours_began() {
     let (rig, answer, server) = upgraded("").await;
     server.events(&[]);
     // A byte order mark would not stand at the start.
@@ -84,7 +84,7 @@ async fn ec_114_a_stream_of_the_server_goes_on_where_ours_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_114_json_that_has_begun_but_takes_long_becomes_an_event_too() {
+async fn json_that_has_begun_but_takes_long_becomes_an_event_too() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let answer = rig.post(&[S], call("1", "7"));
@@ -108,7 +108,7 @@ async fn ec_114_json_that_has_begun_but_takes_long_becomes_an_event_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_115_and_116_only_who_names_events_gets_them() {
+async fn only_who_names_events_gets_them() {
     for (accept, upgraded) in [
         ("application/json, text/event-stream", true),
         ("text/event-stream", true),
@@ -146,7 +146,7 @@ async fn ec_115_and_116_only_who_names_events_gets_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_114_only_calls_of_tools_and_what_the_route_names_become_streams() {
+async fn only_calls_of_tools_and_what_the_route_names_become_streams() {
     let with_token = |method: &str| {
         format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"_meta":{{"progressToken":7}}}}}}"#
@@ -174,7 +174,7 @@ async fn ec_114_only_calls_of_tools_and_what_the_route_names_become_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_114_without_a_token_only_who_names_a_revision_gets_a_stream() {
+async fn without_a_token_only_who_names_a_revision_gets_a_stream() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     assert!(!is_upgraded(&mut rig, &[S, BOTH], &call("1", "")).await);
@@ -191,7 +191,7 @@ async fn ec_114_without_a_token_only_who_names_a_revision_gets_a_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_117_whoever_was_not_served_before_gets_the_servers_own_status() {
+async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     const BEARER: &str = "Authorization: Bearer a";
     const OTHER: &str = "Authorization: Bearer b";
     let mut rig = Rig::new("");
@@ -232,7 +232,7 @@ async fn ec_117_whoever_was_not_served_before_gets_the_servers_own_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_117_browsers_get_a_stream_only_where_their_cors_headers_are_known() {
+async fn browsers_get_a_stream_only_where_their_cors_headers_are_known() {
     const ORIGIN: &str = "Origin: http://localhost:6274";
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
@@ -262,7 +262,7 @@ async fn ec_117_browsers_get_a_stream_only_where_their_cors_headers_are_known() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_118_and_119_a_status_that_comes_too_late_is_one_error() {
+async fn a_status_that_comes_too_late_is_one_error() {
     for (status, number) in [
         ("404 Not Found", 404),
         ("401 Unauthorized", 401),
@@ -288,7 +288,7 @@ async fn ec_118_and_119_a_status_that_comes_too_late_is_one_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_118_the_servers_own_error_passes_if_it_is_for_this_request() {
+async fn the_servers_own_error_passes_if_it_is_for_this_request() {
     for (status, number) in [("404 Not Found", "1"), ("400 Bad Request", "1")] {
         let (_rig, answer, server) = upgraded("").await;
         server.answer(status, &["Content-Type: application/json"], error(number));
@@ -306,7 +306,7 @@ async fn ec_118_the_servers_own_error_passes_if_it_is_for_this_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_118_a_404_that_comes_too_late_ends_the_session_all_the_same() {
+async fn a_404_that_comes_too_late_ends_the_session_all_the_same() {
     let (mut rig, answer, server) = upgraded("").await;
     server.answer("404 Not Found", &[], "");
     settle().await;
@@ -316,7 +316,7 @@ async fn ec_118_a_404_that_comes_too_late_ends_the_session_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_119_a_server_that_is_lost_after_the_stream_began_is_one_error() {
+async fn a_server_that_is_lost_after_the_stream_began_is_one_error() {
     let (_rig, answer, server) = upgraded("").await;
     server.die();
     settle().await;
@@ -340,7 +340,7 @@ async fn ec_119_a_server_that_is_lost_after_the_stream_began_is_one_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_140_an_array_becomes_one_event() {
+async fn an_array_becomes_one_event() {
     // Where arrays may be: they are split for all others.
     let mut rig = Rig::new("");
     rig.session("s", "2025-03-26").await;

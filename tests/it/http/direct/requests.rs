@@ -18,7 +18,7 @@ async fn streamed(rig: &mut Rig, headers: &[&str], message: &str) -> (Answer, As
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
+async fn exchanges_without_a_session_may_have_the_same_names() {
     let mut rig = Rig::new("");
     let mut all = Vec::new();
     for _ in 0..5 {
@@ -42,7 +42,7 @@ async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() {
+async fn tokens_that_a_server_invents_belong_to_the_stream_they_come_on() {
     let mut rig = Rig::new("min_interval = \"0s\"\nheartbeat.enabled = false");
     rig.session("s", "2025-06-18").await;
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
@@ -73,7 +73,7 @@ async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_24_a_token_that_two_requests_have_rises_on_the_stream_of_each() {
+async fn a_token_that_two_requests_have_rises_on_the_stream_of_each() {
     let mut rig = Rig::new("min_interval = \"0s\"");
     rig.session("s", "2025-06-18").await;
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
@@ -95,7 +95,7 @@ async fn ec_24_a_token_that_two_requests_have_rises_on_the_stream_of_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_36_sessions_know_nothing_of_each_other() {
+async fn sessions_know_nothing_of_each_other() {
     const OTHER: &str = "Mcp-Session-Id: other";
     let mut rig = Rig::new("heartbeat.enabled = false");
     rig.session("s", "2025-06-18").await;
@@ -130,7 +130,7 @@ async fn ec_36_sessions_know_nothing_of_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_36_a_token_of_another_client_without_a_session_is_nobodys() {
+async fn a_token_of_another_client_without_a_session_is_nobodys() {
     let mut rig = Rig::new("heartbeat.enabled = false\nmin_interval = \"0s\"");
     let (ours, one) = streamed(&mut rig, &[], &call("1", "7")).await;
     let (theirs, two) = streamed(&mut rig, &[], &call("2", "9")).await;
@@ -226,7 +226,7 @@ async fn an_answer_with_a_foreign_id_waits_for_the_true_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_36_progress_of_a_session_that_is_not_known_is_dropped() {
+async fn progress_of_a_session_that_is_not_known_is_dropped() {
     let mut rig = Rig::new("");
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
@@ -240,7 +240,7 @@ async fn ec_36_progress_of_a_session_that_is_not_known_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_38_a_session_that_a_server_names_anew_in_each_answer_is_the_same() {
+async fn a_session_that_a_server_names_anew_in_each_answer_is_the_same() {
     let mut rig = Rig::new("heartbeat.enabled = false");
     rig.session("s", "2025-06-18").await;
     let answer = rig.post(&[S], call("1", "7"));
@@ -260,7 +260,7 @@ async fn ec_38_a_session_that_a_server_names_anew_in_each_answer_is_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_55_what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
+async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let listens = rig.get(&[S]);
@@ -315,7 +315,7 @@ async fn ec_55_what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_55_a_server_that_cannot_be_reached_is_an_error_of_the_request() {
+async fn a_server_that_cannot_be_reached_is_an_error_of_the_request() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     // The connection that is kept for the next request is too old by then.
@@ -339,7 +339,7 @@ async fn ec_55_a_server_that_cannot_be_reached_is_an_error_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_56_a_client_of_2025_that_leaves_comes_back_for_the_rest() {
+async fn a_client_of_2025_that_leaves_comes_back_for_the_rest() {
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut rig = Rig::new("");
         rig.session("s", revision).await;
@@ -369,7 +369,7 @@ async fn ec_56_a_client_of_2025_that_leaves_comes_back_for_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_57_a_client_of_2026_that_leaves_cancels() {
+async fn a_client_of_2026_that_leaves_cancels() {
     const HEADERS: [&str; 3] =
         ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: work"];
     for begun in ["nothing", "head", "events", "part of JSON"] {
@@ -410,7 +410,7 @@ async fn ec_57_a_client_of_2026_that_leaves_cancels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_43_a_cancelled_request_says_nothing_more_on_its_stream() {
+async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
@@ -439,7 +439,7 @@ async fn ec_43_a_cancelled_request_says_nothing_more_on_its_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_58_what_a_server_asks_passes_on_the_stream_it_came_on() {
+async fn what_a_server_asks_passes_on_the_stream_it_came_on() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let (answer, server) = streamed(&mut rig, &[S], &call("0", "0")).await;
@@ -466,7 +466,7 @@ async fn ec_58_what_a_server_asks_passes_on_the_stream_it_came_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_63_to_66_a_task_is_told_of_on_any_stream_of_its_session_until_it_ends() {
+async fn a_task_is_told_of_on_any_stream_of_its_session_until_it_ends() {
     let mut rig = Rig::new("min_interval = \"0s\"");
     rig.session("s", "2025-11-25").await;
     let listens = rig.get(&[S]);
@@ -508,7 +508,7 @@ async fn ec_63_to_66_a_task_is_told_of_on_any_stream_of_its_session_until_it_end
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_65_a_task_ends_on_whatever_stream_its_end_is_told() {
+async fn a_task_ends_on_whatever_stream_its_end_is_told() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-11-25").await;
     let wants = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","task":{},"_meta":{"progressToken":7}}}"#;
@@ -532,7 +532,7 @@ async fn ec_65_a_task_ends_on_whatever_stream_its_end_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_72_a_subscription_has_nothing_but_comments_of_ours() {
+async fn a_subscription_has_nothing_but_comments_of_ours() {
     let mut rig = Rig::new("");
     let listen = r#"{"jsonrpc":"2.0","id":4,"method":"subscriptions/listen","params":{"notifications":{},"_meta":{"progressToken":9,"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     let (answer, server) = streamed(&mut rig, &[], listen).await;
@@ -621,7 +621,7 @@ async fn progress_on_a_get_stream_does_not_wait_for_the_head_of_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_120_notifications_and_answers_are_accepted_as_the_server_accepts_them() {
+async fn notifications_and_answers_are_accepted_as_the_server_accepts_them() {
     let mut rig = Rig::new("");
     let answer = rig.post(&[], r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     rig.asked().await.head("202 Accepted", &["Content-Length: 0"]);
@@ -641,7 +641,7 @@ async fn ec_120_notifications_and_answers_are_accepted_as_the_server_accepts_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_121_a_server_without_get_or_delete_says_so_itself() {
+async fn a_server_without_get_or_delete_says_so_itself() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let get = rig.get(&[S]);
@@ -680,7 +680,7 @@ async fn ec_121_a_server_without_get_or_delete_says_so_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_122_headers_that_contradict_the_body_are_refused_before_the_server() {
+async fn headers_that_contradict_the_body_are_refused_before_the_server() {
     let mut rig = Rig::new("");
     let answer =
         rig.post(&["MCP-Protocol-Version: 2026-07-28", "Mcp-Name: foo"], modern_call("\"x\"", "7"));
@@ -708,7 +708,7 @@ async fn ec_122_headers_that_contradict_the_body_are_refused_before_the_server()
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_123_headers_pass_as_they_are_and_in_their_order() {
+async fn headers_pass_as_they_are_and_in_their_order() {
     let mut rig = Rig::new("");
     let own = [
         "Mcp-Param-Z: =?base64?SGk=?=",
@@ -745,7 +745,7 @@ async fn ec_123_headers_pass_as_they_are_and_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_124_what_a_server_compresses_all_the_same_passes_unread() {
+async fn what_a_server_compresses_all_the_same_passes_unread() {
     let mut rig = Rig::new("");
     for (kind, body) in [
         ("text/event-stream", &b"\x1f\x8b\x08\x00data: \n\n\xff"[..]),
@@ -762,7 +762,7 @@ async fn ec_124_what_a_server_compresses_all_the_same_passes_unread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_125_a_session_that_the_server_has_lost_is_forgotten() {
+async fn a_session_that_the_server_has_lost_is_forgotten() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
@@ -785,7 +785,7 @@ async fn ec_125_a_session_that_the_server_has_lost_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_127_documents_of_authorization_are_found_beside_the_route() {
+async fn documents_of_authorization_are_found_beside_the_route() {
     let mut rig = Rig::new("");
     let get = rig.send("GET /.well-known/oauth-protected-resource/r", &[], b"");
     let asked = rig.asked().await;
@@ -797,7 +797,7 @@ async fn ec_127_documents_of_authorization_are_found_beside_the_route() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_128_redirects_are_for_the_client() {
+async fn redirects_are_for_the_client() {
     let mut rig = Rig::new("");
     for status in ["301 Moved Permanently", "307 Temporary Redirect", "308 Permanent Redirect"] {
         let answer = rig.post(&["Authorization: Bearer t"], call("1", "7"));
@@ -812,7 +812,7 @@ async fn ec_128_redirects_are_for_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_129_an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
+async fn an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
     let mut rig = Rig::new("");
     // Whatever it is, even if it answers nothing.
     for body in [
@@ -844,7 +844,7 @@ async fn ec_129_an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_136_to_138_arrays_pass_without_progress_that_means_nothing() {
+async fn arrays_pass_without_progress_that_means_nothing() {
     for (revision, whole) in [("2025-03-26", true), ("2025-06-18", false)] {
         let mut rig = Rig::new("heartbeat.enabled = false");
         rig.session("s", revision).await;

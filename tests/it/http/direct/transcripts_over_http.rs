@@ -13,7 +13,7 @@ use crate::observe::metrics::page::Page;
 /// Transcripts that have no meaning over HTTP+SSE, and why.
 const NOT_ON_A_WIRE: [(&str, &str); 6] = [
     ("ask/shared", "a wire has one client"),
-    ("edge-cases/ec-36-37-clients-of-one-child", "a wire has one client"),
+    ("edge-cases/clients-of-one-child", "a wire has one client"),
     ("rules/shared-child", "a wire has one client"),
     ("text/noise", "a server over HTTP has no standard output"),
     ("rules/client-leaves", "only a client on stdio can say that it says no more"),

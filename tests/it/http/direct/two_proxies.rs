@@ -20,7 +20,7 @@ async fn called(rig: &mut Rig) -> (Answer, Asked) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_150_two_proxies_say_what_one_says() {
+async fn two_proxies_say_what_one_says() {
     let mut all = Vec::new();
     for mut rig in one_and_two("") {
         let (answer, server) = called(&mut rig).await;
@@ -47,7 +47,7 @@ async fn ec_150_two_proxies_say_what_one_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec_150_an_answer_that_takes_long_becomes_a_stream_once() {
+async fn an_answer_that_takes_long_becomes_a_stream_once() {
     let mut all = Vec::new();
     for mut rig in one_and_two("") {
         let (answer, server) = called(&mut rig).await;
