@@ -1,4 +1,5 @@
-//! `milepost check`: what a route file, or a client's file of servers, leads to.
+//! `milepost check`: the errors of a route file, or the server of each route, and the import of a
+//! client's file.
 
 use crate::commands::args::CheckArgs;
 use crate::config::routes;

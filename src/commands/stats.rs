@@ -1,4 +1,4 @@
-//! `milepost stats`: what is known of how long tools take.
+//! `milepost stats`: prints the learned durations of tools.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

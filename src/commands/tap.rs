@@ -1,4 +1,4 @@
-//! `milepost tap`: what passes through `milepost serve`, in this terminal.
+//! `milepost tap`: shows the messages that pass through `milepost serve` in this terminal.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};

@@ -1,4 +1,4 @@
-//! The data path of `milepost serve`: requests for a route, and what its server says to them.
+//! The data path of `milepost serve`: requests for a route, and the server's responses.
 //!
 //! ```text
 //! client ──> post ──> Exchange::new (its filter) ──> upstream ──> server
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Each exchange is one value in one task: the client's connection polls the body of its response, and
-//! that reads the server's connection. Only what a session's streams have to know of each other is
-//! shared (`session`).
+//! the body reads the server's connection. The exchanges share only the state of their session
+//! (`session`).
 
 use crate::gateway::bridge::responses::{no_method, refusal};
 use crate::gateway::bridge::{modern, post};

@@ -1,4 +1,5 @@
-//! Numbers that stand for the contents of files: a reload sees whether a certificate has changed.
+//! Numbers that stand for the contents of files: a reload compares them to find out whether a
+//! certificate has changed.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,5 @@
-//! Which routes are served: from a route file, and from the next one without a call being lost.
+//! The served routes of a route file, and their replacement by the routes of the next file. No call
+//! is lost.
 
 use crate::gateway::bridge::Bridge;
 use crate::gateway::bridge::http_sse::key_in;

@@ -1,4 +1,5 @@
-//! `milepost serve`: listeners, routes, and the two ways of a request through them.
+//! `milepost serve`: listeners, routes, and the two paths of a request through a route (`direct`,
+//! `bridge`).
 pub(crate) mod bridge;
 pub mod demo_upstream;
 pub(crate) mod direct;

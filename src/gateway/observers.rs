@@ -1,4 +1,4 @@
-//! The observers of a route: each filter gets those that want to see it.
+//! The observers of a route: each filter gets the observers that need its events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

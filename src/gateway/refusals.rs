@@ -1,4 +1,5 @@
-//! Responses of the gateway's own on a route: no such route, too busy, server out of reach.
+//! Responses that the gateway itself makes on a route: no such route, too busy, server out of
+//! reach.
 
 use crate::gateway::route_state::RouteState;
 use crate::observe::error_chain::error_chain;

@@ -1,5 +1,5 @@
-//! Secrets are taken out of conversations that are written down or shown, the same secret always by the same
-//! mask: what belongs together still does, and a recording can be played again.
+//! Removal of secrets from conversations that are recorded or shown. The same secret always gets
+//! the same mask, so that equal values stay equal, and a recording can be played again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

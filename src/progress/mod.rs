@@ -13,8 +13,8 @@
 //!
 //! The contract: time never goes backwards; after every call, and when [`Filter::poll_timeout`]
 //! passes, drain [`Filter::poll_transmit`] for each stream that can take bytes, then
-//! [`Filter::poll_to_server`] and [`Filter::poll_event`]; when what was drained is written, say so
-//! with [`Filter::written`].
+//! [`Filter::poll_to_server`] and [`Filter::poll_event`]; report written bytes with
+//! [`Filter::written`].
 //!
 //! The core has no clock, no I/O, no tasks, no logs, no randomness, no unordered iteration; no
 //! input makes it panic, and a full table withholds nothing but progress. Time is an argument, so

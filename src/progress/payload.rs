@@ -1,4 +1,5 @@
-//! Bytes to be written: pieces of a message as it came, and pieces of our own in their places.
+//! Bytes to be written: pieces of the original message, and pieces of Milepost's own in their
+//! places.
 
 use std::ops::Range;
 

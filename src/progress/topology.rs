@@ -1,4 +1,4 @@
-//! Which streams a filter stands between, and so what an upstream stream tells about its messages.
+//! The streams on both sides of a filter, and the meaning of an upstream stream for its messages.
 
 /// The streams of one filter. A stream of the upstream tells more or less about the request that a
 /// message belongs to; each variant is one case that occurs.

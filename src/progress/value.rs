@@ -1,4 +1,4 @@
-//! A progress value: how much work is done, perhaps of how much.
+//! A progress value: the amount of work that is done, and perhaps the total.
 
 use bytes::Bytes;
 

@@ -1,7 +1,8 @@
-//! JSON text read in place: where members and elements begin and end, and nothing more.
+//! JSON text read in place: the places where members and elements begin and end, and nothing more.
 //!
-//! Lenient on purpose: a middlebox has to find the `id` of a message that holds a bare `NaN`, bytes
-//! that are not UTF-8 or 200,000 nested arrays. Nothing here recurses, copies a value or judges it.
+//! The reader is lenient on purpose: a proxy has to find the `id` of a message that holds a bare
+//! `NaN`, bytes that are not UTF-8 or 200,000 nested arrays. No function here recurses, copies a
+//! value or judges a value.
 
 use std::borrow::Cow;
 use std::ops::Range;

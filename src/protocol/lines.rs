@@ -1,5 +1,5 @@
-//! Newline-delimited framing, as stdio speaks it: bytes in, frames out, every byte kept.
-//! Knows nothing of JSON, of streams or of time.
+//! Newline-delimited framing, as on stdio: bytes in, frames out, every byte kept. The module knows
+//! nothing of JSON, of streams or of time.
 
 use std::mem;
 

@@ -1,4 +1,4 @@
-//! Reading and writing of what passes: JSON, JSON-RPC, MCP's names, framings, trace contexts.
+//! Reading and writing of messages: JSON, JSON-RPC, MCP's names, framings, trace contexts.
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;

@@ -1,4 +1,4 @@
-//! Recognition of secrets in settings and in text, so that they are not shown. A false match is
+//! Recognition of secrets in settings and in text, so that secrets are not shown. A false match is
 //! better than a missed secret.
 
 /// Words in a name whose value is one.

@@ -1,4 +1,4 @@
-//! W3C Trace Context: which trace a request belongs to, as its client says.
+//! W3C Trace Context: the trace that a client names in its request.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! The leg towards a child: lines on a pipe, with the parts that a child may need besides. Each part looks
-//! at the messages that pass, and is absent where there is nothing for it to do.
+//! The leg towards a child: lines on a pipe, with the optional parts for this child. Each part
+//! examines the passing messages, and is absent where the child does not need the part.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

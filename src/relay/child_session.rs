@@ -1,5 +1,5 @@
-//! A relay whose server is a child process: its life from start to end, together with everything that it
-//! started.
+//! A relay whose server is a child process: the life of the child, from its start to its end with
+//! all its descendants.
 
 use std::future::pending;
 use std::io;

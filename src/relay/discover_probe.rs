@@ -1,9 +1,9 @@
 //! The first question of a client of 2026-07-28, `server/discover`, to a server that may be older.
 //!
-//! Such a client asks, and falls back to `initialize` if it gets an error. Some old servers end over a
-//! request before `initialize`, others never answer it, and some end over whatever comes next. Nothing
-//! has been agreed on at that moment: so the proxy answers that the method is not known, and starts a
-//! server that has ended afresh.
+//! The client falls back to `initialize` if the answer is an error. Some old servers end over a request
+//! before `initialize`, others never answer the request, and some end over the next message. Nothing
+//! has been negotiated at that moment. So the proxy answers that the method is not known, and starts
+//! the server again if it has ended.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -1,6 +1,7 @@
-//! The filter guard lets a filter fail open: after a panic in the filter its connection is forwarded as it is,
-//! with progress withheld, and other connections go on. Where different clients share the server, nobody would
-//! know whose a message is: then nothing is forwarded any more ([`FilterGuard::is_lost`]).
+//! The filter guard lets a filter fail open: after a panic in the filter its connection is
+//! forwarded unchanged, with progress withheld, and other connections go on. Where different
+//! clients share the server, the owner of a message would be unknown: then nothing is forwarded any
+//! more ([`FilterGuard::is_lost`]).
 //!
 //! The guard also shows every input and every decision to the observers of the filter.
 

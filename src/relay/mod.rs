@@ -1,8 +1,8 @@
-//! Carries one connection: the place where the filter meets a clock and two legs.
+//! The relay of one connection: a filter, a clock and two legs.
 //!
-//! Four things go on at once: reading either side, and writing what is left for the other. None of
-//! them waits for another, so that a client that stops reading does not stop what it sends from
-//! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
+//! The relay reads both sides and writes to both sides, all at once. None of the four waits for
+//! another: a client that stops reading does not stop its own messages to the server, and the
+//! reverse. The bytes for a slow reader are bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
 pub mod child_leg;

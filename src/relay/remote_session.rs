@@ -1,4 +1,5 @@
-//! A relay whose server is no child of ours: its life from the client's first word to the last.
+//! A relay whose server is not a child of Milepost: its life from the client's first message to the
+//! last.
 
 use std::future::pending;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Messages of a server that are too large to be held, where several clients share its wire: whose they
-//! are is often known only at their end, and until then they are kept in a file.
+//! Server messages that are too large to be held, where several clients share the server's wire.
+//! The owner of such a message is often known only at its end; until then the message is kept in a
+//! file.
 
 use std::task::{Context, Poll, ready};
 

@@ -1,4 +1,4 @@
-//! Responses too large for memory, in a file: how they are read back for the client that asked.
+//! Responses too large for memory, in a file, and their reading back for the client of the request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

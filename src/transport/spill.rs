@@ -1,5 +1,5 @@
-//! A message that is too long to be held in memory, in a file that has no name: when it is dropped, or
-//! this process dies in whatever way, nothing is left on the disk.
+//! A message that is too long for memory, in a file without a name: after the end of the message or
+//! of this process, however it ends, nothing is left on the disk.
 
 use std::{env, fs::File, io, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 

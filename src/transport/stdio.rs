@@ -1,7 +1,7 @@
-//! Our own standard input and output as the leg towards the client.
+//! Milepost's standard input and output as the leg towards the client.
 //!
-//! Pipes and sockets are driven by the event loop. Terminals and files, which cannot be, go through
-//! threads.
+//! Pipes and sockets are driven by the event loop. Terminals and files cannot be, so threads read
+//! and write them.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! A server at an address: its headers become variables of the environment, so that no secret
-//! comes to stand on a command line, which everybody on the machine can read.
+//! A server at an address: its headers become variables of the environment, because every user of
+//! the machine can read command lines.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A client's file of servers as text: where its servers stand, and how it is changed in place.
+//! A client's file of servers as text: the places of its servers, and changes in place.
 
 use std::collections::HashMap;
 use std::ops::Range;

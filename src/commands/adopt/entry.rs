@@ -1,7 +1,7 @@
-//! One server of a client's file: `milepost wrap` put before it, and taken away again.
+//! One server of a client's file: adds `milepost wrap` to its command, and removes it again.
 //!
-//! Everything is an edit of the text, so that all else of the entry stays as it is, and what was put
-//! in can be taken out without a trace.
+//! Each change is an edit of the text, so that the rest of the entry stays as it is, and removal
+//! restores the text exactly.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A client's file on its disk: read, kept, and written in one step.
+//! A client's file on disk: reading, a backup, and replacement in one step.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

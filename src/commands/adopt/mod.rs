@@ -1,8 +1,7 @@
-//! `milepost adopt`: `milepost wrap` in front of the servers that a client's file has.
+//! `milepost adopt`: puts `milepost wrap` in front of the servers of a client's file.
 //!
-//! The text is changed in place: comments, order, spacing and everything that is no server stay as
-//! they are, and what was put in is taken out again without a trace (`--undo`), whatever else has
-//! changed since.
+//! The text is changed in place: comments, order, spacing and all other members stay as they are.
+//! `--undo` removes exactly the text that was added, also after other changes of the file.
 
 mod address;
 mod document;

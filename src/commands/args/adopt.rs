@@ -1,4 +1,4 @@
-//! The arguments of `milepost adopt`, and of what a package holds.
+//! The arguments of `milepost adopt`, `completions` and `man`.
 
 use std::path::PathBuf;
 

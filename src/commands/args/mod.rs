@@ -1,4 +1,4 @@
-//! The command line: as typed, then as meant.
+//! The command line: first as typed, then with defaults applied and checked.
 
 mod adopt;
 mod doctor;

@@ -1,6 +1,6 @@
-//! A client that asks for progress and takes the specification at its word.
+//! A client that asks for progress and applies the rules of the specification strictly.
 //!
-//! Also used to judge what a client would have made of the server's own lines.
+//! The demo also uses the client to judge the server's original lines.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! `milepost demo`: a legacy server, the proxy and a client in one process, and a view of their
 //! messages.
 //!
-//! Nothing is simulated: the proxy is the one that `milepost wrap` runs, the client checks its
-//! messages, and the table counts the messages on the streams.
+//! Nothing is simulated: the proxy is the proxy of `milepost wrap`, the client checks its messages,
+//! and the table counts the messages on the streams.
 
 mod client;
 mod pipes;

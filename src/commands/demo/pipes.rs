@@ -1,4 +1,4 @@
-//! Server, proxy and client joined by pipes in memory, and what passes on them.
+//! Pipes in memory between server, proxy and client, and the messages on these pipes.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Joins what the server sent to what became of it, in the order in which it was sent.
+//! Rows of the demo's view: each server message beside the message that the client got, in the
+//! order of sending.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! A plain client: begins a session, lists tools, calls them, and keeps what it has seen.
+//! A plain client: begins a session, lists tools, calls them, and records the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

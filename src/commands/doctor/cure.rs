@@ -1,4 +1,4 @@
-//! The lines of a route file that cure what was found, as far as they are not on by default.
+//! The lines of a route file that cure the findings, except for cures that are on by default.
 
 use std::ffi::OsString;
 

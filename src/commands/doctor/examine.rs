@@ -1,4 +1,5 @@
-//! Judges a conversation that was seen: entries in, findings out. Knows no I/O and no clock.
+//! The judgement of a recorded conversation: entries in, findings out. The module knows no I/O and
+//! no clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

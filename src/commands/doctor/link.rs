@@ -1,5 +1,5 @@
-//! A connection to a server, as a plain client has it: what it says arrives with the time at which it was
-//! read and the number of the read.
+//! A plain client's connection to a server: each message arrives with the time and the number of
+//! its read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

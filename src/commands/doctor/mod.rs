@@ -1,4 +1,4 @@
-//! `milepost doctor`: what a server's progress gets wrong, and what cures it.
+//! `milepost doctor`: the faults of a server's progress, and their cures.
 //!
 //! ```text
 //! link, web: bytes and times ──> client: entries ──> examine: findings ──> cure ──> through: again

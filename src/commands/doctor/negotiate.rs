@@ -1,4 +1,4 @@
-//! Which revisions a server speaks: each is asked for in a connection of its own.
+//! The revisions that a server speaks: the client asks for each in a connection of its own.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `milepost replay`: plays a recorded conversation again, says what became of each message and why, and
-//! whether that is what was recorded.
+//! `milepost replay`: plays a recorded conversation again, prints the verdict on each message with
+//! its reason, and compares the output with the recording.
 
 mod player;
 

@@ -1,7 +1,7 @@
 //! The kinds of values that settings have.
 //!
-//! A kind reads a value once and writes it once. The key of a route file, the flag and the word of a
-//! recording are made from both.
+//! A kind has one reader and one writer. The key of a route file, the flag and the word of a
+//! recording use both.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

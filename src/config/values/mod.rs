@@ -1,4 +1,4 @@
-//! Values of settings as text: how each kind is written, and what is said of anything else.
+//! Values of settings as text: the syntax of each kind, and the errors for other values.
 
 pub(crate) mod compound;
 pub(crate) mod text;

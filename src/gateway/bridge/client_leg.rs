@@ -1,5 +1,5 @@
-//! The leg of a relay towards the clients of one session: each POST with requests is a stream, and there
-//! is one for what belongs to no request.
+//! The leg of a relay towards the clients of one session: each POST with requests is a stream, and
+//! one more stream carries messages of no request.
 
 use crate::gateway::bridge::signals::Broken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

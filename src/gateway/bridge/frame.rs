@@ -1,4 +1,4 @@
-//! Messages as events of ours.
+//! Messages as events with event ids of the bridge.
 
 use bytes::Bytes;
 

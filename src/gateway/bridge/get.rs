@@ -1,4 +1,4 @@
-//! GET and DELETE of a session that is ours.
+//! GET and DELETE of a session of the bridge.
 
 use crate::gateway::bridge::frame;
 use crate::gateway::bridge::responses::no_method;

@@ -1,4 +1,4 @@
-//! Clients of HTTP before a server of another transport: sessions, streams and event ids are ours here.
+//! HTTP clients of a server with another transport. The bridge makes sessions, streams and event ids.
 //!
 //! ```text
 //! client ──> post ──> BridgeSession ──> SessionLeg ─┐         ┌─ Pipe ──> child
@@ -6,9 +6,9 @@
 //! client <── ResponseBody <── ReplayBuffer <────────┘         └─ HttpUpstreamLeg ──> server
 //! ```
 //!
-//! Each session has one task, which runs the relay. The messages of a stream are kept in its `ReplayBuffer`. Who
-//! answers a request takes them from there, as one JSON answer or as events, and so does a client that
-//! comes back for what it has missed.
+//! Each session has one task, which runs the relay. The `ReplayBuffer` of a stream keeps its messages.
+//! A response takes the messages from the buffer, as one JSON answer or as events. A client that
+//! resumes takes the missed messages from the same buffer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Sessions that are ours: their ids, and how those who answer requests find them.
+//! Sessions of the bridge: their ids, and their handles for the handlers of requests.
 
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,5 @@
-//! A client that reads a stream: the next messages from the replay buffer, and the position of the client.
+//! A client's reading of a stream: the next messages from the replay buffer, and the position of
+//! the client.
 
 use crate::gateway::bridge::signals::Broken;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The embedded legacy server (`upstream.demo = true`) over HTTP, inside this process: every POST is
-//! one conversation with it, and what it says is an event each.
+//! The embedded legacy server (`upstream.demo = true`) over HTTP, inside this process: every POST
+//! is one conversation, and every message of the server is one event.
 
 pub mod server;
 

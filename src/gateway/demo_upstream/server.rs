@@ -1,7 +1,7 @@
-//! The embedded legacy server: three tools that work long and tell of it as real servers do.
+//! The embedded legacy server: three slow tools that report progress with faults of real servers.
 //!
 //! `pagerank` has a method and a payload of its own, and its last notification repeats the result;
-//! `index_files` invents tokens and lets its figures repeat and fall; `quarterly_report` is silent:
+//! `index_files` invents tokens, and its values repeat and fall; `quarterly_report` is silent:
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"id":2,"content":[{"type":"text","text":"{\"percent\":5,\"message\":\"Loading the graph\"}"}],"isFinal":false}}

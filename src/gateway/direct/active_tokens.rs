@@ -1,5 +1,5 @@
-//! The tokens of open calls on one route, by session. A token that is active in another session means no call
-//! of this one: some servers send progress on the wrong session's stream.
+//! The tokens of open calls on one route, by session. Some servers send progress on the stream of
+//! the wrong session: a token that is active in another session means no call of this session.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Messages of the proxy's own to an HTTP server (cancellations, `logging/setLevel`), where each
-//! client request is a POST of its own.
+//! Messages of Milepost's own to an HTTP server (cancellations, `logging/setLevel`). Each is a
+//! POST, as each client request is.
 
 use crate::progress::{Payload, Policy};
 use crate::transport::mcp_http::target::ServerClient;

@@ -1,9 +1,9 @@
-//! A response of events: reads the server's, passes each to its handler, and writes
-//! what is due, when the client takes it.
+//! A response of events: reads the server's events, passes each to its handler, and writes the due
+//! events when the client reads.
 //!
-//! The stream has no task and no queue of its own. The client's reads drive everything: the server's
-//! connection, the filter, the clock. Messages that a slow client has not read stay with the server, and
-//! newer progress replaces the progress that has piled up meanwhile.
+//! The stream has no task and no queue of its own. The client's reads drive everything: the
+//! server's connection, the filter, the clock. Messages that a slow client has not read stay with
+//! the server, and newer progress replaces older progress.
 
 use crate::config::routes::Route;
 use std::ops::Range;

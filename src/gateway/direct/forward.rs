@@ -1,4 +1,5 @@
-//! Requests that are passed on as they are, and streams on which clients of a server over HTTP listen.
+//! Requests that are forwarded unchanged, and streams on which clients of a server over HTTP
+//! listen.
 
 use super::{Direct, held_stream, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};

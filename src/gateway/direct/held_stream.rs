@@ -1,5 +1,5 @@
-//! The GET stream that the proxy holds for a session whose client opens none (`own_get = true`): some
-//! servers put progress there and nowhere else.
+//! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`):
+//! some servers send progress only there.
 
 use crate::gateway::direct::claim::ClaimRequest;
 use crate::gateway::route_state::StreamPermit;

@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05: one stream for everything the server says, and an endpoint to post to that
-//! the server names in its first event. Both lie under the route's path for the client.
+//! HTTP+SSE of 2024-11-05: one stream for all server messages, and the endpoint for POSTs, which
+//! the server names in its first event. For the client both are below the route's path.
 
 use crate::gateway::direct::control::control_sender;
 use crate::transport::mcp_http::sse_endpoint::same_origin;

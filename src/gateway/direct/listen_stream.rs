@@ -1,5 +1,5 @@
-//! A GET stream of a session: what it brings for a request that has a stream of its own goes there;
-//! the rest is judged and passed where it came.
+//! A GET stream of a session: a message for a request with a stream of its own moves to that
+//! stream; every other message gets its verdict and stays on the GET stream.
 
 use std::sync::Arc;
 use std::task::Context;

@@ -1,4 +1,4 @@
-//! Clients over HTTP before servers over HTTP: each request is a POST of its own, with its own filter.
+//! HTTP clients of HTTP servers: each request is a POST with a filter of its own.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
-//! The response to a POST whose client has a stream already, or gets one: events as they arrive,
-//! JSON as one event, a status as an error.
+//! The response to a POST whose client has a stream already or gets a stream: events as they
+//! arrive, JSON as one event, a status as an error.
 
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::content::on_one_line;

@@ -1,5 +1,5 @@
-//! The state shared by the requests of one session: which stream carries whose progress, tasks, and
-//! the revision. All other state belongs to the requests themselves (`exchange`).
+//! The state shared by the requests of one session: the stream of each request's progress, tasks,
+//! and the revision. All other state belongs to the requests themselves (`exchange`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

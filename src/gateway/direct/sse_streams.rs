@@ -1,4 +1,4 @@
-//! Open HTTP+SSE streams of a route: what each knows of the requests that were posted for it.
+//! Open HTTP+SSE streams of a route, each with the requests that were posted for the stream.
 
 use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::mailbox::Mailbox;

@@ -1,4 +1,4 @@
-//! One connection: how HTTP is spoken on it, and how it ended.
+//! One connection: serves HTTP on it, and reports how it ended.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! The route file, read again while it is served: on SIGHUP, and when it or a file that it names has
-//! changed. It is taken as a whole or not at all.
+//! The reload of the route file: on SIGHUP, and when the file or a file that it names has changed.
+//! A file is applied as a whole or not at all.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The observers of `/tap`, who receive each message.
+//! The observers of `/tap`, each of which receives every message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! The file of the store among the files of the system: whose it is, and how it is set aside. All that is
-//! bound to Unix is here.
+//! The store's file in the file system: its owner, its permissions, and the setting aside of a broken file.
+//! All code for Unix only is here.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;

@@ -1,5 +1,6 @@
-//! The file: routes and tools, and how long their calls took. Each use opens it, which is exclusive, and
-//! closes it again, so that many processes share it and a killed one leaves nothing undone.
+//! The content of the file: routes, tools, and the durations of their calls. Each use opens the
+//! file exclusively and closes it again, so that many processes share the file, and a killed
+//! process leaves no half-finished write.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The thread that reads and writes the file, and what waits for it.
+//! The thread that reads and writes the file, and the queue of durations for this thread.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};

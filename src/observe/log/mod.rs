@@ -1,4 +1,4 @@
-//! Logs: one line per call, counts at the end of a connection. Always on standard error.
+//! Logs on standard error: one line per call, and counts at the end of a connection.
 
 mod lines;
 pub mod shared_stderr;

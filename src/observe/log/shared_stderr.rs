@@ -1,5 +1,5 @@
-//! Our standard error, which log lines share with the standard error of a child: a log line stands
-//! between two lines of the child.
+//! Milepost's standard error, where a log line stands between two lines of the child's standard
+//! error.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

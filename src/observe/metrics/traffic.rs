@@ -1,4 +1,4 @@
-//! Bytes that go each way over connections.
+//! Bytes sent and received over connections.
 
 use std::io;
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 //!
 //! A call becomes a span when it ends. The SDK's batch processor holds spans in a bounded queue, and a
 //! thread of its own exports them. No call waits for that thread; the end of the process waits for a
-//! short time. The HTTP client is handed in from above, because this layer makes no connections.
+//! short time. The layers above provide the HTTP client, because this layer makes no connections.
 
 mod exporter;
 pub mod settings;

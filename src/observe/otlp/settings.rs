@@ -1,8 +1,8 @@
-//! The environment variables of OpenTelemetry that are ours to read.
+//! The environment variables of OpenTelemetry that Milepost reads itself.
 //!
-//! The SDK and its exporter read the others: headers, compression, sampler, resource, batches. Read
-//! here are the variables that say whether there are traces at all, the variables of the connection,
-//! and two numbers of the batch processor whose extremes would harm the process.
+//! The SDK and its exporter read the others: headers, compression, sampler, resource, batches.
+//! Milepost reads the variables that switch traces on and off, the variables of the connection, and
+//! two numbers of the batch processor whose extremes would harm the process.
 
 use std::path::PathBuf;
 use std::time::Duration;

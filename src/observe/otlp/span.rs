@@ -1,6 +1,7 @@
-//! A call as a span, in the words of OpenTelemetry's conventions for MCP as far as they go.
+//! A call as a span, with the names of OpenTelemetry's conventions for MCP where such names exist.
 //!
-//! A span holds names, numbers and times. It never holds arguments, results, texts of errors or session ids.
+//! A span holds names, numbers and times. It never holds arguments, results, texts of errors or
+//! session ids.
 
 use std::str::FromStr;
 use std::time::{Instant, SystemTime};

@@ -1,5 +1,6 @@
-//! `--record DIR`: conversations as they pass, one file each. Recording neither delays nor changes what
-//! passes: events go into a bounded queue, one thread writes all of them, and what finds no room is left out.
+//! Recordings (`--record DIR`): one file for each conversation. Recording neither delays nor
+//! changes messages: events go into a bounded queue, one thread writes all files, and events beyond
+//! the bound are left out.
 
 mod folder;
 mod transcript_file;

@@ -3,20 +3,20 @@
 //! ```text
 //! # a remark
 //! ! hold=0ms dialects=standard,log     settings, before the first message
-//! ! left                               something that happened to the connection
-//! > {...}     the client says; `>3` on its stream 3, `>-` on none
-//! ^ {...}     the server gets something else than what the client said, or something besides
-//! < {...}     the server says; `<70` on its stream 70, `<@3` on the stream 3 of the client
-//! 2 text      a line of its standard error
-//! = {...}     the client is told; `=3` on its stream 3
+//! ! left                               an event of the connection
+//! > {...}     a client message; `>3` on its stream 3, `>-` on no stream
+//! ^ {...}     a message that the server gets instead, or in addition
+//! < {...}     a server message; `<70` on its stream 70, `<@3` on the stream 3 of the client
+//! 2 text      a line of the server's standard error
+//! = {...}     a message to the client; `=3` on its stream 3
 //! x reason    a message of the server was withheld
-//! e text      a line that is no message went to standard error
+//! e text      a line that is not a message was written to standard error
 //! ~ summary   a call has ended
 //! + 30ms      time passes
-//! 2| > {...}  the same of the second filter of the conversation, which has its own time
+//! 2| > {...}  a line of the second filter of the conversation, which has its own time
 //! ```
-//! A message that is only `"` is that of the line before with the same sign.
-//! Bytes that no line of text can hold are written `\xFF`, and so is a backslash before an `x`.
+//! A message `"` repeats the message of the previous line with the same sign. Bytes that no line of
+//! text can hold are written `\xFF`, as is a backslash before an `x`.
 
 pub mod settings;
 pub mod words;

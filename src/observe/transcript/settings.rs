@@ -1,7 +1,7 @@
 //! The settings of a conversation in the words of a transcript.
 //!
-//! The words are those of the declarations in [`crate::config::settings`]; a setting that has none is
-//! named as missing, so that no recording loses one silently.
+//! The words come from the declarations in [`crate::config::settings`]. [`SettingsText`] names each setting
+//! without a word, so that no recording loses a setting silently.
 
 use crate::config::settings::SettingScope;
 use crate::config::values::{OFF, read_switch};

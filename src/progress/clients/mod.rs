@@ -1,7 +1,7 @@
 //! Known clients by their own name (`clientInfo`), and advice for calls that can get no progress.
 //!
-//! All facts stand in one table (`table`), a row for each client; `docs/clients.md` is made from
-//! it. An unknown fact stays unknown there: wrong advice costs more than none.
+//! All facts stand in one table (`table`), a row for each client; a test makes `docs/clients.md` from
+//! the table. An unknown fact stays unknown: wrong advice costs more than no advice.
 
 mod table;
 

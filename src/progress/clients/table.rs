@@ -1,5 +1,5 @@
-//! The table of clients. To add one, add a row; `UPDATE_EXPECT=1 cargo test --test it clients` writes
-//! `docs/clients.md` anew.
+//! The table of clients. To add a client, add a row; `UPDATE_EXPECT=1 cargo test --test it clients`
+//! writes `docs/clients.md`.
 
 use crate::progress::clients::Fact::{If, No, Unknown, Yes};
 use crate::progress::clients::Row;

@@ -1,4 +1,4 @@
-//! One request of a client, from the moment it is passed on until its answer reaches the gate.
+//! One request of a client, from its forwarding until its answer reaches the gate.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

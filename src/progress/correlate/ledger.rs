@@ -1,4 +1,4 @@
-//! Which requests are active, and under which names.
+//! The active requests, and their names.
 //!
 //! ```text
 //!  request ──> active ──answer reaches the gate──> gone, its names kept as tombstones

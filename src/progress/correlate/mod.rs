@@ -1,4 +1,4 @@
-//! Which requests are open, and which of them a message of the server is about.
+//! Open requests, and the request that a server message is about.
 
 pub(crate) mod call;
 pub(crate) mod correlator;

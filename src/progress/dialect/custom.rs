@@ -1,5 +1,5 @@
-//! A dialect that a route file describes: methods, and pointers to what their messages say; or places
-//! where a server writes JSON objects for other eyes, and pointers into those.
+//! A dialect that a route file describes: methods and pointers into their messages, or sources of
+//! JSON lines (standard error, standard output, logs) and pointers into these lines.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"acme/status","params":{"callId":7,"pct":15,"text":"m","state":"running"}}

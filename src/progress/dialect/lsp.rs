@@ -4,7 +4,7 @@
 //! {"jsonrpc":"2.0","method":"$/progress","params":{"token":"op_1","value":{"kind":"report","message":"m","percentage":40}}}
 //! ```
 //! Seen in: cargo and build servers whose authors came from LSP. Not on by default: a client that
-//! speaks LSP beside MCP may want it.
+//! speaks LSP beside MCP may read these messages itself.
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::clean;

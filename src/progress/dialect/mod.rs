@@ -1,7 +1,7 @@
-//! The ways in which servers say "progress", each read into one [`Report`] of what is claimed.
+//! The forms in which servers report progress. Each dialect reads one form into a [`Report`].
 //!
-//! A dialect judges nothing: whether the request is active, the figure rises or the client asked is
-//! decided elsewhere. A new dialect is one file and its `mod` line here, one line in [`ALL`],
+//! A dialect judges nothing: later steps decide whether the request is active, the value rises, and
+//! the client has asked. A new dialect is one file and its `mod` line here, one line in [`ALL`],
 //! one transcript in `tests/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
 
 mod custom;

@@ -1,4 +1,4 @@
-//! `notifications/progress`, as the specification has it and in every way it is got wrong.
+//! `notifications/progress`, as the specification defines it, and with every known fault.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":3,"total":10,"message":"m"}}

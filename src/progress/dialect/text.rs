@@ -1,5 +1,5 @@
-//! Text that a server does not write for the client: its log, its standard error, text among its
-//! messages. A line is text; a line of a structured log is read by its members.
+//! Text of a server that is not meant as progress: its log, its standard error, text among its
+//! messages. A line is read as text; a line of a structured log is read by its members.
 //!
 //! ```json
 //! {"level":"info","time":1750000000000,"pid":1,"hostname":"h","component":"MCP-Stdio","tool":"memory-bank","requestId":"u","progressData":{"status":"in_progress","message":"Creating repository...","percent":40},"msg":"Progress notification (stdio no-op)"}

@@ -1,4 +1,4 @@
-//! Text that a tool streams while it works, under one of several made-up methods.
+//! Pieces of text that a tool streams during a call, under one of several invented methods.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"notifications/tools/call/stream","params":{"delta":{"text":"m"}}}

@@ -1,5 +1,5 @@
-//! `notifications/tools/progress` and `notifications/tool/progress`: the names that many servers
-//! made up, each with members of its own.
+//! `notifications/tools/progress` and `notifications/tool/progress`: names that many
+//! servers have invented, each with members of its own.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"id":4,"text":"delta"}}

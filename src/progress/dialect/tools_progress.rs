@@ -1,4 +1,4 @@
-//! `tools/progress`, tied to the request by its id.
+//! `tools/progress`, which names its request by the id.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"id":7,"content":[{"type":"text","text":"{\"status\":\"in_progress\",\"message\":\"m\",\"percentComplete\":15}"}],"isFinal":false}}

@@ -1,7 +1,7 @@
-//! Figures in text: patterns that find `45%` and `234/520` among words.
+//! Values in text: patterns that find `45%` and `234/520` among words.
 //!
-//! Text is ambiguous. What may mean something else (a date, a path, the load of a machine) stays text:
-//! a figure that is missed costs little, and one that is made up misleads.
+//! Text is ambiguous. A number that may be something else (a date, a path, the load of a machine)
+//! is not read as a value: a missed value costs little, and a wrong value misleads.
 
 mod number;
 mod presets;

@@ -1,5 +1,5 @@
-//! The figures that tools print: `45%`, `234/520`, `3 of 7`, and what about them tells that they are
-//! progress.
+//! The values that tools print: `45%`, `234/520`, `3 of 7`, and the evidence in the line that such
+//! a value is progress.
 
 use memchr::{memchr_iter, memchr2, memmem};
 

@@ -1,4 +1,4 @@
-//! Error answers of ours, in the place of a server that did not answer or was not asked.
+//! Error answers of Milepost's own, for a server that did not answer or was not asked.
 
 use std::time::Instant;
 

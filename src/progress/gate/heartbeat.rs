@@ -1,4 +1,4 @@
-//! When a silence is to be broken.
+//! The times of heartbeats: a call in silence, its next heartbeat, and their end.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The last progress value of one token at one client, which only rises.
+//! The last progress value of one token at one client. The value only rises.
 
 use bytes::Bytes;
 

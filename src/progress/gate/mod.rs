@@ -1,7 +1,7 @@
-//! The gate of each client stream: what may be written now, and what it says.
+//! The gate of each client stream: which messages may be written now, and with which content.
 //!
-//! Tokens, figures and "answered" are decided here, at the moment of writing; everything upstream
-//! of the gate only makes claims.
+//! The gate decides on tokens, values and whether a request has been answered, at the moment of
+//! writing. Everything before the gate only makes claims.
 
 mod error_answers;
 pub(crate) mod heartbeat;

@@ -1,4 +1,4 @@
-//! One client stream: what waits to be written on it, and when it may be.
+//! One client stream: the messages that wait to be written, and the time when each may be.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

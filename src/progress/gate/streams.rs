@@ -1,4 +1,4 @@
-//! The client streams of one filter, and the order of what is written on them.
+//! The client streams of one filter, and the order of the messages written to them.
 
 use std::collections::BTreeMap;
 

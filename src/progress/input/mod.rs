@@ -1,4 +1,4 @@
-//! Everything that reaches a [`Filter`] as one type, and its words in a recording.
+//! Every input of a [`Filter`] as one type, and its words in a recording.
 //!
 //! [`Filter::handle`] applies an input. `Display` writes an input as the lines of a recording, `FromStr`
 //! reads these lines: first the words behind `!`, if the input has any, then its message, if it has one.

@@ -1,4 +1,5 @@
-//! The server's answers: which call they end, and the repairs that a client needs to accept them.
+//! The server's answers: the call that each answer ends, and the repairs that a client needs to
+//! accept the answer.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Asks a server for log messages where its client does not ask.
+//! The request for log messages that Milepost sends to a server whose client sends none.
 
 use bytes::Bytes;
 

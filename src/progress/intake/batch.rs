@@ -1,5 +1,5 @@
-//! Several messages in one: an array of 2025-03-26, which may speak of requests on several streams, or
-//! several objects on one line.
+//! Several messages in one: an array of 2025-03-26, which may concern requests on several streams,
+//! or several objects on one line.
 
 use std::time::Instant;
 

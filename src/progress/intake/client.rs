@@ -1,4 +1,4 @@
-//! Client messages: which calls open, and which are cancelled.
+//! Client messages: the calls that they open, and the calls that they cancel.
 
 use std::sync::Arc;
 use std::time::Instant;

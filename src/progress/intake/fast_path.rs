@@ -1,8 +1,8 @@
-//! The fast path: compliant progress on the stream of its own request, the most frequent case,
-//! recognised at once.
+//! The fast path for the most frequent message: compliant progress on the stream of its own
+//! request.
 //!
 //! Uncertain messages take the ordinary path, with the same result (a property test compares both
-//! paths). Nothing is built: the server's bytes are forwarded.
+//! paths). The fast path builds no message: the server's bytes are forwarded.
 
 use std::time::Instant;
 

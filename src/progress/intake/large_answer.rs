@@ -1,5 +1,5 @@
-//! Repairs of an answer that is too large to be held: the id, the shape of an error and a bare result are
-//! mended in the pieces while they pass.
+//! Repairs of an answer that is too large to be held: the id, the shape of an error and a bare
+//! result are repaired in the pieces while these pass.
 
 use std::ops::Range;
 

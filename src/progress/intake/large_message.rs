@@ -1,9 +1,9 @@
-//! Messages of the server that are too large to be held: judged by what their envelope shows while
-//! they pass.
+//! Server messages that are too large to be held: their envelope decides, while the pieces pass.
 //!
-//! On a wire that many streams share the first piece has to show whom the message is for: it cannot be
-//! taken back. A shell that cannot tell keeps the message apart ([`Filter::answer_spooled`]), and where
-//! different clients share the server it always does.
+//! On a wire that many streams share, the first piece has to show the owner of the message, because
+//! a written piece cannot be taken back. A shell that cannot find the owner keeps the message in a
+//! file ([`Filter::answer_spooled`]); where different clients share the server the shell always
+//! does.
 
 use std::ops::Range;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! Messages come in here: those of clients, those of the server, and text that a server writes beside them.
+//! The intake of messages: client messages, server messages, and text that a server writes beside
+//! its messages.
 
 pub(crate) mod answer;
 pub(crate) mod ask_for_logs;

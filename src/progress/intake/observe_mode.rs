@@ -1,5 +1,5 @@
-//! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
-//! rest is worked out for the record only.
+//! `mode = "observe"`: every message goes on unchanged, to the stream that it belongs to; the
+//! verdicts are computed for the record only.
 
 use crate::progress::correlate::place::Placement;
 use crate::progress::event::Origin;

@@ -1,4 +1,4 @@
-//! Another policy for the calls that open from now on.
+//! The change of policy for calls that open from now on.
 
 use std::sync::Arc;
 

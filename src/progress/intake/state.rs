@@ -1,4 +1,4 @@
-//! The state of the messages that come in: their number, and the messages that have not come whole.
+//! The state of incoming messages: their number, and the messages that have arrived only in part.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,8 +1,8 @@
-//! Text that was written for people, taken for progress where the route asks for it: log notifications,
-//! standard error, and lines on standard output that are no messages.
+//! Text for people that a route reads as progress: log notifications, standard error, and lines on
+//! standard output that are not messages.
 //!
-//! Such text names no request, but where a route says how. It is progress of the one call that it can be
-//! about, or of none; and what a server says as progress comes before it.
+//! Text names no request, unless a dialect of the route file says how. Text belongs to the only
+//! call that it can be about, or to no call. The server's own progress has priority.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Secrets in text that is shown to a client.
 //!
-//! Lines on the standard error of a server were meant for its operator. In doubt a word is masked;
-//! but hashes, ids and paths, of which such lines are full, stay readable.
+//! A server writes standard error for its operator. A doubtful word is masked; hashes, ids and
+//! paths, which are frequent in such lines, stay readable.
 
 use std::borrow::Cow;
 use std::fmt;

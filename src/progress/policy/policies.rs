@@ -1,5 +1,5 @@
-//! The policies that hold in one filter: the one for calls from now on, and those of calls that began
-//! under another and are still open.
+//! The policies of one filter: the policy for new calls, and older policies of calls that are still
+//! open.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Puts the members that a route wants into the requests of clients.
+//! The members that a route adds to the requests of clients.
 
 use std::ops::Range;
 

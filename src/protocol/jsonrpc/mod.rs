@@ -1,7 +1,7 @@
 //! One JSON-RPC message, read no further than its envelope.
 //!
-//! A [`Message`] keeps the bytes that arrived and knows where its members are in them; forwarding is
-//! therefore exact by construction. Knows nothing of MCP, progress or transports.
+//! A [`Message`] keeps the bytes that arrived and the places of its members in these bytes, so that
+//! forwarding is exact by construction. The module knows nothing of MCP, progress or transports.
 
 mod key;
 mod scan;

@@ -1,4 +1,4 @@
-//! The MCP client of one server over HTTP: which message is sent when, and what the answers change.
+//! The MCP client of one server over HTTP: the order of messages, and the effects of answers.
 
 mod recovery;
 

@@ -1,4 +1,4 @@
-//! HTTP statuses that are no success, as errors for the client.
+//! HTTP error statuses, as errors for the client.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};

@@ -1,5 +1,5 @@
-//! The stream of HTTP+SSE (2024-11-05): it carries all messages of the server, and first the endpoint
-//! that messages are posted to.
+//! The stream of HTTP+SSE (2024-11-05): it carries all messages of the server, after the endpoint
+//! for POSTs.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;

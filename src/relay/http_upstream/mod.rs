@@ -8,8 +8,8 @@
 //!     UpstreamSession, ListenStream, HttpSseStream, PendingRequests, ToolHeaders, ToolRefresh
 //! ```
 //!
-//! The leg has no task: whoever polls the leg polls all its exchanges. The heads of responses are awaited
-//! while messages are sent; bodies are read only while the relay takes their messages.
+//! The leg has no task: polling the leg polls all its exchanges. The leg awaits the heads of responses
+//! while it sends messages, and reads bodies only while the relay takes their messages.
 
 mod client;
 mod error_status;

@@ -1,5 +1,5 @@
-//! Arguments of tools that a server wants to have repeated in headers (2026-07-28): learned
-//! from lists of tools.
+//! Arguments of tools that a server wants repeated in headers (2026-07-28), learned from lists of
+//! tools.
 
 use std::collections::BTreeMap;
 

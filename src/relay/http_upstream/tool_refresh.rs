@@ -1,5 +1,5 @@
-//! Calls that a server has refused for their headers (2026-07-28, -32020) wait here until its tools are
-//! listed again.
+//! Calls that a server has refused for their headers (2026-07-28, -32020) and that wait until its
+//! tools have been listed again.
 
 use bytes::Bytes;
 

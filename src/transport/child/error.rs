@@ -1,4 +1,4 @@
-//! Why a server could not be started, in words that tell what would be right.
+//! The reasons why a server could not be started, as messages that say what would be right.
 
 use std::{
     env,

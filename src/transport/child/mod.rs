@@ -1,7 +1,7 @@
-//! A server as a child process: started in a process group of its own, waited for, and ended
-//! together with everything that it started.
+//! A server as a child process: started in a process group of its own, waited for, and ended with
+//! all its descendants.
 //!
-//! Code for one platform only stands here, in `parent_death` and in `process_tree`, and nowhere else.
+//! Only this module, `parent_death` and `process_tree` have code for one platform.
 
 mod error;
 mod exit;

@@ -1,10 +1,10 @@
 //! The end of all servers when this process is killed: the parent-death signal of each server and a
 //! watchdog process. On Linux; elsewhere servers see only the end of their input.
 //!
-//! A process that is killed cannot end its children. So each server is started through this program
-//! itself ([`start_server`]), which asks the system for a signal at the death of its parent and then
-//! executes the server. Processes that the servers started are ended by the watchdog
-//! ([`watch_parent`]): one small process that notices the end of a pipe.
+//! A killed process cannot end its children. So this program itself starts each server
+//! ([`start_server`]): it asks the system for a signal at the death of its parent, and then executes
+//! the server. The watchdog ([`watch_parent`]), one small process that notices the end of a pipe, ends
+//! the processes that the servers started.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

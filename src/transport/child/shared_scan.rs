@@ -1,5 +1,5 @@
-//! One scan of the process table for all who ask at the same time: the table is long, and many servers may
-//! end at once.
+//! One scan of the process table for all callers of the same time: the table is long, and many
+//! servers may end at once.
 
 use std::{
     io, mem,

@@ -1,4 +1,4 @@
-//! `host[:port]`, as `Host`, `:authority` and `Origin` have it. Knows nothing of requests.
+//! `host[:port]`, as in `Host`, `:authority` and `Origin`. The module knows nothing of requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,9 +1,9 @@
-//! The pace of a client that reads a response: whether it is slow or takes nothing, and when a comment is
-//! due.
+//! The pace of a client that reads a response: whether the client is slow or takes nothing, and the
+//! time of the next comment.
 //!
-//! The listener's connection reports slowness, because data in buffers is old before anyone asks for more.
-//! While a client is blocked, nothing is read for it. Afterwards its progress is thinned until the client
-//! has kept up for a second; other messages wait their turn.
+//! The listener's connection reports slowness, because data in buffers is old before the client
+//! takes it. While a client is blocked, nothing is read for this client. Afterwards its progress is
+//! thinned until the client has kept up for a second; other messages wait their turn.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The HTTP client that OpenTelemetry's exporter of traces sends with.
+//! The HTTP client of OpenTelemetry's trace exporter.
 
 use std::error::Error;
 use std::fmt;

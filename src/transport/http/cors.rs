@@ -1,7 +1,8 @@
-//! Browser clients of another origin: what they may read (CORS).
+//! CORS: the headers and responses that let browser clients of another origin read answers.
 //!
-//! The proxy answers in the upstream's place if the route has `cors`. Otherwise the upstream answers, and
-//! the proxy adds only the names of headers that MCP clients need to the headers that the upstream exposes.
+//! The proxy answers in the upstream's place if the route has `cors`. Otherwise the upstream
+//! answers, and the proxy adds only the names of headers that MCP clients need to the headers that
+//! the upstream exposes.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
-//! Which route a path belongs to, and which part of it: pure.
+//! The route of a path, and the endpoint of the route that the path names. All functions are pure.
 //!
-//! Paths are compared as they are written. Nothing is decoded, merged or resolved: `/%61`, `//a` and
-//! `/b/../a` are not `/a`.
+//! Paths are compared as they are written. Nothing is decoded, merged or resolved: `/%61`, `//a`
+//! and `/b/../a` are not `/a`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which headers pass from one side to the other: pure.
+//! The headers that pass from one side to the other. All functions are pure.
 //!
 //! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in
 //! their order and number, unknown `Mcp-Param-*` included. `X-Forwarded-*` pass and are not added:

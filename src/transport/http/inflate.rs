@@ -1,5 +1,5 @@
-//! A body that the server compressed although it was asked not to, where its headers can no longer be
-//! passed on: the client must not lose its answer over that.
+//! Decompression of a body that the server compressed unasked, where its headers can no longer be
+//! forwarded: without it the client would lose the answer.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `Via`: how a chain of proxies knows itself, and that a request goes in circles.
+//! `Via`: the proxies of a chain, and the detection of a request that goes in a loop.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Kinds of response bodies, and JSON that is made fit for one line.
+//! Kinds of response bodies, and JSON rewritten to one line.
 
 use bytes::Bytes;
 use http::{HeaderMap, header};

@@ -1,5 +1,5 @@
-//! The fields of events besides their message: ids and times to retry, which count even if the
-//! message is withheld.
+//! The fields of events besides their message: ids and retry times, which count even if the message
+//! is withheld.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
-//! The answers in place of a server that knows only `tools/call` at its endpoint
+//! Answers in place of a server that knows only `tools/call` at its endpoint
 //! (`upstream.lifecycle`): `initialize`, `ping`, the list of tools.
 //!
-//! The answers stand between the callers and the server's connections (`ConnectionPool::send`), so that
-//! clients of every transport find the same server.
+//! The answers stand between the callers and the server's connections (`ConnectionPool::send`), so
+//! that clients of every transport see the same server.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A plain HTTP client that returns a server's response unchanged: head, then chunks. It repairs
-//! nothing and adds no header of a proxy.
+//! A plain HTTP client that returns a server's response unchanged: head, then chunks. The client
+//! repairs nothing and adds no header of a proxy.
 
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::future::poll_fn;

@@ -1,5 +1,5 @@
-//! The body of a client's request: held whole if it can be read as a message, passed on if it is too
-//! large for that.
+//! The body of a client's request: held whole if it can be read as a message, else passed on in
+//! pieces.
 
 use crate::protocol::jsonrpc::{Kind, Message};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! The body of a response, by what can be read from it: events, JSON, or an error.
+//! The body of a response by its readable content: events, JSON, or an error.
 
 use std::task::{Context, Poll, ready};
 

@@ -1,4 +1,4 @@
-//! A list of tools as hand-written servers give it, as the result of `tools/list`.
+//! A list of tools of a hand-written server, as the result of `tools/list`.
 
 use bytes::Bytes;
 

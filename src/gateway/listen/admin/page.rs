@@ -1,4 +1,4 @@
-//! The live page: one file without data, which asks for all that it shows.
+//! The live page: one file without data, which requests all its data from `/calls`.
 
 use std::sync::LazyLock;
 

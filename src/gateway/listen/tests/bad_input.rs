@@ -1,4 +1,4 @@
-//! Bytes that are no HTTP, or HTTP that means to be read in two ways.
+//! Bytes that are not HTTP, and HTTP that can be read in two ways.
 
 use super::*;
 

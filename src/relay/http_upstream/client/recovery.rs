@@ -1,5 +1,5 @@
-//! Failures and what follows from them: errors for the client, responses that are resumed, sessions that
-//! begin again, another transport.
+//! Failures and their effects: errors for the client, resumed responses, sessions that begin again,
+//! another transport.
 
 use std::sync::atomic::Ordering::Relaxed;
 
