@@ -12,7 +12,7 @@ use crate::commands::args::Cli;
 /// The program's name in shells.
 const NAME: &str = "milepost";
 
-/// Why pages are not written.
+/// The error of manual pages that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write manual pages into {}", path.display())]
 pub struct ManualError {

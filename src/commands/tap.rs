@@ -21,13 +21,13 @@ const LINE_MAX: usize = 64 << 10;
 /// Bytes of a refusal that `tap` shows.
 const REFUSAL_MAX: usize = 1 << 10;
 
-/// Why nothing is shown, or nothing more.
+/// The reason why `tap` cannot begin, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// The arguments cannot be used.
     #[error(transparent)]
     Arguments(#[from] WrapError),
-    /// Its certificates cannot be used, or its address is none.
+    /// The address is not valid, or the certificates cannot be used.
     #[error(transparent)]
     Address(#[from] TargetError),
     /// Nobody is there.

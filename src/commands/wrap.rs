@@ -54,10 +54,10 @@ pub async fn run(
     }
 }
 
-/// Why a server at an address cannot be stood in front of.
+/// The reason why `wrap` cannot serve a server at a URL.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// Its address or its certificates cannot be used.
+    /// The address or the certificates cannot be used.
     #[error(transparent)]
     Site(#[from] TargetError),
     /// The system has no random bytes.

@@ -83,7 +83,7 @@ pub struct Changes {
     pub removed: usize,
     /// Have other settings, or another server.
     pub changed: usize,
-    /// Of these, those with another server.
+    /// The number of these routes that have another server.
     pub moved: usize,
     /// Are as they were.
     pub unchanged: usize,

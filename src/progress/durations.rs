@@ -76,7 +76,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Of these successful calls, oldest first.
+    /// The durations of these successful calls, oldest first.
     pub fn new(samples: impl IntoIterator<Item = Sample>, errors: u64, given_up: u64) -> Self {
         let mut all = Self { samples: VecDeque::new(), errors, given_up };
         samples.into_iter().for_each(|sample| all.note(SampleOutcome::Took(sample)));

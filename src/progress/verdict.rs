@@ -25,7 +25,7 @@ impl Verdict {
     }
 }
 
-/// Why something was kept from the client.
+/// The reason why a message was withheld from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The request was made without a progress token: its client wants no progress.

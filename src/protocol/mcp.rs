@@ -25,7 +25,7 @@ impl Revision {
         (Self::V2026_07_28, "2026-07-28"),
     ];
 
-    /// Its date.
+    /// The date of the revision.
     pub fn date(self) -> &'static str {
         Self::ALL.iter().find(|(own, _)| *own == self).map_or("", |(_, date)| *date)
     }

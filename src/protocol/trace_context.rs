@@ -11,16 +11,16 @@ const MEMBERS_MAX: usize = 32;
 /// Characters of one key or value of `tracestate`. A longer entry makes the whole value invalid.
 const WORD_MAX: usize = 256;
 
-/// Which trace a request belongs to.
+/// The trace of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
-    /// Its `trace-id`.
+    /// The `trace-id`.
     pub trace: [u8; 16],
-    /// Its `parent-id`: the span of the client that made the request.
+    /// The `parent-id`: the span of the client that made the request.
     pub parent: [u8; 8],
     /// Whether the client records the trace.
     pub sampled: bool,
-    /// Its `tracestate`, if that is valid: values that tracing systems have written for themselves.
+    /// The `tracestate`, if valid: values that tracing systems have written for themselves.
     pub state: Option<Box<str>>,
 }
 
@@ -51,7 +51,7 @@ impl TraceContext {
         Some(Self { trace, parent, sampled: flags & 1 == 1, state: state_of(state) })
     }
 
-    /// Its `trace-id` as it is written.
+    /// The `trace-id` as text.
     pub fn trace_id(&self) -> String {
         to_hex(&self.trace)
     }

@@ -23,7 +23,7 @@ pub type ClientHeaders = Option<Arc<HeaderMap>>;
 pub const TRACE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
 
-/// Which trace the headers of a request say that it belongs to.
+/// The trace that the headers of a request name.
 pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let [parent, state] = &TRACE_HEADERS;
     let mut parents = headers.get_all(parent).iter();

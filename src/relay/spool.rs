@@ -30,7 +30,7 @@ enum SpoolState {
 
 struct Coming {
     scan: Box<Scan>,
-    /// Why there is no point in keeping the rest.
+    /// The file so far, or the error after which the rest is not kept.
     kept: Result<Spill, SpillError>,
 }
 

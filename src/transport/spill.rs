@@ -15,7 +15,7 @@ const CHUNK: usize = 128 << 10;
 /// whole read buffer in memory.
 const PIECES_MAX: usize = 64;
 
-/// Why bytes could not be kept.
+/// The reason why bytes could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The message would be longer than it may be.

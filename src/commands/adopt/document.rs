@@ -58,7 +58,7 @@ impl ServerEntry<'_> {
         self.at..self.object.range.end
     }
 
-    /// Its name, with the folder that it is for.
+    /// The name of the server, with the folder that the entry is for.
     pub(super) fn title(&self) -> String {
         match self.project {
             None => self.name.to_owned(),

@@ -23,7 +23,7 @@ const RUNNERS: [&str; 4] = ["npx", "bunx", "pnpx", "yarn"];
 /// not be changed.
 pub(super) type EntryChange = Result<Option<Vec<Edit>>, Alone>;
 
-/// Why an entry is left alone, and where that can be seen.
+/// The reason why an entry stays unchanged, and the place in the entry.
 #[derive(Debug)]
 pub(super) struct Alone {
     pub(super) why: String,

@@ -22,7 +22,7 @@ use entry::Alone;
 use file::ClientFile;
 use show::plain;
 
-/// Why a client's file stays as it is.
+/// The reason why a client's file stays unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// The file cannot be read.
@@ -30,7 +30,7 @@ pub enum AdoptError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The file or its backup cannot be written.
@@ -38,7 +38,7 @@ pub enum AdoptError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// Something in it is not as it should be.
@@ -60,7 +60,7 @@ pub enum AdoptError {
         path: PathBuf,
         /// The name.
         name: String,
-        /// Which name is meant, or which there are.
+        /// The similar name, or the known names.
         known: String,
     },
     /// The file has changed since it was read.

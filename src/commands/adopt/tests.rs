@@ -97,7 +97,7 @@ fn what_was_changed_by_hand_since_is_kept_where_it_is_not_ours() {
     );
 }
 
-/// Why an entry is left alone, by wrapping or unwrapping.
+/// The reason why wrapping or unwrapping leaves an entry alone.
 fn alone(text: &str, undo: bool) -> String {
     let text = entry(text);
     let parsed = document::parse(&text).unwrap().unwrap();
@@ -193,7 +193,7 @@ impl Style {
         from[usize::from(choice) % from.len()]
     }
 
-    /// What may stand between two tokens.
+    /// Text that may stand between two tokens.
     fn gap(&mut self) -> &'static str {
         self.pick(&["", "", "", " ", "\n  ", "\r\n\t", " /* , \" */ ", "// ]}\n", "\n\n"])
     }

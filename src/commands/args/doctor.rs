@@ -16,7 +16,7 @@ pub struct DoctorArgs {
     /// The tool to call; without it only what comes before a call is looked at
     #[arg(long, value_name = "NAME")]
     call: Option<String>,
-    /// Its arguments, a JSON object
+    /// The arguments of the tool, a JSON object
     #[arg(long, value_name = "JSON", requires = "call", default_value = "{}", value_parser = arguments)]
     args: Arguments,
     /// Call it twice at once

@@ -40,12 +40,12 @@ const ROUTE_FILE: &str = "proxy.toml";
 #[derive(Debug, Parser)]
 #[command(name = "milepost", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Stand in front of a server, for a stdio client: put `milepost wrap --` before its command, or
@@ -116,7 +116,7 @@ pub struct WrapArgs {
     state_dir: Option<StateDir>,
     #[command(flatten)]
     record: RecordArgs,
-    /// What is logged, and how.
+    /// The options of the log.
     #[command(flatten)]
     pub log: LogArgs,
     /// The server's command and its arguments, or its address (`http://…`, `https://…`): Streamable
@@ -125,13 +125,13 @@ pub struct WrapArgs {
     pub command: Vec<OsString>,
 }
 
-/// What is logged, and how.
+/// The options of the log.
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// The least important log lines that are written
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
     pub log_level: Level,
-    /// How log lines are written
+    /// The format of log lines
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
 }
@@ -147,7 +147,7 @@ pub struct ServeArgs {
     pub threads: Option<NonZeroUsize>,
     #[command(flatten)]
     record: RecordArgs,
-    /// What is logged, and how.
+    /// The options of the log.
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -176,7 +176,7 @@ pub struct CheckArgs {
 /// `milepost demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// How long the silent tool is silent
+    /// The time that the silent tool is silent
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
     pub silence: Duration,
 }
@@ -214,7 +214,7 @@ pub enum WrappedServer {
     },
 }
 
-/// Why arguments cannot be used, which the command line alone does not show.
+/// The reason why arguments cannot be used, where the command-line parser cannot know the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum WrapError {
     /// The route file cannot be used.

@@ -27,7 +27,7 @@ pub(super) struct RemoteArgs {
     /// A header whose value is that of an environment variable, as it is; repeat for more
     #[arg(long = "header-env", value_name = "NAME=VAR", allow_hyphen_values = true)]
     header_env: Vec<String>,
-    /// What the server speaks: http (Streamable HTTP) or sse (HTTP+SSE) [default: found out]
+    /// The transport of the server: http (Streamable HTTP) or sse (HTTP+SSE) [default: detected]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "TRANSPORT")]
     transport: Option<RemoteTransport>,
 }

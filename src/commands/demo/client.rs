@@ -13,7 +13,7 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 #[derive(Debug, Default)]
 pub(super) struct DemoClient {
     last_id: i64,
-    /// Its unanswered requests.
+    /// The unanswered requests.
     open: BTreeMap<i64, ClientRequest>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Progress {
     pub(super) message: String,
 }
 
-/// Why a client cannot use a line.
+/// The reason why a client cannot use a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageFault {
     /// MCP has no such method.
@@ -166,7 +166,7 @@ impl DemoClient {
 mod tests {
     use super::*;
 
-    /// What the client makes of progress whose params end like this.
+    /// Checks the client's judgement of progress whose params end with the given text.
     #[track_caller]
     fn check(client: &mut DemoClient, params: &str, fault: Option<MessageFault>) {
         let line = format!(

@@ -62,7 +62,7 @@ const SCENES: [Scene; 3] = [
     Scene { tool: "quarterly_report", speaks: "nothing until it answers" },
 ];
 
-/// Why the demonstration failed.
+/// The reason why the demonstration failed.
 #[derive(Debug, Error)]
 pub enum DemoError {
     /// The view could not be written.
@@ -175,7 +175,7 @@ struct Show<'a, 'b> {
     pipes: Pipes,
     rows: Rows,
     phase: Phase,
-    /// When the last call began.
+    /// The time when the last call began.
     began: Instant,
     /// The proxy's count of notifications sent, for the call that ended last.
     proxy_sent: u64,

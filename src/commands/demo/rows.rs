@@ -11,7 +11,7 @@ use crate::progress::{FilterEvent, Verdict};
 /// One line of the server, or one that the proxy added, and what the client got of it.
 #[derive(Debug)]
 pub(super) struct DemoRow {
-    /// When the server sent it, or when the proxy added it.
+    /// The time when the server sent the message, or the proxy added it.
     pub(super) at: Instant,
     /// The server's line; `None` if it is added.
     pub(super) sent: Option<Bytes>,

@@ -38,7 +38,7 @@ const LAST_WORDS: usize = 3;
 /// The first token that is given. Tokens are never ids, which some servers give back in their place.
 const FIRST_TOKEN: u64 = 7001;
 
-/// Why something was not answered.
+/// The reason why a request got no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Trouble {
     /// Nobody said anything.

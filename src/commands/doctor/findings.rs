@@ -48,7 +48,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Its name for people and machines.
+    /// The name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Result => "result",

@@ -68,7 +68,7 @@ pub struct SessionArgs {
     /// Do the same again through the proxy, with the lines that are suggested, and compare
     #[arg(long)]
     pub through: bool,
-    /// How long any answer is waited for
+    /// The longest wait for an answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub timeout: Duration,
     /// The longest time during a call in which a client may be told nothing
@@ -106,7 +106,7 @@ pub enum DoctorTarget {
 pub struct RequestedCall {
     /// The tool.
     pub tool: String,
-    /// Its arguments.
+    /// The arguments of the tool.
     pub arguments: Map<String, Value>,
     /// Make it twice at once.
     pub concurrent: bool,
@@ -123,13 +123,13 @@ pub struct DoctorResult {
     pub is_safe: bool,
 }
 
-/// Why nothing can be said of a server.
+/// The reason why there is no report on a server.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
     /// The server does not start.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// Its address or certificates cannot be used.
+    /// The address or the certificates cannot be used.
     #[error(transparent)]
     Site(#[from] TargetError),
     /// The server is not an MCP server, or is not reachable.

@@ -34,7 +34,7 @@ macro_rules! rules {
             /// Every rule, in the order of reports.
             pub const ALL: [Self; [$(Self::$rule),+].len()] = [$(Self::$rule),+];
 
-            /// Its name for machines and documents.
+            /// The name, for machines and documents.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)+ }
             }

@@ -18,7 +18,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// Its name for people and machines.
+    /// The name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -37,7 +37,7 @@ impl TransportKind {
 /// The stream of a server message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrafficStream {
-    /// Its standard output, or the one stream of HTTP+SSE.
+    /// The server's standard output, or the only stream of HTTP+SSE.
     Shared,
     /// The response to the POST of the request with this id; `None`: of a notification.
     Post(Option<u64>),
@@ -48,7 +48,7 @@ pub enum TrafficStream {
 /// One thing that was seen.
 #[derive(Debug, Clone)]
 pub struct TrafficEntry {
-    /// When, since the conversation began.
+    /// The time since the conversation began.
     pub at: Duration,
     /// The event.
     pub what: TrafficEvent,

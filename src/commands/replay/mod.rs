@@ -27,21 +27,21 @@ const FILE_MAX: u64 = 256 << 20;
 /// Differences that are shown.
 const SHOWN: usize = 3;
 
-/// Why a file cannot be played.
+/// The reason why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The file cannot be read.
     #[error("{}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The file is not a recording.
     #[error("{}:{line}: {expected}", path.display())]
     Line {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -179,7 +179,7 @@ struct Track {
     expected: Vec<(usize, String)>,
     /// The present output.
     actual: Vec<String>,
-    /// Its last step.
+    /// The last step of the call.
     step: Option<usize>,
     /// Whether the recording is complete.
     ends: bool,

@@ -320,7 +320,7 @@ impl Format for NoRepair {
 /// A list of patterns, read together.
 pub(crate) struct PatternList<T>(PhantomData<T>);
 
-/// What a list of patterns is read into.
+/// A value that is read from a list of patterns.
 pub(crate) trait FromPatterns: Clone + Debug + Send + Sync + 'static {
     /// Reads them, or says which is wrong and what would be right.
     fn read(patterns: &[String]) -> Result<Self, String>;

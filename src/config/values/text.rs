@@ -21,9 +21,9 @@ use crate::progress::policy::ask::LogLevel;
 
 /// A way of spelling a value.
 pub(crate) trait Spelling: 'static {
-    /// What it is read into.
+    /// The type of the parsed value.
     type Value: Clone;
-    /// What is expected, with an example.
+    /// The expected text, with an example, for errors.
     fn expected() -> String;
     /// Reads it, or says what would be right.
     fn read(text: &str) -> Result<Self::Value, String>;
@@ -37,7 +37,7 @@ pub(crate) trait Spelling: 'static {
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
-    /// What an editor is told of it.
+    /// The JSON Schema of the value, for editors.
     fn schema() -> Schema;
 }
 
@@ -240,7 +240,7 @@ spellings! {
         }
     }
 
-    /// What a bare figure counts.
+    /// The scale of a value without a total.
     AnyScale: Scale, "\"percent\", \"unit\" or a total such as \"250\"" {
         read: scale,
         spell: |scale: &Scale| match scale {
@@ -255,7 +255,7 @@ spellings! {
         }
     }
 
-    /// Where a listener listens.
+    /// The address of a listener.
     Address: SocketAddr, "an address such as \"127.0.0.1:7332\"" {
         read: address,
         spell: ToString::to_string,
@@ -273,7 +273,7 @@ spellings! {
         schema: { "type": "string", "pattern": r"^[A-Za-z0-9._:\[\]-]+$" }
     }
 
-    /// Where a page of a browser comes from.
+    /// The origin of a page in a browser.
     OriginText: String, "an origin such as \"https://app.example.com\"" {
         read: origin,
         spell: String::clone,
@@ -311,7 +311,7 @@ spellings! {
         }
     }
 
-    /// What nobody is to see.
+    /// A secret, which is never shown.
     Hidden: Secret, "a string such as \"${TOKEN}\"" {
         read: |text: &str| match text {
             "" => Err("more than an empty string is expected".to_owned()),

@@ -55,7 +55,7 @@ pub(crate) struct SessionLeg {
     call: Option<InFlightGuard>,
     /// The settings of its route.
     pub(crate) watch: RouteWatch,
-    /// When it is looked whether the session is used.
+    /// The time of the next check whether the session is still used.
     pub(crate) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
     /// The known era of the shared server.

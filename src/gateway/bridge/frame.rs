@@ -19,7 +19,7 @@ pub(crate) fn data(piece: &Bytes, out: &mut Batch) {
     out.raw(&on_one_line(piece.clone()));
 }
 
-/// Its end.
+/// The end of the frame.
 pub(crate) fn tail(out: &mut Batch) {
     out.raw(&Bytes::from_static(b"\n\n"));
 }

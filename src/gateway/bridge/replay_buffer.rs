@@ -94,7 +94,7 @@ pub(crate) struct BufferState {
 /// The kept messages of one client stream.
 pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
-    /// Its client takes nothing but answers.
+    /// The client takes only answers.
     pub(crate) only_answers: bool,
     /// A client that leaves gives up its requests (2026-07-28).
     pub(crate) cancels: bool,
@@ -225,7 +225,8 @@ impl ReplayBuffer {
         self.lock().awaited
     }
 
-    /// These requests are answered here. The relay knows of the stream now.
+    /// Registers the requests that are answered on this stream. From now on the relay knows the
+    /// stream.
     pub(crate) fn expect(&self, requests: impl IntoIterator<Item = (Key, Bytes)>) {
         let mut state = self.lock();
         state.known_to_relay = true;
@@ -264,7 +265,7 @@ impl ReplayBuffer {
         self.lock().untaken
     }
 
-    /// Its client reads no more, whatever it thinks: it has taken nothing for too long.
+    /// Disconnects the client, because the client has taken nothing for too long.
     pub(crate) fn evict(&self) {
         let mut state = self.lock();
         state.reader += 1;

@@ -16,14 +16,14 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::http::client_pacing::ClientPacing;
 use crate::transport::http::write_state::WriteState;
 
-/// As what a stream is told.
+/// The form of a response that reads a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseForm {
-    /// As events with ids of ours.
+    /// Events with ids of the bridge.
     Events,
-    /// As events without ids: nobody comes back for them.
+    /// Events without ids, for clients that never resume.
     Plain,
-    /// As one JSON answer.
+    /// One JSON answer.
     Json,
 }
 

@@ -29,7 +29,7 @@ const ENDED_MAX: usize = 64;
 /// stream is dropped first.
 const ENDED_BYTES_MAX: usize = 16 << 20;
 
-/// Why a session ends that its client has ended, or does not use.
+/// The error for open requests of a session that its client has ended or no longer uses.
 pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 

@@ -46,7 +46,7 @@ pub(crate) struct SharedServers {
 /// The state of the server that a caller shares.
 enum SharedLookup {
     ServerPermit(Arc<BridgeSession>),
-    /// Its server may be started at this moment.
+    /// The server may be started from this moment on.
     At(Instant),
     /// The server has died, and is not started again yet.
     Dead,

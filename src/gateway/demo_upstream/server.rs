@@ -76,7 +76,7 @@ pub async fn serve(
 
 /// A request of the client.
 struct Request {
-    /// Its raw id.
+    /// The raw id of the request.
     id: String,
     method: String,
     tool: String,

@@ -53,7 +53,7 @@ impl TokenScope {
         Some(TokenLease { scope: self.clone(), tokens })
     }
 
-    /// Those of `tokens` that are active in other sessions and not in this one.
+    /// The tokens of `tokens` that are active in other sessions and not in this session.
     pub(crate) fn elsewhere(&self, mut tokens: Vec<Key>) -> Vec<Key> {
         if !tokens.is_empty() {
             let users = self.tokens.lock();

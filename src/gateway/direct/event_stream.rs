@@ -84,7 +84,7 @@ pub(crate) trait EventHandler: Send {
     fn slow(&mut self, slow: bool) {
         self.ask(|filter| filter.apply(now(), Input::SetClientSlow(slow)));
     }
-    /// When to collect again if nothing happens before.
+    /// The time of the next collection, if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
     /// Registers the task to wake when another filter puts a message into the mailbox of this stream.
     fn listen(&mut self, cx: &mut Context<'_>);
@@ -300,7 +300,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.collect();
     }
 
-    /// When something happens by itself next.
+    /// The next moment that something is due without new input.
     fn next_due(&self) -> Option<Instant> {
         let may_write = !matches!(self.large, LargeEvent::AsItIs);
         let handler_due = self.handler.timeout().filter(|_| may_write).map(Instant::from_std);

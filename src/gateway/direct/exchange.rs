@@ -70,7 +70,7 @@ pub(crate) struct Exchange {
     answered: bool,
     control: Option<ControlSender>,
     open: Option<InFlightGuard>,
-    /// When the server said something last.
+    /// The time of the server's last message.
     last_read: std::time::Instant,
 }
 

@@ -29,7 +29,7 @@ impl Listening {
         Self { member, observing, event_ids }
     }
 
-    /// Its number in its session.
+    /// The number of the stream in its session.
     pub(crate) fn stream(&self) -> StreamId {
         self.member.stream
     }

@@ -21,7 +21,7 @@ pub(crate) enum Mail {
     Progress(Message),
     /// A message of the client that concerns it.
     Client(Message),
-    /// Its request has been answered on another stream.
+    /// The request has been answered on another stream.
     Settled(Message),
     /// The tasks that its requests have turned into are over.
     TasksOver,

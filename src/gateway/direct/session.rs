@@ -49,7 +49,7 @@ struct SessionState {
     /// The number of requests that continue as tasks.
     tasks: usize,
     used: Instant,
-    /// Whom the server has served last, and whom it has refused last.
+    /// The caller that the server has served last, and the caller that the server has refused last.
     proven: Option<u64>,
     refused: Option<u64>,
     /// The caller and the task of a held stream.
@@ -339,7 +339,7 @@ impl Session {
         })
     }
 
-    /// When it was last used; `None` while it is.
+    /// The time of the last use; `None` while the session is used.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.streams.is_empty().then_some(shared.used)

@@ -52,7 +52,7 @@ impl Sessions {
         self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
     }
 
-    /// How many are known.
+    /// The number of known sessions.
     pub(crate) fn len(&self) -> usize {
         let known = |shard: &Mutex<SessionShard>| {
             shard.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -52,7 +52,7 @@ type AdminResponse = Response<streams::AdminBody>;
 
 /// Answers operators.
 pub(super) struct AdminApi<H> {
-    /// As clients see it, with the token of operators.
+    /// The settings of the listener, with the token of operators.
     server: ArcSwap<Server>,
     via: Via,
     handler: Arc<H>,
@@ -164,7 +164,7 @@ impl<H: Handler> AdminApi<H> {
 /// The decision about a request.
 enum AdminDecision {
     Answered(AdminResponse),
-    /// Its body is the new log filter.
+    /// A request whose body is the new log filter.
     Change,
 }
 

@@ -47,7 +47,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ConnectionEnd {
-    /// As it should.
+    /// The connection ended in good order.
     Closed,
     /// The bytes were not HTTP.
     Malformed,
@@ -64,7 +64,7 @@ pub(super) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Its name in logs.
+    /// The name in logs.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",

@@ -41,7 +41,7 @@ pub struct Admitted {
     pub served: Option<ServedRoute>,
     /// The client of the request.
     pub client: Peer,
-    /// Its `Authorization` was for this listener and goes no further.
+    /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
 }
 

@@ -34,7 +34,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The time for observers to receive the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Why nothing can be served.
+/// The reason why the listeners cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address cannot be listened on.
@@ -47,7 +47,7 @@ pub enum ServeError {
         address: SocketAddr,
         /// The table of the route file that names it.
         table: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -56,7 +56,7 @@ pub enum ServeError {
     Passed {
         /// The table of the route file whose address it takes the place of.
         table: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -21,7 +21,7 @@ use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
 
-/// Why routes cannot be served.
+/// The reason why routes cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system gives no random bytes.

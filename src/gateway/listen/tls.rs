@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 use crate::config::routes::ServerTls;
 
-/// Why a certificate cannot be used.
+/// The reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or is not PEM.
@@ -19,7 +19,7 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: pem::Error,
     },
@@ -42,7 +42,7 @@ pub enum TlsError {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: rustls::Error,
     },

@@ -51,7 +51,7 @@ pub(super) enum MessageFate {
 pub(super) enum CallEnd {
     /// The filter has seen the end.
     Outcome(Outcome),
-    /// Its stream has closed, and nobody goes on with it.
+    /// The stream has closed, and nobody continues the call.
     Unanswered,
     /// The filter has failed.
     FilterFailed,

@@ -23,17 +23,17 @@ const WAITING_MAX: usize = 1024;
 /// masks begin anew.
 const MASKINGS_MAX: usize = 64;
 
-/// Which messages someone is shown.
+/// The filter of an observer: the messages that the observer gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TapFilter {
-    /// Of this route.
+    /// Only messages of this route.
     pub route: Option<String>,
-    /// Of calls of this tool.
+    /// Only messages of calls of this tool.
     pub tool: Option<String>,
-    /// Of this verdict: `forwarded`, `repaired`, `withheld`, `added`, or the name of a reason or a
-    /// repair.
+    /// Only messages with this verdict: `forwarded`, `repaired`, `withheld`, `added`, or the name
+    /// of a reason or a repair.
     pub verdict: Option<String>,
-    /// As JSON.
+    /// Messages as JSON objects.
     pub json: bool,
 }
 

@@ -29,7 +29,7 @@ impl MessageText {
         &self.bytes
     }
 
-    /// As JSON that is whole, if it was.
+    /// The text as whole JSON, if the message was whole.
     pub(super) fn closed(&self) -> Vec<u8> {
         if !self.is_cut {
             return self.bytes.to_vec();

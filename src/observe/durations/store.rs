@@ -52,14 +52,14 @@ pub struct ToolRow {
     pub tool: String,
     /// The durations of the tool's calls.
     pub durations: Durations,
-    /// When it was last called, in seconds since 1970.
+    /// The time of the last call, in seconds since 1970.
     pub seen: u64,
 }
 
 /// Calls that are to be added, by route and tool.
 pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>, Durations>>;
 
-/// Why the file could not be used.
+/// The reason why the file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Others had it open all the time.
@@ -79,7 +79,7 @@ pub enum StoreError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -104,7 +104,7 @@ struct ProcessLog {
 
 static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
 
-/// Why the filter of the log stays as it is.
+/// The reason why the filter of the log stays unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     /// There is no log.
@@ -115,7 +115,7 @@ pub enum FilterError {
     Words(String),
 }
 
-/// Which lines are logged now, in the words of tracing's `EnvFilter`.
+/// The current filter of the log, in the syntax of tracing's `EnvFilter`.
 pub fn filter() -> Option<String> {
     let running = RUNNING.get()?;
     Some(running.now.lock().unwrap_or_else(PoisonError::into_inner).clone())

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a log line waits for the end of a line of the child, from the beginning of that line. Then
-/// a newline is written first: a prompt may have no end.
+/// The longest wait of a log line for the end of a line of the child, from the beginning of that
+/// line. Then a newline is written first: a prompt may have no end.
 const LINE_END_WAIT: Duration = Duration::from_secs(2);
 
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
@@ -49,7 +49,7 @@ struct SharedWriter<W> {
 
 struct SharedState<W> {
     to: W,
-    /// When the child began the line that has no end yet.
+    /// The time when the child began its unfinished line.
     open_line: Option<Instant>,
     /// The log line that waits for the end of the open line. The log has one thread, so there is one.
     waiting: Option<Vec<u8>>,

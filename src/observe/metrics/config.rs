@@ -22,7 +22,7 @@ pub enum Reload {
 impl Reload {
     const ALL: [Self; 3] = [Self::Taken, Self::Unchanged, Self::Refused];
 
-    /// Its name in metrics.
+    /// The name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Taken => "taken",

@@ -26,11 +26,11 @@ const HEAD_MAX: usize = 64 << 10;
 
 /// A filter of the conversation.
 struct Part {
-    /// Its number in the file.
+    /// The number of the part in the file.
     number: u64,
     /// The time that has been written: the beginning of all of them, at first.
     at: Option<Instant>,
-    /// Its settings, where they are not those at the head of the file.
+    /// The settings of the part, where they differ from the settings at the head of the file.
     settings: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct TranscriptFile {
     /// The file's name, once something was said.
     pub(super) name: Option<String>,
     pub(super) file: Option<BufWriter<File>>,
-    /// When it was last written to, in the order of all.
+    /// The position of the last write in the order of all writes.
     pub(super) used: u64,
     masking: Option<Masking>,
     start: Option<Instant>,

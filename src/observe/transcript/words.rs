@@ -37,13 +37,13 @@ pub const fn kind(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Why a heartbeat was added.
+/// The reason for a heartbeat.
 pub const BEAT: &str = "the server had said nothing for a while";
 
-/// Why progress was added that is no heartbeat.
+/// The reason for added progress that is no heartbeat.
 pub const FROM_TEXT: &str = "it was made of text that the server has written for other eyes";
 
-/// Why an answer was added.
+/// The reason for an added answer.
 pub const OWN_ANSWER: &str = "the call was answered in the server's place";
 
 /// The numbers of messages, by kind of verdict.
@@ -82,7 +82,7 @@ where
     text
 }
 
-/// Why something was withheld.
+/// The words for the reason why a message was withheld.
 pub const fn because(reason: Reason) -> &'static str {
     match reason {
         Reason::NoToken => "the client asked for no progress of this request",

@@ -28,12 +28,12 @@ impl Client {
         (!name.is_empty()).then(|| Self { name, version: fit(version) })
     }
 
-    /// Its name.
+    /// The name of the client.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its version, which may be empty.
+    /// The version of the client, which may be empty.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -114,7 +114,7 @@ pub struct Row {
     pub orderly: bool,
     /// The settings of the client that help, as a sentence.
     pub set: &'static str,
-    /// When this was so.
+    /// The date of these facts.
     pub as_of: &'static str,
 }
 
@@ -152,7 +152,7 @@ fn words(name: &str) -> String {
     parts.fold(" ".to_owned(), |words, part| words + part + " ")
 }
 
-/// Why someone wants advice.
+/// The situation that calls for advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Situation {
     /// A `tools/call` without a progress token: no progress may be sent.

@@ -151,9 +151,9 @@ pub(crate) struct Counter {
 /// The notifications of one call that its client has been sent.
 #[derive(Debug, Clone)]
 pub(crate) struct SendHistory {
-    /// When the last notification was sent.
+    /// The time of the last sent notification.
     pub(crate) at: Option<Instant>,
-    /// When the first notification was sent.
+    /// The time of the first sent notification.
     pub(crate) first: Option<Instant>,
     /// The longest time between two notifications, or before the first, and when it began.
     pub(crate) silence: (Duration, Instant),
@@ -249,9 +249,9 @@ pub(crate) struct Call {
     pub(crate) pending: PendingQueue,
     pub(crate) sent: SendHistory,
     pub(crate) reports: ServerReports,
-    /// When this call is looked at again, and its place among others of the same moment.
+    /// The time of the next check of this call, and its place among other calls of the same moment.
     pub(crate) wake: Option<(Instant, u64)>,
-    /// When it ends by itself: `call_timeout`, or a task's time to live.
+    /// The time when the call ends by itself: `call_timeout`, or a task's time to live.
     pub(crate) expires: Option<Instant>,
     pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.

@@ -35,12 +35,12 @@ impl Evidence {
     }
 }
 
-/// When calls ended last, and whose calls they were.
+/// The last ends of calls, by principal.
 #[derive(Debug, Default)]
 pub(crate) struct LastEnds {
     /// The call that ended last.
     last: Option<(Principal, Instant)>,
-    /// When a call of any other principal ended last.
+    /// The last end of a call of any other principal.
     others: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl LastEnds {
         }
     }
 
-    /// When a call of anybody but `principal` ended last.
+    /// The last end of a call of any principal except `principal`.
     pub(crate) fn of_others(&self, principal: Principal) -> Option<Instant> {
         let last = self.last.filter(|(who, _)| *who != principal);
         last.map(|(_, at)| at).or(self.others)
@@ -66,7 +66,7 @@ impl LastEnds {
 pub(crate) struct Correlator {
     pub(crate) ledger: Ledger,
     pub(crate) evidence: Evidence,
-    /// When a client last gave up a request.
+    /// The time when a client last gave up a request.
     pub(crate) given_up_at: Option<Instant>,
     pub(crate) last_ends: LastEnds,
     /// The tokens in the message that comes now which are active in other sessions only.
@@ -175,7 +175,7 @@ impl Correlator {
         self.ledger.all_by_id(id).iter().copied().find(is_here)
     }
 
-    /// Why an answer with this id, which is no open request's, is withheld.
+    /// The reason for withholding an answer with this id, which belongs to no open request.
     pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
         match self.ledger.was_id_in_any_spelling(key) {
             Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,

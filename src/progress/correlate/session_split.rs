@@ -282,7 +282,7 @@ impl Filter {
         self.schedule(id);
     }
 
-    /// When [`Filter::poll_transmit`] is to be asked again for one stream.
+    /// The time of the next [`Filter::poll_transmit`] for one stream.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
         let own = self.gate.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);

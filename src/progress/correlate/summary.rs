@@ -122,7 +122,7 @@ pub struct OpenCall<'a> {
     pub token: Option<&'a Bytes>,
     /// The client, as far as it has named itself.
     pub client: Option<&'a Arc<Client>>,
-    /// When it was passed on.
+    /// The time when the request was forwarded.
     pub opened: Instant,
 }
 
@@ -143,13 +143,13 @@ pub struct Summary {
     pub lacks_token: bool,
     /// The client, as far as it has named itself.
     pub client: Option<Arc<Client>>,
-    /// Which revision is spoken, as far as that is known.
+    /// The negotiated revision, as far as it is known.
     pub revision: Option<Revision>,
-    /// Which trace the request belongs to, if its client says so.
+    /// The trace of the request, if its client names one.
     pub trace: Option<Arc<TraceContext>>,
-    /// When the request was passed on.
+    /// The time when the request was forwarded.
     pub opened: Instant,
-    /// When it ended.
+    /// The time when the call ended.
     pub ended: Instant,
     /// The way in which the call ended.
     pub outcome: Outcome,
@@ -159,7 +159,7 @@ pub struct Summary {
     pub first_sent: Option<Instant>,
     /// The longest time without progress to the client.
     pub silence: Duration,
-    /// When that began.
+    /// The time when the longest silence began.
     pub silent_from: Instant,
     /// The server reported a figure.
     pub figured: bool,

@@ -85,7 +85,7 @@ impl CustomDialect {
         Some(report)
     }
 
-    /// Whom an object of a source names; `None` if it names nobody.
+    /// The request that an object of a source names; `None` if the object names none.
     pub(in crate::progress) fn about(&self, text: &Bytes) -> Option<About> {
         let about = self.read(text)?.about;
         (about.token.is_some() || about.request.is_some()).then_some(about)

@@ -134,7 +134,7 @@ impl Extract {
     }
 }
 
-/// As much of a line as is looked at, without a word that is cut.
+/// The part of a line that is searched, without a cut word at its end.
 fn head(words: &str) -> &str {
     if words.len() <= LOOKED_AT {
         return words;

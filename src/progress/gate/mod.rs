@@ -71,7 +71,7 @@ impl Filter {
         self.gate.streams.get_mut(&id)?.observed.pop_front()
     }
 
-    /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
+    /// The time of the next [`Filter::poll_transmit`], if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let streams = self.gate.streams.values().filter_map(|stream| stream.timeout()).min();
         let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
@@ -424,7 +424,7 @@ impl Filter {
         }
     }
 
-    /// When [`Filter::expire`] is to be asked next.
+    /// The time of the next [`Filter::expire`].
     pub fn poll_expiry(&self) -> Option<Instant> {
         self.correlator.ledger.next_expiry().map(|(at, _)| at)
     }

@@ -24,10 +24,11 @@ pub enum StreamKind {
     Exchange,
 }
 
-/// When an answer may be written, seen from the last notification of its request.
+/// The times that decide when an answer may be written: the last notification of its request, and
+/// the guard.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Guard {
-    /// When the last notification was written.
+    /// The time when the last notification was written.
     pub(crate) last: Option<Instant>,
     /// The call whose notification was given out and is not written yet.
     pub(crate) unwritten: Option<CallId>,
@@ -85,13 +86,13 @@ pub(crate) struct Stream {
     pub(crate) pacing: Pacing,
     /// The number of its client, if the shell knows it.
     pub(crate) principal: Option<u64>,
-    /// Which trace belongs to what the client says now.
+    /// The trace of the client message that is being read.
     pub(crate) trace: Option<Arc<TraceContext>>,
     pub(crate) queue: VecDeque<Item>,
     pub(crate) queued: usize,
     /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
     pub(crate) observed: VecDeque<Transmit>,
-    /// When calls of this stream have something to say.
+    /// The times when calls of this stream have something to write.
     pub(crate) wakes: BTreeSet<(Instant, u64, CallId)>,
     /// Calls whose notification was given out and is not written yet.
     pub(crate) unwritten: Vec<CallId>,
@@ -138,8 +139,8 @@ impl Stream {
         self.queue.push_back(item);
     }
 
-    /// When an item may be written: `None` is "now", `Some(None)` "once what was given out is
-    /// written".
+    /// The time when an item may be written: `None` is now, `Some(None)` is as soon as the bytes
+    /// given out have been written.
     fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
         let mut latest = None;
         for guard in &item.guards {
@@ -225,7 +226,7 @@ impl Stream {
         }
     }
 
-    /// When something on this stream may next be written, if nothing can be written now.
+    /// The time when this stream may write next, if it can write nothing now.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if self.queue.is_empty() {
             return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);

@@ -247,7 +247,7 @@ impl Filter {
         }
     }
 
-    /// Which trace a request belongs to.
+    /// The trace of a request.
     fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
         let member = |name| json::member(meta, name);
         let words = |text: Bytes| json::decode_str(&text).map(|words| words.into_owned());

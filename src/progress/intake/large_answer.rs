@@ -92,8 +92,8 @@ impl LargeRepairs {
         self.id = Some(id);
     }
 
-    /// Which repairs the answered request allows, before its result begins; `bare`: bare results are
-    /// expected.
+    /// Sets the repairs that the answered request allows, before its result begins; `bare`: bare
+    /// results are expected.
     pub(crate) fn expect(&mut self, switches: AnswerRepairs, bare: bool) {
         if !self.has_request() {
             (self.switches, self.bare) = (Some(switches), bare);

@@ -54,7 +54,7 @@ pub(crate) struct Intake {
     pub(crate) orphans: BTreeMap<StreamId, Orphan>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
-    /// When the last byte of the upstream arrived.
+    /// The time when the last byte of the upstream arrived.
     pub(crate) received_at: Option<Instant>,
 }
 

@@ -230,7 +230,7 @@ impl Default for AnswerRepairs {
     }
 }
 
-/// Which of a request's two names an upstream puts where the token belongs.
+/// The name of a request that an upstream puts in the place of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenIs {
     /// The token, as it should.
@@ -250,7 +250,7 @@ pub struct Policy {
     pub spare_known_clients: bool,
     /// Thinned notifications of one token come no closer than this.
     pub min_interval: Duration,
-    /// Which notifications are thinned.
+    /// The notifications that are thinned.
     pub coalesce: Coalesce,
     /// Repairs of answers.
     pub answers: AnswerRepairs,

@@ -87,7 +87,7 @@ impl Key {
         }
     }
 
-    /// Its length in bytes, not counting quotes.
+    /// The length in bytes, without quotes.
     pub fn len(&self) -> usize {
         match self {
             Self::Integer(_) => size_of::<i64>(),

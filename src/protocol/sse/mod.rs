@@ -299,7 +299,7 @@ impl Events {
         Some(SseFrame::Start(first))
     }
 
-    /// As much as there is of one line of a long block.
+    /// The available part of one line of a long block.
     fn piece(&mut self, mut place: Offset) -> Option<Piece> {
         let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
         if source.is_empty() {

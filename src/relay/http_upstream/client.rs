@@ -403,7 +403,7 @@ impl UpstreamClient {
         }
     }
 
-    /// When something is due, if a server may be silent for as long as `idle`.
+    /// The next time that something is due, if a server may be silent for `idle`.
     pub(crate) fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
         let http_sse = self.http_sse.as_ref().and_then(|stream| stream.due(idle));
         [self.exchanges.next_due(idle), self.listen.due(), http_sse].into_iter().flatten().min()

@@ -100,9 +100,9 @@ pub(crate) struct PostExchange {
     pub(crate) session: Option<u64>,
     /// Until when other messages wait behind this one.
     pub(crate) ahead_until: Option<Instant>,
-    /// When the exchange ends at the latest.
+    /// The latest end of the exchange.
     pub(crate) leaves_at: Option<Instant>,
-    /// When the last request was sent.
+    /// The time when the last request was sent.
     sent: Instant,
     /// Attempts in vain to resume.
     resumes: u32,
@@ -126,7 +126,7 @@ impl PostExchange {
         }
     }
 
-    /// When something is due, if a server may be silent for as long as `idle`.
+    /// The next time that something is due, if a server may be silent for `idle`.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         let back = match self.state {
             ExchangeState::Away(at, _) => Some(at),

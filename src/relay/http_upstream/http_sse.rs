@@ -82,7 +82,7 @@ impl HttpSseStream {
         self.endpoint.is_some()
     }
 
-    /// When something is due, if the server may be silent for as long as `idle`.
+    /// The next time that something is due, if the server may be silent for `idle`.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         match &self.state {
             HttpSseState::At(at) => Some(*at),

@@ -42,7 +42,7 @@ impl ListenStream {
         matches!(self.state, ListenState::Open(_))
     }
 
-    /// When the stream is to be opened.
+    /// The time when the stream is opened next.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.state {
             ListenState::At(at) => Some(at),

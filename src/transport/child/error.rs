@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::program::Program;
 
-/// Why a server could not be started, and what would be right.
+/// The reason why a server could not be started, with the right way.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The whole command line came as one word.

@@ -29,7 +29,7 @@ use nix::{
 use super::process_tree::{allow_detour, origins_of};
 use super::program::Program;
 
-/// This program, also after another file has taken its place.
+/// The path of this program, also after another file has replaced its file.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// The first argument of this program where it is to execute a server.

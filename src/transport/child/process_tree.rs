@@ -325,7 +325,8 @@ pub(crate) struct ProcessEntry {
     pid: Pid,
     parent: Pid,
     group: Pid,
-    /// When it started, in clock ticks since boot: with the pid it names one process for ever.
+    /// The start of the process, in clock ticks since boot. The start and the pid identify one
+    /// process for ever.
     start: u64,
     /// A zombie.
     dead: bool,

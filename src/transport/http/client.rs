@@ -53,9 +53,9 @@ pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send +
 pub(crate) enum Connector {
     /// Over the network.
     Tcp {
-        /// Its name or address.
+        /// The name or address of the server.
         host: String,
-        /// Its port.
+        /// The port of the server.
         port: u16,
         /// With TLS, and as whom the server has to show itself.
         tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -66,7 +66,7 @@ pub(crate) enum Connector {
     InProcess(InProcess),
 }
 
-/// Why a server could not be asked, or did not answer in full.
+/// The reason why a server could not be reached, or did not answer in full.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// There is no connection to it.
@@ -74,7 +74,7 @@ pub enum UpstreamError {
     Connect {
         /// Host and port.
         to: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -104,7 +104,7 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// Its name in metrics; `None` if it is our own doing.
+    /// The name in metrics; `None` if Milepost itself is the cause.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         match self {
             Self::Connect { .. } => Some("connect"),

@@ -17,10 +17,10 @@ use crate::transport::http::write_state::WriteState;
 /// A client that takes so long to ask for more could not take what there was.
 const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// How long such a client counts as slow.
+/// The time for which such a client counts as slow.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
-/// How long nothing is read for a client that takes nothing.
+/// The time for which nothing is read for a client that takes nothing.
 const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// The pace of one client.
@@ -29,9 +29,9 @@ pub(crate) struct ClientPacing {
     timer: Option<Pin<Box<Sleep>>>,
     /// After so long without a byte a comment is written.
     keep_alive: Option<Duration>,
-    /// When something was written last.
+    /// The time of the last write.
     written: Instant,
-    /// When the client was given something, unless it has asked for more since.
+    /// The time when the client got bytes, unless the client has asked for more since.
     given: Option<Instant>,
     /// The connection has been asked once whether it has taken that.
     asked: bool,
@@ -70,7 +70,7 @@ impl ClientPacing {
         self.asked = false;
     }
 
-    /// When a comment is due.
+    /// The time when a comment is due.
     pub(crate) fn comment_due(&self) -> Option<Instant> {
         self.keep_alive.map(|after| self.written + after)
     }

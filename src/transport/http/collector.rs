@@ -25,7 +25,7 @@ use crate::observe::otlp::settings::Collector;
 /// Bytes of a trace collector's answer that are read.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Why a collector cannot be reached at all.
+/// The reason why a collector can never be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// The address has no host that a connection or a certificate can be for.

@@ -8,20 +8,20 @@ use http_body_util::Full;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_REQUEST};
 
-/// Why a request is answered by the proxy and goes no further.
+/// The reason why the proxy answers a request itself and does not forward it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The request names no host.
     NoHost,
     /// The request names two hosts.
     TwoHosts,
-    /// Its host is none that this listener answers to.
+    /// The request's host is not accepted by this listener.
     Host,
-    /// Its origin is none that may speak to this listener.
+    /// The request's origin is not accepted by this listener.
     Origin,
     /// A header that decides what becomes of it is there more than once.
     Twice(&'static str),
-    /// Its target is neither a path nor `http://host/path`.
+    /// The request's target is neither a path nor `http://host/path`.
     Target,
     /// `CONNECT` and `TRACE`.
     Method,
@@ -29,7 +29,7 @@ pub enum Refusal {
     ReadOnly,
     /// The request wants another protocol.
     Upgrade,
-    /// Its head is too large.
+    /// The request's head is too large.
     HeadTooLarge,
     /// The request has passed through this proxy before.
     Loop,
@@ -75,7 +75,7 @@ impl Refusal {
         Self::Fault,
     ];
 
-    /// Its status.
+    /// The status of the response.
     pub fn status(self) -> StatusCode {
         match self {
             Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Target => {
@@ -95,7 +95,7 @@ impl Refusal {
         }
     }
 
-    /// Its name in logs.
+    /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoHost => "no-host",

@@ -13,10 +13,10 @@ use tokio::sync::futures::OwnedNotified;
 use super::body::BodyProducer;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
-/// Why calls are cut at the end.
+/// The error of calls that are cut off at the end.
 pub(crate) const SHUTTING_DOWN: &str = "the proxy is shutting down";
 
-/// Why streams end on which clients listen to a server that their route has no more.
+/// The error of streams on which clients listen to a server that their route no longer has.
 pub(crate) const MOVED: &str = "this route has another server now";
 
 /// Waiting takes a lock for a moment; those who wait at the same time rarely take the same one.

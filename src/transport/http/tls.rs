@@ -8,7 +8,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-/// Why TLS towards a server cannot be set up.
+/// The reason why TLS towards a server cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientTlsError {
     /// A file with certificates or a key cannot be used.

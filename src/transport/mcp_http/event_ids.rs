@@ -55,8 +55,8 @@ impl EventIds {
         }
     }
 
-    /// Of a withheld event the time to retry counts all the same, and the first id of a stream:
-    /// without one the client cannot come back.
+    /// Keeps the retry time of a withheld event, and the first id of a stream: without an id the
+    /// client cannot resume.
     pub(crate) fn keep_the_rest(
         &mut self,
         event: &SseEvent,

@@ -57,7 +57,7 @@ enum LifecycleReply {
     Server,
     /// The request is answered here, with this status and body.
     Own(StatusCode, Bytes),
-    /// This response of the server, which was asked for something else.
+    /// This response of the server, to another request.
     Theirs(Box<Response<UpstreamBody>>),
 }
 

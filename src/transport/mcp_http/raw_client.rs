@@ -75,9 +75,9 @@ impl RawHttpClient {
 
 /// A response. Dropping the response before its end closes its connection.
 pub struct RawResponse {
-    /// Its status.
+    /// The status of the response.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers of the response.
     pub headers: HeaderMap,
     body: Option<PlainBody>,
 }

@@ -28,7 +28,7 @@ pub(crate) enum ReadBody {
 
 /// A request's body on its way to who reads it.
 pub(crate) enum PostedBody {
-    /// As it came.
+    /// The body as it arrived.
     Fresh(Incoming),
     /// Somebody had to read it before.
     Read(ReadBody),
@@ -57,7 +57,7 @@ pub(crate) fn asks(message: Option<&Message>) -> bool {
     }
 }
 
-/// Why a request is not passed on.
+/// The reason why a request is not forwarded.
 #[derive(Debug)]
 pub(crate) struct BodyError {
     pub(crate) status: StatusCode,

@@ -62,7 +62,7 @@ pub(crate) struct ResponseReader {
     pub(crate) retry: Option<Duration>,
     /// Whether an event has come since the flag was taken.
     pub(crate) has_event: bool,
-    /// When the last bytes came.
+    /// The time when the last bytes arrived.
     pub(crate) read_at: Instant,
 }
 

@@ -19,7 +19,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::tls;
 use crate::transport::http::tls::ClientTlsError;
 
-/// Why a route cannot be served.
+/// The reason why a route cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// TLS cannot be set up.
@@ -27,7 +27,7 @@ pub enum TargetError {
     Tls {
         /// The route's path.
         route: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: ClientTlsError,
     },
@@ -76,7 +76,7 @@ pub(crate) struct Target {
     scheme: Scheme,
     path: PathAndQuery,
     http2: bool,
-    /// As written in the route.
+    /// The URL as written in the route.
     pub(crate) url: Option<Url>,
 }
 

@@ -68,7 +68,7 @@ fn source(text: &str, from: &str, to: &str) -> Option<String> {
     Some(format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, inner.as_bytes()))))
 }
 
-/// Its headers.
+/// The headers of the page.
 pub(super) fn headers() -> HeaderMap {
     let fixed: [(HeaderName, &'static str); 5] = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),

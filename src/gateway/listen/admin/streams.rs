@@ -108,7 +108,7 @@ impl AdminStreams {
     }
 }
 
-/// Which messages someone wants to see; the error says what would be right.
+/// Reads the filter of an observer; the error says what would be right.
 fn filter(query: &str) -> Result<TapFilter, String> {
     let mut filter = TapFilter::default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

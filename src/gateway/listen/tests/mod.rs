@@ -72,9 +72,9 @@ fn routes() -> Vec<Route> {
     vec![http_route("/a", "https://up.example/mcp"), web]
 }
 
-/// What came of some bytes.
+/// The result of some bytes on a connection.
 struct Spoken {
-    /// What was answered, as far as it came.
+    /// The answer, as far as it arrived.
     answer: String,
     ended: ConnectionEnd,
     handled: Vec<String>,
