@@ -240,7 +240,7 @@ impl Reloading {
                 self.refused = Some(mark);
                 self.proxy.metrics().config().record_reload(Reload::Refused);
                 let error = error_chain(&*error);
-                error!(error, "the route file cannot be used; what held before still does");
+                error!(error, "the route file cannot be used; the previous settings still apply");
             }
         }
         true

@@ -44,13 +44,13 @@ impl Config {
     pub(super) fn new(to: &mut Register) -> Self {
         let reloads = to.counters(
             "config_reloads",
-            "How often the route file was read again, by outcome: taken, unchanged, refused",
+            "Reloads of the route file, by outcome: taken, unchanged, refused",
         );
         let reloads = Reload::ALL.map(|outcome| {
             reloads.get_or_create_owned(&vec![("outcome", outcome.name().to_owned())])
         });
         let last_taken = Gauge::default();
-        let help = "When the settings that hold were taken, in seconds since 1970";
+        let help = "Time when the current settings were applied, in seconds since 1970";
         to.0.register_with_unit(
             "config_last_taken_timestamp",
             help,
@@ -59,7 +59,7 @@ impl Config {
         );
         let is_good = Gauge::default();
         let help =
-            "Whether the route file could be used when it was read last: 1, or 0 if it was refused";
+            "Result of the last reload of the route file: 1 applied or unchanged, 0 refused";
         to.0.register("config_last_reload_successful", help, is_good.clone());
         let config = Self { reloads, last_taken, is_good };
         config.hold();

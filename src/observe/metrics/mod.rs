@@ -122,13 +122,13 @@ families! {
     calls: Counters = counters("calls",
         "Requests of clients that have ended, by method (tools/call or other) and outcome");
     in_flight: Gauges = gauges("calls_in_flight", "Requests of clients that wait for their answer");
-    duration: Histograms = seconds("call_duration", "How long tool calls took", &DURATIONS);
+    duration: Histograms = seconds("call_duration", "Durations of tool calls", &DURATIONS);
     first_progress: Histograms = seconds("first_progress",
-        "How long tool calls ran before their client was told of any progress", &SILENCES);
+        "Times from the begin of tool calls to their first progress notification", &SILENCES);
     longest_silence: Histograms = seconds("longest_silence",
-        "The longest time for which the client of a tool call with a token was told nothing", &SILENCES);
+        "The longest time without a notification in each tool call with a token", &SILENCES);
     messages: Counters = counters("server_messages",
-        "Messages of servers, by verdict: forwarded as they came, repaired, withheld");
+        "Messages of servers, by verdict: forwarded unchanged, repaired, withheld");
     repairs: Counters = counters("repairs", "Repairs made in messages of servers, by repair");
     withheld: Counters = counters("withheld", "Messages of servers that were withheld, by reason");
     progress_received: Counters = counters("progress_received",
@@ -139,19 +139,19 @@ families! {
         "Progress notifications that clients got for calls that have ended, by origin: server, \
         text, heartbeat, estimate (a heartbeat with an estimated figure)");
     upgrades: Counters = counters("upgrades",
-        "Requests whose answer was made a stream because the server had not answered in time");
+        "Requests that got a stream because the server had not answered in time");
     upstream_errors: Counters = counters("upstream_errors",
-        "Servers that could not be asked or broke off, by kind");
+        "Failures of connections to servers and of servers, by kind");
     server_received: Counters = bytes("server_received", "Bytes that servers have sent");
     server_sent: Counters = bytes("server_sent", "Bytes that were sent to servers");
     children: Gauges = gauges("children", "Servers running as child processes");
     child_starts: Counters = counters("child_starts", "Child processes that were started");
     child_restarts: Counters = counters("child_restarts",
-        "Child processes that were started in the place of one that had died");
-    sessions: Gauges = gauges("sessions", "Sessions that are known, by kind");
-    streams: Gauges = gauges("streams", "Streams and requests of clients that are open");
+        "Child processes that were started in place of a dead child process");
+    sessions: Gauges = gauges("sessions", "Known sessions, by kind");
+    streams: Gauges = gauges("streams", "Open streams and requests of clients");
     kept_messages: Gauges = gauges("kept_messages",
-        "Messages kept for clients to take, or to come back for");
+        "Messages kept for clients that have not read them or may resume");
     kept_bytes: Gauges = gauges("kept_bytes", "Bytes of the messages kept for clients");
 }
 
@@ -178,14 +178,14 @@ impl Metrics {
         let config = Config::new(&mut to);
         let spans = to.counters(
             "spans",
-            "Spans of calls, by what became of them: exported to a collector, dropped",
+            "Spans of calls, by result: exported to a collector, dropped",
         );
         let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
         let uptime = Gauge::default();
-        let help = "How long these numbers have been counted";
+        let help = "Time since the begin of counting";
         to.0.register_with_unit("uptime", help, Unit::Seconds, uptime.clone());
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-        to.0.register("build", "Which version runs", build);
+        to.0.register("build", "The version of the program", build);
         Self {
             registry: to.0,
             families,

@@ -18,7 +18,7 @@ pub const CLIENTS: &[Row] = &[
         resets: No,
         limits: "none of its own",
         orderly: false,
-        set: "Nothing has to be set in it: the limits are those of the application.",
+        set: "No setting is needed: the limits are those of the application.",
         as_of: "October 2026",
     },
     Row {
@@ -30,7 +30,7 @@ pub const CLIENTS: &[Row] = &[
         resets: No,
         limits: "60 s for a call",
         orderly: false,
-        set: "No setting is known; keep its calls under a minute.",
+        set: "No setting is known; keep calls under a minute.",
         as_of: "May 2026",
     },
     Row {
@@ -42,7 +42,7 @@ pub const CLIENTS: &[Row] = &[
         resets: If("if its server is marked as long running, up to 10 min"),
         limits: "",
         orderly: false,
-        set: "Mark the server as long running in its settings.",
+        set: "Mark the server as long running in the settings of Cherry Studio.",
         as_of: "October 2026",
     },
     Row {
@@ -55,7 +55,8 @@ pub const CLIENTS: &[Row] = &[
         limits: "without progress 5 min over HTTP and 30 min on stdio, for a call about 28 h",
         orderly: false,
         set: "Set `timeout` (ms, at least 1000) of the server in `.mcp.json`, or \
-              `MCP_TOOL_TIMEOUT` and `CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT` (ms) in its environment.",
+              `MCP_TOOL_TIMEOUT` and `CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT` (ms) in the environment of \
+              Claude Code.",
         as_of: "September 2026",
     },
     Row {
@@ -67,7 +68,7 @@ pub const CLIENTS: &[Row] = &[
         resets: No,
         limits: "60 s or 4 min for a call, as reported",
         orderly: false,
-        set: "No setting is known; keep its calls under a minute, or use Claude Code for long ones.",
+        set: "No setting is known; keep calls under a minute, or use Claude Code for long calls.",
         as_of: "September 2026",
     },
     Row {
@@ -103,7 +104,7 @@ pub const CLIENTS: &[Row] = &[
         resets: Unknown,
         limits: "",
         orderly: false,
-        set: "No setting for its limit of time is known.",
+        set: "No setting for the time limit is known.",
         as_of: "October 2026",
     },
     Row {
@@ -275,7 +276,7 @@ pub const CLIENTS: &[Row] = &[
         resets: Unknown,
         limits: "none known",
         orderly: false,
-        set: "Nothing has to be set in it.",
+        set: "No setting is needed.",
         as_of: "October 2026",
     },
     Row {

@@ -136,7 +136,7 @@ fn the_alerts_ask_for_what_there_is() {
 fn the_table_of_metrics_is_what_they_say_of_themselves() {
     const FILE: &str = "docs/operating.md";
     let (begin, end) = ("<!-- metrics: made by a test -->\n", "<!-- end of metrics -->");
-    let mut table = "| metric | kind | labels | what |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| metric | kind | labels | meaning |\n|---|---|---|---|\n".to_owned();
     for (name, family) in &page().families {
         let all = family.samples.values().flatten().filter(|label| *label != "le");
         let labels: BTreeSet<String> = all.map(|label| format!("`{label}`")).collect();
