@@ -35,7 +35,9 @@ pub enum StatsError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Nothing is kept.
-    #[error("nothing is kept: there is no folder for it; name one with --state-dir")]
+    #[error(
+        "no durations are kept, because there is no folder for them; name a folder with --state-dir"
+    )]
     Nowhere,
     /// There is no such route or tool.
     #[error("{0}")]

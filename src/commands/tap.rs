@@ -32,28 +32,28 @@ pub enum TapError {
     Address(#[from] TargetError),
     /// Nobody is there.
     #[error(
-        "{0} cannot be asked; is `milepost serve` running, with an [admin] table in its route file?"
+        "{0} cannot be reached; is `milepost serve` running, with an [admin] table in its route file?"
     )]
     Nobody(String, #[source] UpstreamError),
     /// The token is missing or wrong.
     #[error(
-        "{0} wants the token that is `bearer` in [admin]: give --config FILE, or --bearer-file FILE"
+        "{0} requires the token `bearer` of [admin]: give --config FILE, or --bearer-file FILE"
     )]
     Unauthorized(String),
     /// The proxy refuses access.
     #[error("{0} refuses: {1}")]
     Refused(String, String),
     /// The address belongs to another program.
-    #[error("{0} is not the admin listener of `milepost serve`: it answers with {1}")]
+    #[error("{0} is not the admin listener of `milepost serve`: the answer is {1}")]
     Stranger(String, String),
     /// The proxy does not answer any more.
-    #[error("{0} has ended")]
+    #[error("the proxy at {0} has ended")]
     Ended(String),
     /// The connection is lost.
-    #[error("{0} is lost")]
+    #[error("the connection to {0} is lost")]
     Lost(String, #[source] UpstreamError),
     /// Nothing can be written.
-    #[error("standard output")]
+    #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 

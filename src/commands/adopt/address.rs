@@ -30,13 +30,13 @@ impl ServerObject<'_> {
     ) -> Result<Vec<Edit>, Alone> {
         for key in SIGN_IN {
             if let Some(member) = self.member(key)? {
-                let why = format!("it signs in by {key:?}, which only the client can do");
+                let why = format!("the server has {key:?}: only the client can sign in");
                 return Err(Alone::new(member.start(), why));
             }
         }
         for key in ["env", "args"] {
             if let Some(member) = self.member(key)? {
-                let why = format!("it has {key:?} beside its address");
+                let why = format!("the server has {key:?} beside its address");
                 return Err(Alone::new(member.start(), why));
             }
         }
@@ -59,8 +59,8 @@ impl ServerObject<'_> {
         let has_key =
             headers.is_some_and(|headers| headers.all.iter().any(|header| header.is_secret));
         if !(has_key || is_named || is_loopback(&host)) {
-            let why = "it may ask for a sign-in (OAuth), which only the client can do; \
-                `--server NAME` wraps it all the same";
+            let why = "the server may ask for a sign-in (OAuth), which only the client can do; \
+                `--server NAME` wraps the server anyway";
             return Err(Alone::new(url.start(), why));
         }
         words.push(self.raw(url).to_owned());
@@ -74,16 +74,16 @@ impl ServerObject<'_> {
     /// The headers, each with the variable for its value.
     fn headers(&self) -> Result<Option<ServerHeaders>, Alone> {
         let Some(member) = self.member("headers")? else { return Ok(None) };
-        let expected = || Alone::new(member.value.start(), "\"headers\" is no object");
+        let expected = || Alone::new(member.value.start(), "\"headers\" is not an object");
         let mut headers: Vec<Header> = Vec::new();
         for header in &member.value.as_object().ok_or_else(expected)?.properties {
             let name = header.name.as_str();
             if name.parse::<HeaderName>().is_err() {
-                let why = format!("{name:?} is no name of a header");
+                let why = format!("{name:?} is not the name of a header");
                 return Err(Alone::new(header.start(), why));
             }
             let Some(value) = header.value.as_string_lit() else {
-                let why = format!("the header {name:?} is no string");
+                let why = format!("the value of the header {name:?} is not a string");
                 return Err(Alone::new(header.value.start(), why));
             };
             let fits =
@@ -133,14 +133,16 @@ impl ServerObject<'_> {
         for variable in variables.iter().flat_map(|variables| &variables.properties) {
             let name = variable.name.as_str();
             let Some(at) = headers.iter().position(|(_, variable)| *variable == name) else {
-                let why = format!("its variable {name:?} is no header's");
+                let why = format!("the variable {name:?} belongs to no header");
                 return Err(Alone::new(variable.start(), why));
             };
             let (header, _) = headers.swap_remove(at);
             edits.push(Edit::replace(range(&variable.name), quote(header)));
         }
         if let Some((header, variable)) = headers.first() {
-            let why = format!("the value of its header {header:?} is elsewhere, in {variable}");
+            let why = format!(
+                "the value of the header {header:?} is not in \"env\", but in the variable {variable}"
+            );
             return Err(Alone::new(member.start(), why));
         }
         edits.extend(env.map(|env| Edit::replace(range(&env.name), quote("headers"))));
@@ -168,19 +170,19 @@ struct Header {
 /// or why not.
 fn may_be_shown(url: &str) -> Result<Host, String> {
     if url.contains("${") {
-        return Err("its address is filled in by the client, maybe with a secret".to_owned());
+        return Err("the client fills in the address, perhaps with a secret".to_owned());
     }
     let parsed = Url::parse(url).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
     let Some((url, host)) = parsed.and_then(|url| Some((url.clone(), url.host()?.to_owned())))
     else {
-        return Err("its address is no http:// or https:// address".to_owned());
+        return Err("the address is not an http:// or https:// URL".to_owned());
     };
     let has_secret = !url.username().is_empty()
         || url.password().is_some()
         || url.query_pairs().any(|(name, value)| is_secret(&name, &value))
         || url.path().split('/').any(is_secret_value);
     if has_secret {
-        let why = "its address holds what looks like a secret, and everybody on the machine can read \
+        let why = "the address holds a value that looks like a secret, and every user of the machine can read \
             command lines";
         return Err(why.to_owned());
     }

@@ -91,13 +91,13 @@ impl<'a> ServerObject<'a> {
         key: &str,
     ) -> Result<Option<(&'a ObjectProp<'a>, &'a StringLit<'a>)>, Alone> {
         let Some(member) = self.member(key)? else { return Ok(None) };
-        let expected = || Alone::new(member.value.start(), format!("\"{key}\" is no string"));
+        let expected = || Alone::new(member.value.start(), format!("\"{key}\" is not a string"));
         Ok(Some((member, member.value.as_string_lit().ok_or_else(expected)?)))
     }
 
     fn args(&self) -> Result<Option<&'a Array<'a>>, Alone> {
         let Some(member) = self.member("args")? else { return Ok(None) };
-        let expected = || Alone::new(member.value.start(), "\"args\" is no list");
+        let expected = || Alone::new(member.value.start(), "\"args\" is not a list");
         Ok(Some(member.value.as_array().ok_or_else(expected)?))
     }
 
@@ -138,22 +138,23 @@ impl<'a> ServerObject<'a> {
         };
         match (self.string("command")?, self.string("url")?) {
             (Some((_, command)), Some(_)) => {
-                Err(Alone::new(command.start(), "it has both a command and an address"))
+                Err(Alone::new(command.start(), "the server has both a \"command\" and a \"url\""))
             }
             (Some((_, command)), None) if command.value.trim().is_empty() => {
-                Err(Alone::new(command.start(), "its command is empty"))
+                Err(Alone::new(command.start(), "the command is empty"))
             }
             (Some((_, command)), None) if command.value.starts_with('-') => {
-                Err(Alone::new(command.start(), "its command begins with `-`"))
+                Err(Alone::new(command.start(), "the command begins with `-`"))
             }
             (Some((_, command)), None) if is_milepost(&command.value) => {
-                Err(Alone::new(command.start(), "it is Milepost itself"))
+                Err(Alone::new(command.start(), "the server is Milepost itself"))
             }
             (Some(command), None) if kind_is(&["stdio"]) => self.wrap_command(command, program),
             (None, Some(url)) if kind_is(&TRANSPORTS) => self.wrap_address(url, program, is_named),
-            (None, None) => {
-                Err(Alone::new(self.object.start(), "it has neither a \"command\" nor a \"url\""))
-            }
+            (None, None) => Err(Alone::new(
+                self.object.start(),
+                "the server has neither a \"command\" nor a \"url\"",
+            )),
             _ => Err(unknown()),
         }
     }
@@ -189,21 +190,21 @@ impl<'a> ServerObject<'a> {
         };
         let words: Vec<String> = args.elements.iter().filter_map(word).collect();
         if words.len() < args.elements.len() {
-            return Err(Alone::new(args.start(), "there is more than words in its arguments"));
+            return Err(Alone::new(args.start(), "not every argument is a string"));
         }
         let ours = words.get(at + 1..).unwrap_or_default();
         let arguments = ["milepost", WRAP].into_iter().chain(ours.iter().map(String::as_str));
         let Ok(Cli { command: Command::Wrap(parsed) }) = Cli::try_parse_from(arguments) else {
-            return Err(Alone::new(args.start(), "`milepost wrap` does not know its arguments"));
+            return Err(Alone::new(args.start(), "`milepost wrap` does not know these arguments"));
         };
         if parsed.command.is_empty() {
-            return Err(Alone::new(args.start(), "its server is in a route file"));
+            return Err(Alone::new(args.start(), "the server is in a route file"));
         }
         let first = words.len().saturating_sub(parsed.command.len());
         // What is behind our own options is the server's, word by word.
         let is_command = words.iter().skip(first).zip(&parsed.command).all(|(a, b)| *b == **a);
         let Some(target) = args.elements.get(first).filter(|_| is_command) else {
-            return Err(Alone::new(args.start(), "its server cannot be told from the arguments"));
+            return Err(Alone::new(args.start(), "the arguments do not show the server's command"));
         };
         let options = words.get(at + 1..first).unwrap_or_default();
         if parsed.address().ok().flatten().is_some() {

@@ -34,15 +34,15 @@ impl ClientFile {
         let place = path.canonicalize().map_err(unreadable)?;
         let known = fs::metadata(&place).map_err(unreadable)?;
         if !known.is_file() {
-            return Err(unreadable(io::Error::other("it is no file")));
+            return Err(unreadable(io::Error::other("a regular file is expected")));
         }
         if known.len() > FILE_MAX {
-            return Err(unreadable(io::Error::other("it is longer than 64 MiB")));
+            return Err(unreadable(io::Error::other("the file is longer than 64 MiB")));
         }
         let bytes = fs::read(&place).map_err(unreadable)?;
         let text = String::from_utf8(bytes.clone()).map_err(|error| {
             let before = String::from_utf8_lossy(&bytes[..error.utf8_error().valid_up_to()]);
-            AdoptError::wrong(path, &before, before.len(), "this is no UTF-8")
+            AdoptError::wrong(path, &before, before.len(), "text in UTF-8 is expected")
         })?;
         let (has_mark, text) = match text.strip_prefix(BYTE_ORDER_MARK) {
             Some(rest) => (true, rest.to_owned()),
@@ -102,7 +102,10 @@ impl ClientFile {
                 Err(_) => {}
             }
         }
-        Err(failed(&first, io::Error::other("there are too many backups")))
+        Err(failed(
+            &first,
+            io::Error::other("there are too many backups of this file; remove some"),
+        ))
     }
 
     fn fill(&self, file: &mut File, path: &Path, known: &fs::Metadata) -> io::Result<()> {

@@ -189,8 +189,14 @@ fn rewritten(
     report: &mut String,
 ) -> Result<String, AdoptError> {
     let new = document::apply(text, edits);
-    let unsound =
-        |at| AdoptError::wrong(path, text, at, "this form is not known; nothing was written");
+    let unsound = |at| {
+        AdoptError::wrong(
+            path,
+            text,
+            at,
+            "the form of this entry is not known; nothing was written",
+        )
+    };
     let parsed = document::parse(&new).map_err(|error| unsound(error.range().start))?;
     let found = parsed.as_ref().and_then(document::entries).unwrap_or_default();
     for at in changed {
@@ -215,7 +221,7 @@ fn all_known(args: &AdoptArgs, entries: &[ServerEntry<'_>]) -> Result<(), AdoptE
         known.dedup();
         let known = match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("there are {}", plain(&known.join(", "))),
+            None => format!("the servers are {}", plain(&known.join(", "))),
         };
         return Err(AdoptError::Unknown { path: args.file.clone(), name: name.clone(), known });
     }
@@ -226,7 +232,9 @@ fn all_known(args: &AdoptArgs, entries: &[ServerEntry<'_>]) -> Result<(), AdoptE
 fn program(given: Option<&Path>) -> Result<String, AdoptError> {
     let path = match given {
         None => std::env::current_exe().map_err(|error| {
-            AdoptError::Program(format!("this program's own path is not known ({error}); give one"))
+            AdoptError::Program(format!(
+                "the path of this program is not known ({error}); give a path"
+            ))
         })?,
         // The client starts it in a folder of its own.
         Some(given) if given.components().count() > 1 && given.exists() => {

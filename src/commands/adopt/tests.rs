@@ -116,8 +116,8 @@ fn alone(text: &str, undo: bool) -> String {
 fn what_could_break_is_left_alone() {
     for (text, why) in [
         (r#"{}"#, "neither"),
-        (r#"{"command":1}"#, "no string"),
-        (r#"{"command":"a","args":"b"}"#, "no list"),
+        (r#"{"command":1}"#, "not a string"),
+        (r#"{"command":"a","args":"b"}"#, "not a list"),
         (r#"{"command":"a","command":"b"}"#, "twice"),
         (r#"{"command":" "}"#, "empty"),
         (r#"{"command":"-a"}"#, "begins with `-`"),
@@ -130,14 +130,14 @@ fn what_could_break_is_left_alone() {
         (r#"{"url":"http://localhost/mcp","headersHelper":"x"}"#, "headersHelper"),
         (r#"{"url":"http://localhost/mcp","oauth":{}}"#, "oauth"),
         (r#"{"url":"http://localhost/mcp","env":{}}"#, "env"),
-        (r#"{"url":"http://localhost/mcp","headers":[]}"#, "no object"),
-        (r#"{"url":"http://localhost/mcp","headers":{"a b":""}}"#, "no name of a header"),
-        (r#"{"url":"http://localhost/mcp","headers":{"a":1}}"#, "no string"),
+        (r#"{"url":"http://localhost/mcp","headers":[]}"#, "not an object"),
+        (r#"{"url":"http://localhost/mcp","headers":{"a b":""}}"#, "not the name of a header"),
+        (r#"{"url":"http://localhost/mcp","headers":{"a":1}}"#, "not a string"),
         (r#"{"url":"http://localhost/mcp?api_key=x"}"#, "secret"),
         (r#"{"url":"http://me:word@localhost/mcp"}"#, "secret"),
         (r#"{"url":"http://localhost/s/0123456789abcdef0123456789/mcp"}"#, "secret"),
-        (r#"{"url":"${BASE}/mcp"}"#, "filled in"),
-        (r#"{"url":"localhost/mcp"}"#, "no http://"),
+        (r#"{"url":"${BASE}/mcp"}"#, "fills in"),
+        (r#"{"url":"localhost/mcp"}"#, "not an http://"),
     ] {
         let said = alone(text, false);
         assert!(said.contains(why), "{text}: {said}");
@@ -145,15 +145,15 @@ fn what_could_break_is_left_alone() {
     for (text, why) in [
         (r#"{"command":"milepost","args":["wrap","--config","x"]}"#, "route file"),
         (r#"{"command":"milepost","args":["wrap","--no-such","x"]}"#, "does not know"),
-        (r#"{"command":"milepost","args":["wrap",null,"x"]}"#, "more than words"),
+        (r#"{"command":"milepost","args":["wrap",null,"x"]}"#, "not every argument"),
         (r#"{"command":"milepost","args":["wrap","--bearer-env","T","http://a"]}"#, "--bearer-env"),
         (
             r#"{"command":"milepost","args":["wrap","http://a"],"env":{"A":"1"}}"#,
-            r#""A" is no header"#,
+            r#""A" belongs to no header"#,
         ),
         (
             r#"{"command":"milepost","args":["wrap","--header-env","X=Y","http://a"]}"#,
-            r#"header "X" is elsewhere, in Y"#,
+            r#"header "X" is not in "env", but in the variable Y"#,
         ),
     ] {
         let said = alone(text, true);

@@ -230,18 +230,20 @@ pub enum WrapError {
     #[error("--bearer-env: {0}")]
     Bearer(String),
     /// A route file without an admin listener.
-    #[error("{}: it has no [admin] table, so there is no admin listener", .0.display())]
+    #[error("{}: an [admin] table is expected; without it there is no admin listener", .0.display())]
     NoAdmin(PathBuf),
     /// An address that is none.
     #[error(
-        "{0} is no address of an admin listener; one such as http://127.0.0.1:7333 is expected"
+        "{0} is not the address of an admin listener; an address such as http://127.0.0.1:7333 is expected"
     )]
     Admin(String),
     /// A file that holds no token.
     #[error("--bearer-file: {0}")]
     BearerFile(String),
     /// An address that is none; it may hold a secret.
-    #[error("what begins with http:// or https:// is no address of a server")]
+    #[error(
+        "the address of the server is not a valid URL; one such as https://example.com/mcp is expected"
+    )]
     BadAddress,
     /// Something stands behind the address.
     #[error("{0:?} stands behind the address of the server; options come before it")]
@@ -251,7 +253,7 @@ pub enum WrapError {
     HeaderEnv(String),
     /// Headers are of no use to a child process.
     #[error(
-        "--header, --header-env, --bearer-file, --bearer-env and --transport are for a server at an address"
+        "--header, --header-env, --bearer-file, --bearer-env and --transport are only for a server at a URL"
     )]
     NoAddress,
 }

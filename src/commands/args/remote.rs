@@ -93,7 +93,8 @@ impl RemoteArgs {
             let form = "`Name: value` is expected";
             let (name, value) = filled.split_once(':').ok_or_else(|| wrong(form))?;
             let name = name.trim().parse().map_err(|_| wrong(form))?;
-            let value = value.trim().parse().map_err(|_| wrong("no header can hold its value"))?;
+            let value =
+                value.trim().parse().map_err(|_| wrong("a header cannot hold the value"))?;
             set(name, value);
         }
         for pair in &self.header_env {
@@ -104,7 +105,7 @@ impl RemoteArgs {
             // Its client has filled it in: what looks like a variable in it is none of ours.
             let value = environment.get(variable).map_err(|why| wrong(&why))?;
             let value = value.trim().parse();
-            set(header, value.map_err(|_| wrong("no header can hold its value"))?);
+            set(header, value.map_err(|_| wrong("a header cannot hold the value"))?);
         }
         if let Some(name) = &self.bearer_env {
             let token = environment.get(name).map_err(WrapError::Bearer)?;

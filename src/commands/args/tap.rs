@@ -72,7 +72,7 @@ impl TapArgs {
         admin.set_query((!query.is_empty()).then_some(&*query));
         let mut route = at_address(admin.clone(), Some(RemoteTransport::Http), None);
         if let Some(token) = token {
-            let no_token = || WrapError::BearerFile("it holds no token".to_owned());
+            let no_token = || WrapError::BearerFile("the file holds no token".to_owned());
             route.request_headers.set.push(bearer(&token).ok_or_else(no_token)?);
         }
         Ok((route, admin))

@@ -69,7 +69,7 @@ pub enum DemoError {
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
     /// The client received an invalid message.
-    #[error("the client was told something it cannot use ({}): {line}", fault.words())]
+    #[error("the client got a message that it cannot use ({}): {line}", fault.words())]
     Invalid {
         /// The fault of the message.
         fault: MessageFault,
@@ -77,10 +77,10 @@ pub enum DemoError {
         line: String,
     },
     /// A call has no answer, or an error for one.
-    #[error("{0} was not answered with a result")]
+    #[error("the call of {0} got no result")]
     Unanswered(&'static str),
     /// The client's count differs from the proxy's.
-    #[error("{tool}: the client got {got} notifications, the proxy says it sent {sent}")]
+    #[error("{tool}: the client got {got} notifications, the proxy counts {sent} as sent")]
     Miscounted {
         /// The tool.
         tool: &'static str,

@@ -42,16 +42,16 @@ const FIRST_TOKEN: u64 = 7001;
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Trouble {
     /// Nobody said anything.
-    #[error("it does not answer within {0:?}")]
+    #[error("no answer within {0:?}")]
     Silent(Duration),
     /// The server has ended.
-    #[error("it ended{0}")]
+    #[error("the server ended{0}")]
     Ended(String),
     /// The response is not MCP, or there is no response.
     #[error("{0}")]
     Failed(String),
     /// The server answered with an error.
-    #[error("it answered {method} with {error}", error = super::findings::shown(.answer.raw()))]
+    #[error("the server answered {method} with {error}", error = super::findings::shown(.answer.raw()))]
     Refused {
         /// The method of the request.
         method: String,
@@ -217,8 +217,9 @@ impl DoctorClient {
             TrafficEvent::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),
             _ => None,
         });
-        let said = said.map(|text| format!("; it said {}", super::findings::shown(text)));
-        format!("its response ended without the answer{}", said.unwrap_or_default())
+        let said =
+            said.map(|text| format!("; its last message was {}", super::findings::shown(text)));
+        format!("the response ended without the answer{}", said.unwrap_or_default())
     }
 
     /// Answers what the server asks, and keeps its answers.

@@ -88,7 +88,7 @@ pub struct SessionArgs {
 fn revision() -> impl TypedValueParser<Value = &'static str> {
     let dates = Revision::ALL.map(|(_, date)| date);
     PossibleValuesParser::new(dates).try_map(move |said| {
-        dates.into_iter().find(|date| *date == said).ok_or("no revision of the specification")
+        dates.into_iter().find(|date| *date == said).ok_or("not a revision of the specification")
     })
 }
 
@@ -133,7 +133,7 @@ pub enum DoctorError {
     #[error(transparent)]
     Site(#[from] TargetError),
     /// The server is not an MCP server, or is not reachable.
-    #[error("cannot talk to the server: {0}")]
+    #[error("cannot use the server: {0}")]
     Server(String),
     /// The server has no such tool.
     #[error("the server has no tool {asked:?}; {known}")]
@@ -144,7 +144,9 @@ pub enum DoctorError {
         known: String,
     },
     /// The server does not speak the revision.
-    #[error("the server does not speak {0}; without --revision the newest that it speaks is used")]
+    #[error(
+        "the server does not speak {0}; without --revision Milepost uses the newest revision of the server"
+    )]
     Revision(&'static str),
     /// The proxy does not start.
     #[error("the proxy does not start")]
@@ -383,7 +385,7 @@ impl Inspection {
 fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
     match RawHttpClient::new(route)? {
         Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
-        None => Err(DoctorError::Server("it has no address".to_owned())),
+        None => Err(DoctorError::Server("the server has no address".to_owned())),
     }
 }
 
@@ -391,9 +393,12 @@ fn no_tool(asked: &str, tools: &[String]) -> DoctorError {
     let names = || tools.iter().map(String::as_str);
     let known = match nearest(asked, names()) {
         Some(near) => format!("did you mean {near:?}?"),
-        None if tools.is_empty() => "it has none".to_owned(),
+        None if tools.is_empty() => "the server has no tools".to_owned(),
         None => {
-            format!("it has {}", findings::shown(names().collect::<Vec<_>>().join(", ").as_bytes()))
+            format!(
+                "its tools are {}",
+                findings::shown(names().collect::<Vec<_>>().join(", ").as_bytes())
+            )
         }
     };
     DoctorError::NoTool { asked: asked.to_owned(), known }

@@ -223,7 +223,9 @@ impl Inspection {
         match (other, self.options.session.revision) {
             (_, Some(only)) => Err(DoctorError::Revision(only)),
             (Some((date, _)), None) => Ok(SessionStart::Handshake(date)),
-            (None, None) => Err(DoctorError::Server("it speaks no known revision".to_owned())),
+            (None, None) => {
+                Err(DoctorError::Server("the server speaks no known revision".to_owned()))
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ impl DoctorReport {
         for (date, spoken) in &self.known.revisions {
             let words = match spoken {
                 RevisionSupport::Yes => "yes".to_owned(),
-                RevisionSupport::Other(other) => format!("no: it answers with {other}"),
+                RevisionSupport::Other(other) => format!("no: the server answers with {other}"),
                 RevisionSupport::No(why) => format!("no: {why}"),
             };
             let _ = writeln!(to, "  {date}  {words}");

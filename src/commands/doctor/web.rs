@@ -224,17 +224,19 @@ async fn receive(
 fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     match (status, kind) {
         (401 | 403, _) => {
-            format!("it wants to know who asks (status {status}): give --header or --bearer-env")
+            format!(
+                "the server requires authorization (status {status}): give --header or --bearer-env"
+            )
         }
         (_, "text/html") => {
             format!(
-                "it answers with a web page (status {status}, text/html): that is no MCP endpoint"
+                "the server answers with a web page (status {status}, text/html), not as an MCP endpoint"
             )
         }
         _ => {
             let text = super::findings::shown(body);
             let kind = if kind.is_empty() { "no content type" } else { kind };
-            format!("it answers with status {status} and {kind}: {text}")
+            format!("the server answers with status {status} and {kind}: {text}")
         }
     }
 }

@@ -131,7 +131,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
             if line.text == SAME {
                 let said = last.get(&line.sign).copied();
                 line.text =
-                    said.ok_or_else(|| (number, "a message before is expected".to_owned()))?;
+                    said.ok_or_else(|| (number, "an earlier message is expected".to_owned()))?;
             }
             last.insert(line.sign, line.text);
         }
@@ -149,7 +149,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         }
     }
     if recorded.lines.is_empty() {
-        return Err((1, "a conversation is expected; nothing is said here".to_owned()));
+        return Err((1, "a conversation is expected; this file has no message".to_owned()));
     }
     Ok(recorded)
 }
@@ -260,10 +260,10 @@ fn track<'a>(
 ) -> Result<(&'a mut Track, bool), String> {
     let is_known = tracks.contains_key(&line.part);
     let begins = match input_of(line) {
-        Some(Input::Begin(_)) if is_known => return Err("it has begun before".to_owned()),
+        Some(Input::Begin(_)) if is_known => return Err("this part has begun before".to_owned()),
         Some(Input::Begin(begins)) => Some(begins),
         _ if !is_known && line.part != 1 => {
-            return Err("what begins is expected to be said before".to_owned());
+            return Err("a line `! begins ...` of this part is expected before".to_owned());
         }
         _ => None,
     };

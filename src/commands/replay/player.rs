@@ -218,7 +218,7 @@ impl Player {
     }
 
     fn last_server_message(&self) -> Result<(Origin, Message), String> {
-        self.said.clone().ok_or_else(|| "a message before is expected".to_owned())
+        self.said.clone().ok_or_else(|| "an earlier message is expected".to_owned())
     }
 
     /// The calls of another filter of the conversation go on here.

@@ -176,7 +176,7 @@ impl<const MIN: usize> Format for AtLeast<MIN> {
     }
     fn read(texts: &[String]) -> Result<usize, String> {
         let text = last(texts);
-        let number: i64 = text.parse().map_err(|_| format!("{text:?} is no whole number"))?;
+        let number: i64 = text.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
         Self::of(number).map(|count| count.0)
     }
     fn value(field: &usize) -> Option<Value> {

@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for Scalar {
             fn visit_f64<E: Error>(self, value: f64) -> Result<Scalar, E> {
                 let text = value.to_string();
                 if json::number(text.as_bytes()).is_none() {
-                    return Err(E::custom("a number that JSON has is expected"));
+                    return Err(E::custom("a number that JSON can hold is expected"));
                 }
                 Ok(Scalar(text.into()))
             }

@@ -115,7 +115,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     let time = humantime::parse_duration(text).map_err(|_| {
-        format!("{text:?} is no time; a number with a unit such as 150ms, 2s or 5m is expected")
+        format!("{text:?} is not a time; a number with a unit such as 150ms, 2s or 5m is expected")
     })?;
     if time > TIME_MAX {
         return Err(format!("{text:?} is too long; at most a year is expected"));
@@ -140,7 +140,7 @@ pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
         OFF => Ok(None),
         "0" => Err(format!("more than 0 is expected, or {OFF:?}")),
         text if nearest(text, [OFF]).is_some() => {
-            Err(format!("{text:?} is no time; did you mean {OFF:?}?"))
+            Err(format!("{text:?} is not a time; did you mean {OFF:?}?"))
         }
         text => positive_time(text).map(Some),
     }
@@ -153,7 +153,7 @@ pub fn scale(text: &str) -> Result<Scale, String> {
         "unit" => Ok(Scale::Unit),
         number => match number.parse::<f64>() {
             Ok(total) if total.is_finite() && total > 0.0 => Ok(Scale::Of(total)),
-            _ => Err(format!("{text:?} is no scale; percent, unit or a total is expected")),
+            _ => Err(format!("{text:?} is not a scale; percent, unit or a total is expected")),
         },
     }
 }

@@ -318,7 +318,7 @@ spellings! {
             text if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
                 Ok(Secret::new(text.to_owned()))
             }
-            _ => Err("a token without spaces and other signs than ASCII is expected".to_owned()),
+            _ => Err("a token of ASCII characters without spaces is expected".to_owned()),
         },
         spell: |secret: &Secret| format!("{secret:?}"),
         schema: { "type": "string", "minLength": 1, "examples": ["${TOKEN}"] }
@@ -358,7 +358,9 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
         let port = port.unwrap_or("7332");
-        format!("{text:?} is no address with a port; one such as \"127.0.0.1:{port}\" is expected")
+        format!(
+            "{text:?} is not an address with a port; one such as \"127.0.0.1:{port}\" is expected"
+        )
     })
 }
 
@@ -373,7 +375,7 @@ fn host_name(text: &str) -> Result<String, String> {
     let inner = text.split_once("://").map_or(text, |(_, host)| host);
     let inner = inner.split(['/', '?', '#']).next().unwrap_or_default();
     let inner = if is_name(inner) { inner } else { "mcp.example.com" };
-    Err(format!("{text:?} is no host name; one such as {inner:?} is expected"))
+    Err(format!("{text:?} is not a host name; one such as {inner:?} is expected"))
 }
 
 fn origin(text: &str) -> Result<String, String> {
@@ -387,9 +389,9 @@ fn origin(text: &str) -> Result<String, String> {
         if origin == text.to_ascii_lowercase() {
             return Ok(origin);
         }
-        return Err(format!("{text:?} is no origin; did you mean {origin:?}?"));
+        return Err(format!("{text:?} is not an origin; did you mean {origin:?}?"));
     }
-    Err(format!("{text:?} is no origin; one such as \"https://app.example.com\" is expected"))
+    Err(format!("{text:?} is not an origin; one such as \"https://app.example.com\" is expected"))
 }
 
 fn endpoint(text: &str) -> Result<(Url, String), String> {
@@ -420,7 +422,7 @@ fn route_path(text: &str) -> Result<String, String> {
         return Ok(near);
     }
     let near = if near.len() > 1 { &*near } else { "/reports" };
-    Err(format!("{text:?} is no path of a route; one such as {near:?} is expected"))
+    Err(format!("{text:?} is not a path of a route; one such as {near:?} is expected"))
 }
 
 fn answer_repair(text: &str) -> Result<String, String> {
@@ -428,7 +430,9 @@ fn answer_repair(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(match nearest(text, ANSWER_REPAIRS) {
-        Some(near) => format!("{text:?} is no repair; did you mean {near:?}?"),
-        None => format!("{text:?} is no repair; one of {} is expected", ANSWER_REPAIRS.join(", ")),
+        Some(near) => format!("{text:?} is not a repair; did you mean {near:?}?"),
+        None => {
+            format!("{text:?} is not a repair; one of {} is expected", ANSWER_REPAIRS.join(", "))
+        }
     })
 }

@@ -52,7 +52,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// A socket that systemd has passed cannot be listened on.
-    #[error("the socket that was passed for [{table}] is none of TCP that listens")]
+    #[error("the socket passed for [{table}] cannot be used; a listening TCP socket is expected")]
     Passed {
         /// The table of the route file whose address it takes the place of.
         table: &'static str,

@@ -25,7 +25,7 @@ use crate::transport::mcp_http::target::TargetError;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system gives no random bytes.
-    #[error("no name for `Via` can be made")]
+    #[error("cannot make a random name for `Via`")]
     Via(#[from] getrandom::Error),
     /// A route's server cannot be reached as the route says.
     #[error(transparent)]

@@ -31,7 +31,7 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     };
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.uid() != geteuid().as_raw() {
-        return Err(io::Error::other("it is no file of this user"));
+        return Err(io::Error::other("the file belongs to another user"));
     }
     Ok(Some(file))
 }

@@ -63,13 +63,13 @@ pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Others had it open all the time.
-    #[error("{} is in use", path.display())]
+    #[error("{} is in use by other processes; try again", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
     },
     /// The file belongs to a newer version of the program.
-    #[error("{} is for a newer version of milepost", path.display())]
+    #[error("{} was written by a newer version of Milepost; use that version, or another --state-dir", path.display())]
     Newer {
         /// The file.
         path: PathBuf,

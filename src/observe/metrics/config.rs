@@ -58,8 +58,7 @@ impl Config {
             last_taken.clone(),
         );
         let is_good = Gauge::default();
-        let help =
-            "Result of the last reload of the route file: 1 applied or unchanged, 0 refused";
+        let help = "Result of the last reload of the route file: 1 applied or unchanged, 0 refused";
         to.0.register("config_last_reload_successful", help, is_good.clone());
         let config = Self { reloads, last_taken, is_good };
         config.hold();

@@ -176,10 +176,8 @@ impl Metrics {
         let help = "Log lines left out because nobody read standard error";
         to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
         let config = Config::new(&mut to);
-        let spans = to.counters(
-            "spans",
-            "Spans of calls, by result: exported to a collector, dropped",
-        );
+        let spans =
+            to.counters("spans", "Spans of calls, by result: exported to a collector, dropped");
         let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
         let uptime = Gauge::default();
         let help = "Time since the begin of counting";

@@ -169,7 +169,8 @@ fn endpoint<F: Fn(&str) -> Option<String>>(
     };
     let url = Url::parse(&text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
-    let mut url = url.ok_or(BadVariable { name, why: "is no address with http:// or https://" })?;
+    let mut url =
+        url.ok_or(BadVariable { name, why: "is not an address with http:// or https://" })?;
     if !url.username().is_empty() || url.password().is_some() {
         let why = "has a user's name in it, which is not sent; use OTEL_EXPORTER_OTLP_HEADERS";
         return Err(BadVariable { name, why });

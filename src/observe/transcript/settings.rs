@@ -70,7 +70,7 @@ pub fn read(policy: &mut Policy, words: &str) -> Result<(), String> {
     for said in words.split_whitespace() {
         let (key, value) = said
             .split_once('=')
-            .ok_or_else(|| format!("{said:?} is no setting; key=value is expected"))?;
+            .ok_or_else(|| format!("{said:?} is not a setting; key=value is expected"))?;
         read_one(policy, key, value).map_err(|why| format!("{key}: {why}"))?;
     }
     Ok(())

@@ -158,7 +158,7 @@ impl PatternKind {
         let Ok(expression) = compile(written) else {
             return Err(match compile_error(written) {
                 Some(why) if written.contains("(?") => {
-                    format!("{written:?} is no regular expression: {why}")
+                    format!("{written:?} is not a regular expression: {why}")
                 }
                 _ => no_pattern(written),
             });
@@ -235,14 +235,14 @@ fn compile_error(pattern: &str) -> Option<String> {
 
 fn no_pattern(written: &str) -> String {
     if strsim::jaro_winkler(written, PRESETS) > 0.8 || written == "defaults" {
-        return format!("{written:?} is no pattern; did you mean {PRESETS:?}?");
+        return format!("{written:?} is not a pattern; did you mean {PRESETS:?}?");
     }
     let part = written.split(['{', '<']).nth(1).and_then(|rest| rest.split(['}', '>']).next());
     let near =
         part.and_then(|part| NAMES.into_iter().find(|name| strsim::jaro_winkler(part, name) > 0.8));
     if let (Some(part), Some(near)) = (part, near) {
         let meant = written.replacen(part, near, 1);
-        return format!("{written:?} is no pattern; did you mean {meant:?}?");
+        return format!("{written:?} is not a pattern; did you mean {meant:?}?");
     }
     format!(
         "{written:?} finds no figure; {{progress}}, {{total}} or {{percent}} is expected in it, such as \

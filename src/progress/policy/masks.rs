@@ -68,7 +68,7 @@ impl Masks {
             let expression = compile(written).map_err(|error| {
                 let said = error.to_string();
                 let why = said.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                format!("{written:?} is no regular expression: {why}")
+                format!("{written:?} is not a regular expression: {why}")
             })?;
             if expression.is_match("") {
                 let what = "matches nothing at all, too; one that only matches secrets is expected";

@@ -40,7 +40,7 @@ pub enum SpawnError {
     },
     /// A script whose `#!` line, or a program whose loader, leads to nothing.
     #[error(
-        "`{command}` exists, but what it is to be run with does not: correct its first line \
+        "`{command}` exists, but its interpreter or loader does not: correct its first line \
          (`#!`), or give the interpreter as the command and the file as its argument"
     )]
     NoInterpreter {
@@ -58,7 +58,7 @@ pub enum SpawnError {
     },
     /// Neither a program for this machine nor a script that names its interpreter.
     #[error(
-        "`{command}` is no program for this machine: if it is a script, give its interpreter as \
+        "`{command}` is not a program for this machine: if it is a script, give its interpreter as \
          the command and the file as its argument"
     )]
     NotAProgram {
@@ -66,7 +66,7 @@ pub enum SpawnError {
         command: String,
     },
     /// The folder that it is to run in is not there.
-    #[error("`{command}` is to run in `{folder}`, and there is no such folder", folder = folder.display())]
+    #[error("the folder `{folder}` of `{command}` does not exist: name an existing folder", folder = folder.display())]
     NoSuchFolder {
         /// The program or folder as the user wrote it.
         command: String,

@@ -90,16 +90,16 @@ pub enum UpstreamError {
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
     /// The compressed body cannot be read.
-    #[error("what the server compressed cannot be read")]
+    #[error("the server's compressed response cannot be read")]
     Compressed(#[source] io::Error),
     /// We ended it.
     #[error("{0}")]
     BrokenOff(&'static str),
     /// The server sent nothing for too long.
-    #[error("the server said nothing for {0:?}")]
+    #[error("the server sent nothing for {0:?}")]
     Idle(Duration),
     /// The server switched to another protocol, for which nobody asked.
-    #[error("the server switched to a protocol that nobody asked for")]
+    #[error("the server switched to another protocol without a request")]
     Switched,
 }
 

@@ -32,7 +32,7 @@ pub enum TargetError {
         source: ClientTlsError,
     },
     /// The address of the server is none.
-    #[error("route {route}: {url} is no address of an HTTP server")]
+    #[error("route {route}: {url} is not the address of an HTTP server")]
     Address {
         /// The route's path.
         route: String,

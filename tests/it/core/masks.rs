@@ -115,7 +115,7 @@ fn patterns_of_a_route_are_masked_besides() {
     assert_eq!(masks.patterns().count(), 2);
     assert_ne!(masks, Masks::default());
     for (pattern, told) in [
-        ("(", "\"(\" is no regular expression: unclosed group"),
+        ("(", "\"(\" is not a regular expression: unclosed group"),
         ("x*", "\"x*\" matches nothing at all, too; one that only matches secrets is expected"),
     ] {
         assert_eq!(Masks::read([pattern]).unwrap_err(), told);

@@ -101,13 +101,13 @@ fn what_is_no_pattern_is_refused_with_what_may_be_meant() {
     let long = format!("{{percent}}{}", "x".repeat(PATTERN_MAX));
     let huge = r"(?<percent>(\w{100}){100})";
     for (patterns, told) in [
-        (&["preset"][..], "\"preset\" is no pattern; did you mean \"presets\"?"),
-        (&["defaults"], "\"defaults\" is no pattern; did you mean \"presets\"?"),
-        (&["{percant}%"], "\"{percant}%\" is no pattern; did you mean \"{percent}%\"?"),
+        (&["preset"][..], "\"preset\" is not a pattern; did you mean \"presets\"?"),
+        (&["defaults"], "\"defaults\" is not a pattern; did you mean \"presets\"?"),
+        (&["{percant}%"], "\"{percant}%\" is not a pattern; did you mean \"{percent}%\"?"),
         (&["{progres}/{total}"], "\"{progres}/{total}\" has `total` without `progress`"),
         (
             &[r"(?<totals>\d+)"],
-            r#""(?<totals>\\d+)" is no pattern; did you mean "(?<total>\\d+)"?"#,
+            r#""(?<totals>\\d+)" is not a pattern; did you mean "(?<total>\\d+)"?"#,
         ),
         (
             &["done"],
@@ -124,7 +124,7 @@ fn what_is_no_pattern_is_refused_with_what_may_be_meant() {
         ),
         (
             &["(?<percent>[0-9"],
-            "\"(?<percent>[0-9\" is no regular expression: unclosed character class",
+            "\"(?<percent>[0-9\" is not a regular expression: unclosed character class",
         ),
         (&[&long], "a pattern of at most 1024 bytes is expected"),
         (&many, "at most 32 patterns are expected"),

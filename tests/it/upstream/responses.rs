@@ -451,7 +451,7 @@ async fn a_silence_that_the_route_does_not_allow_is_an_error() {
     pass(secs(29)).await;
     two.chunk(": still here\n\n");
     pass(secs(2)).await;
-    assert_eq!(rig.line().await, error("1", "the server said nothing for 30s", None));
+    assert_eq!(rig.line().await, error("1", "the server sent nothing for 30s", None));
     pass(secs(27)).await;
     two.say(result("2"));
     assert_eq!(rig.line().await, result("2"));

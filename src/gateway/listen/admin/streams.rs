@@ -119,7 +119,7 @@ fn filter(query: &str) -> Result<TapFilter, String> {
             "verdict" if is_verdict(&value) => filter.verdict = Some(value),
             "verdict" => {
                 return Err(format!(
-                    "{value:?} is no verdict; forwarded, repaired, withheld, added, or the name of a \
+                    "{value:?} is not a verdict; forwarded, repaired, withheld, added, or the name of a \
                      reason or a repair is expected"
                 ));
             }

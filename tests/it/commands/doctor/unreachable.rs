@@ -56,7 +56,7 @@ fn wrong_arguments_have_a_column() {
 #[test]
 fn a_server_that_dies_has_last_words() {
     let said = refused(&["--", "sh", "-c", "echo no database >&2; exit 3"]);
-    let expected = "milepost: cannot talk to the server: it ended (exit code 3); its last words: no database\n";
+    let expected = "milepost: cannot use the server: the server ended (exit code 3); its last words: no database\n";
     assert_eq!(said, expected);
     let said = refused(&["--", "no-such-program-anywhere"]);
     assert!(said.contains("no-such-program-anywhere"), "{said}");
@@ -66,7 +66,7 @@ fn a_server_that_dies_has_last_words() {
 fn a_server_that_says_nothing_is_not_waited_for() {
     let began = Instant::now();
     let said = refused(&["--timeout", "300ms", "--", "sleep", "60"]);
-    assert_eq!(said, "milepost: cannot talk to the server: it does not answer within 300ms\n");
+    assert_eq!(said, "milepost: cannot use the server: no answer within 300ms\n");
     assert!(began.elapsed() < Duration::from_secs(30));
 }
 
@@ -95,7 +95,7 @@ fn a_server_that_dies_in_a_call_has_no_answer() {
     assert_eq!(rules, ["no-answer", "discover-ends"], "{report}");
     assert_eq!(report["calls"][0]["answer"], "none");
     let example = report["findings"][0]["example"].as_str().unwrap();
-    assert!(example.contains("it ended (exit code 4)"), "{example}");
+    assert!(example.contains("the server ended (exit code 4)"), "{example}");
     assert_eq!(report["form"], 1);
     // What it has started has gone with it.
     let left: u32 = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
@@ -106,10 +106,10 @@ fn a_server_that_dies_in_a_call_has_no_answer() {
 fn what_is_no_server_is_named() {
     let html = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\nconnection: close\r\n\r\n<html>";
     let said = refused(&[&page(html)]);
-    assert!(said.contains("it answers with a web page (status 200, text/html)"), "{said}");
+    assert!(said.contains("the server answers with a web page (status 200, text/html)"), "{said}");
     let closed = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let said = refused(&[&page(closed)]);
-    assert!(said.contains("it wants to know who asks (status 401)"), "{said}");
+    assert!(said.contains("the server requires authorization (status 401)"), "{said}");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = refused(&[&format!("http://{free}/mcp")]);
     assert!(said.contains("cannot connect to 127.0.0.1:"), "{said}");

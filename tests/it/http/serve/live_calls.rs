@@ -342,7 +342,7 @@ fn calls_are_shown_to_operators_alone() {
     assert_eq!(tap.interrupt(), Some(0));
     let (code, said) = refused(&[&format!("http://{}", proxy.admin())]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("wants the token") && said.contains("--config"), "{said}");
+    assert!(said.contains("requires the token") && said.contains("--config"), "{said}");
 }
 
 /// `milepost tap`.
@@ -472,11 +472,11 @@ fn who_cannot_be_tapped_is_told_why() {
     let without = proxy.file().replace("proxy.toml", "without.toml");
     std::fs::write(&without, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
     for (args, expected) in [
-        (&[&*format!("http://{dead}")][..], "cannot be asked; is `milepost serve` running"),
+        (&[&*format!("http://{dead}")][..], "cannot be reached; is `milepost serve` running"),
         (&[&clients], "is not the admin listener of `milepost serve`: it answers with 404"),
-        (&[&admin, "--verdict", "lost"], "refuses: \"lost\" is no verdict; forwarded,"),
-        (&["ftp://127.0.0.1:7333"], "is no address of an admin listener"),
-        (&["--config", &without], "it has no [admin] table"),
+        (&[&admin, "--verdict", "lost"], "refuses: \"lost\" is not a verdict; forwarded,"),
+        (&["ftp://127.0.0.1:7333"], "is not the address of an admin listener"),
+        (&["--config", &without], "an [admin] table is expected"),
         (&[&admin, "--bearer-file", "/nowhere"], "--bearer-file: /nowhere: "),
     ] {
         let (code, said) = refused(args);

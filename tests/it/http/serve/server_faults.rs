@@ -215,7 +215,7 @@ fn a_server_that_falls_silent_is_given_up_after_the_idle_timeout() {
     server.events();
     let events = asked.events();
     let why = check_error(events.last().unwrap(), 7);
-    assert!(why.contains("the server said nothing for 300ms"), "{why}");
+    assert!(why.contains("the server sent nothing for 300ms"), "{why}");
     server.closing();
     proxy.logged(&["WARN the stream of a server has broken off", "nothing for 300ms"]);
 }
