@@ -153,7 +153,7 @@ fn only_what_is_named_is_touched() {
         client.error(&only("aa")),
         "mcp.json: no server is called \"aa\"; did you mean \"a\"?"
     );
-    assert_eq!(client.error(&only("zzz")), "mcp.json: no server is called \"zzz\"; there are a, b");
+    assert_eq!(client.error(&only("zzz")), "mcp.json: no server is called \"zzz\"; the servers are a, b");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn what_cannot_be_done_is_said_with_its_place() {
     let text = "{\n  \"mcpServers\": {\n    \"é\": { \"command\": 5 }\n  }\n}";
     let client = Client::new(text);
     let named = AdoptArgs { servers: vec!["é".to_owned()], ..client.args() };
-    assert_eq!(client.error(&named), "mcp.json:3:23: é: \"command\" is no string");
+    assert_eq!(client.error(&named), "mcp.json:3:23: é: \"command\" is not a string");
     let check = |text: &[u8], expected: &str| {
         fs::write(client.path(), text).unwrap();
         let error = client.run(&client.args(), None).unwrap_err();
@@ -176,7 +176,7 @@ fn what_cannot_be_done_is_said_with_its_place() {
         b"",
         "mcp.json:1:1: no servers are here; a file with \"mcpServers\" or \"servers\" is expected",
     );
-    check(b"{\n  \xff", "mcp.json:2:3: this is no UTF-8");
+    check(b"{\n  \xff", "mcp.json:2:3: text in UTF-8 is expected");
     let deep = "[".repeat(100_000);
     check(deep.as_bytes(), "mcp.json:1:513: Maximum nesting depth exceeded");
     fs::remove_file(client.path()).unwrap();

@@ -184,10 +184,10 @@ fn what_is_no_recording_is_said_with_its_line() {
     for (text, line, expected) in [
         ("", 1, "a conversation is expected"),
         ("# x\n> {}\nnonsense\n", 3, "a line that begins with one of"),
-        ("! hold=soon\n> {}\n", 1, "is no time"),
+        ("! hold=soon\n> {}\n", 1, "is not a time"),
         ("! nonsense=on\n> {}\n", 1, "no such setting"),
         ("> {}\n! hold=1s\n", 2, "before the first message"),
-        ("> {}\n+ 5\n", 2, "is no time"),
+        ("> {}\n+ 5\n", 2, "is not a time"),
         ("> {}\n! explode\n", 2, "is not known"),
         ("> {\\xZZ}\n", 1, "hexadecimal"),
         (">5 {}\n", 1, "only stream"),

@@ -690,7 +690,7 @@ fn a_command_that_cannot_start_says_what_would_be_right() {
     check_refusal(folder.file("plain", "", 0o644), &["chmod +x"]);
     check_refusal(&folder.0, &["may not be executed"]);
     check_refusal(folder.file("script", "#!/no/such\n", 0o755), &["first line"]);
-    check_refusal(folder.file("data", "\0\0", 0o755), &["no program for this machine"]);
+    check_refusal(folder.file("data", "\0\0", 0o755), &["not a program for this machine"]);
     check_refusal("nul\0byte", &["could not be started: ", "nul byte"]);
 }
 

@@ -473,7 +473,7 @@ fn who_cannot_be_tapped_is_told_why() {
     std::fs::write(&without, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
     for (args, expected) in [
         (&[&*format!("http://{dead}")][..], "cannot be reached; is `milepost serve` running"),
-        (&[&clients], "is not the admin listener of `milepost serve`: it answers with 404"),
+        (&[&clients], "is not the admin listener of `milepost serve`: the answer is 404"),
         (&[&admin, "--verdict", "lost"], "refuses: \"lost\" is not a verdict; forwarded,"),
         (&["ftp://127.0.0.1:7333"], "is not the address of an admin listener"),
         (&["--config", &without], "an [admin] table is expected"),
