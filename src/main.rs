@@ -89,20 +89,20 @@ async fn run(command: Command) -> ExitCode {
             code
         }
         Command::Check(args) => match check::run(&args) {
-            Ok(text) => tell(&text),
+            Ok(text) => print(&text),
             Err(error) => report(&error, 2),
         },
         Command::Doctor(args) => diagnose(*args).await,
         Command::Stats(args) => {
             let _log = log::start(Level::WARN, LogFormat::Text);
             match stats::run(&args) {
-                Ok(text) => tell(&text),
+                Ok(text) => print(&text),
                 Err(error) => report(&error, 1),
             }
         }
         Command::Replay(args) => match replay::run(&args) {
-            Ok(played) if played.is_equal => tell(&played.text),
-            Ok(played) => match tell(&played.text) {
+            Ok(played) if played.is_equal => print(&played.text),
+            Ok(played) => match print(&played.text) {
                 ExitCode::SUCCESS => ExitCode::FAILURE,
                 code => code,
             },
@@ -112,13 +112,13 @@ async fn run(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
         },
-        Command::Schema => tell(&routes::schema()),
+        Command::Schema => print(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
         },
         Command::Adopt(args) => adopt(&args),
-        Command::Completions(args) => tell(&man::completions(args.shell)),
+        Command::Completions(args) => print(&man::completions(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
     }
 }
@@ -180,7 +180,7 @@ fn adopt(args: &AdoptArgs) -> ExitCode {
 }
 
 fn man(folder: Option<&Path>) -> ExitCode {
-    let Some(folder) = folder else { return tell(&man::whole()) };
+    let Some(folder) = folder else { return print(&man::whole()) };
     match man::write(folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error, 1),
@@ -194,9 +194,9 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
         Err(error) => return report(&error, 2),
     };
     match doctor::run(options).await {
-        Ok(outcome) if outcome.is_safe => tell(&outcome.text),
+        Ok(outcome) if outcome.is_safe => print(&outcome.text),
         Ok(outcome) => {
-            tell(&outcome.text);
+            print(&outcome.text);
             ExitCode::from(1)
         }
         Err(error) => report(&error, 2),
@@ -204,7 +204,7 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
 }
 
 /// Writes `text` to standard output. A reader who has seen enough is no fault.
-fn tell(text: &str) -> ExitCode {
+fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),
         _ => ExitCode::SUCCESS,

@@ -144,7 +144,7 @@ pub struct EventEmitter {
     /// Large messages that came in SSE events, until their clients have been sent all of them.
     passed: BTreeMap<Option<StreamId>, (Bytes, u64)>,
     /// Large messages to clients, and whether they are sent in SSE events.
-    told: BTreeMap<StreamId, (Large, bool)>,
+    large_to_clients: BTreeMap<StreamId, (Large, bool)>,
     /// Streams whose client has not read yet all that it was sent.
     unwritten: BTreeSet<StreamId>,
     /// The same of which observers have been shown [`Input::MarkUnread`].
@@ -170,7 +170,7 @@ impl EventEmitter {
             last: start,
             large: BTreeMap::new(),
             passed: BTreeMap::new(),
-            told: BTreeMap::new(),
+            large_to_clients: BTreeMap::new(),
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
         };
@@ -205,7 +205,7 @@ impl EventEmitter {
                 self.waits.remove(stream);
                 self.large.remove(&Some(*stream));
                 self.passed.remove(&Some(*stream));
-                self.told.remove(stream);
+                self.large_to_clients.remove(stream);
             }
             Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
             _ => {}
@@ -291,12 +291,14 @@ impl EventEmitter {
             }
             Fragment::Whole => self.put(at, EventKind::ToClient(stream, unframed(text))),
             Fragment::Piece => {
-                let (large, _) =
-                    self.told.entry(stream).or_insert_with(|| (Large::default(), !is_json));
+                let (large, _) = self
+                    .large_to_clients
+                    .entry(stream)
+                    .or_insert_with(|| (Large::default(), !is_json));
                 large.feed(&text);
             }
             Fragment::End => {
-                let (mut large, framed) = self.told.remove(&stream).unwrap_or_default();
+                let (mut large, framed) = self.large_to_clients.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
                 // What was left out is counted once: a repair may have made it longer.

@@ -37,10 +37,10 @@ impl Masking {
     }
 
     /// Keeps the id and the token of a request in mind: servers give them back under other names.
-    pub fn meet(&mut self, text: &Bytes) {
+    pub fn learn_names(&mut self, text: &Bytes) {
         let message = Message::parse(text.clone());
         if message.kind() == Kind::Batch {
-            return message.elements().for_each(|element| self.meet(element.raw()));
+            return message.elements().for_each(|element| self.learn_names(element.raw()));
         }
         let params = message.params();
         let meta = params.as_ref().and_then(|params| json::member(params, "_meta"));
@@ -194,7 +194,7 @@ mod tests {
     fn what_names_a_request_stays() {
         let mut masking = Masking::default();
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"tok-0123456789"}}}"#;
-        masking.meet(&Bytes::from(ask));
+        masking.learn_names(&Bytes::from(ask));
         assert_eq!(masked(&mut masking, ask), ask);
         let told = r#"{"method":"$/progress","params":{"token":"tok-0123456789"}}"#;
         assert_eq!(masked(&mut masking, told), told);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::progress::clients::Client;
 use crate::progress::correlate::correlator::Correlator;
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::{FilterEvent, Salvaged};
 use crate::progress::gate::stream::{Item, QUEUE_MAX, Stream, StreamKind};
@@ -80,7 +80,7 @@ impl Filter {
         if cancels {
             for call in self.correlator.calls_on(id) {
                 self.send_cancelled(call, "the client closed its stream");
-                self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
+                self.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
             }
         }
         if self.gate.session_stream == Some(id) {
@@ -101,7 +101,7 @@ impl Filter {
         let open = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none());
         let open: Vec<CallId> = open.map(|(id, _)| id).collect();
         for id in open {
-            self.end_call(now, id, Tomb::Answered, Outcome::ClientLeft);
+            self.end_call(now, id, Tombstone::Answered, Outcome::ClientLeft);
         }
     }
 
@@ -123,7 +123,7 @@ impl Filter {
             if self.correlator.ledger.get(id).is_some_and(|call| call.task.is_none()) {
                 self.answer_with_error(now, id, why, status, Outcome::ServerGone);
             } else {
-                self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
+                self.end_call(now, id, Tombstone::Answered, Outcome::ServerGone);
             }
         }
         self.flush();

@@ -105,7 +105,7 @@ impl Terminal {
                 // Most lines: whole, and nothing to be read but text.
                 if words.len() < row.len() && self.shown.is_empty() && !self.binary {
                     let words = words.get(..floor(words, LINE_MAX)).unwrap_or_default();
-                    if let Some(words) = self.news(words) {
+                    if let Some(words) = self.new_text(words) {
                         line(words);
                     }
                     self.next_row();
@@ -183,16 +183,16 @@ impl Terminal {
     }
 
     fn report(&mut self, line: &mut dyn FnMut(&str)) {
-        let Some(words) = self.news(&self.shown) else { return };
+        let Some(words) = self.new_text(&self.shown) else { return };
         line(words);
         self.last = words.to_owned();
     }
 
     /// The text to report of a state of the line.
-    fn news<'a>(&self, shown: &'a str) -> Option<&'a str> {
+    fn new_text<'a>(&self, shown: &'a str) -> Option<&'a str> {
         let words = shown.trim();
-        let is_news = !words.is_empty() && !self.binary && words != self.last && !is_rubbish(words);
-        is_news.then_some(words)
+        let is_new = !words.is_empty() && !self.binary && words != self.last && !is_rubbish(words);
+        is_new.then_some(words)
     }
 }
 

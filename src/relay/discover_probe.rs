@@ -86,11 +86,11 @@ struct OpenQuestion {
     sent_since: VecDeque<Payload>,
     deadline: Pin<Box<Sleep>>,
     /// The server has said something.
-    heard: bool,
+    has_spoken: bool,
     /// Whether the client has received the error for its request.
     refused: bool,
     /// Whether the client waits no longer: it takes no answer before the one to its `initialize`.
-    left: bool,
+    is_abandoned: bool,
 }
 
 /// The probe of one server: its answer to `server/discover` is not waited for for ever.
@@ -116,11 +116,12 @@ impl DiscoverProbe {
         if let ProbeState::Probing(question) = &mut self.state {
             tracing::info!("the server ended over server/discover; starting it afresh");
             self.era.set(OLD);
-            let (left, id) = (question.left, (!question.refused).then(|| unknown(&question.id)));
+            let (is_abandoned, id) =
+                (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
             self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
             match id {
-                Some(refusal) if left => self.state = ProbeState::Owed(refusal),
+                Some(refusal) if is_abandoned => self.state = ProbeState::Owed(refusal),
                 refusal => self.own = refusal.or_else(|| self.own.take()),
             }
         }
@@ -144,10 +145,10 @@ impl DiscoverProbe {
     /// Answers in the server's place when it is time to.
     pub(crate) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
         let ProbeState::Probing(probe) = &mut self.state else { return false };
-        if probe.refused || probe.left {
+        if probe.refused || probe.is_abandoned {
             return false;
         }
-        if self.awake && !std::mem::replace(&mut probe.heard, true) {
+        if self.awake && !std::mem::replace(&mut probe.has_spoken, true) {
             probe.deadline.as_mut().reset(Instant::now() + PATIENCE);
         }
         if probe.deadline.as_mut().poll(cx).is_pending() {
@@ -180,13 +181,21 @@ impl DiscoverProbe {
                     return false;
                 }
                 let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
-                let (sent_since, heard) = (VecDeque::new(), self.awake);
-                let (refused, left) = (false, false);
-                let question = OpenQuestion { key, id, sent_since, deadline, heard, refused, left };
+                let (sent_since, has_spoken) = (VecDeque::new(), self.awake);
+                let (refused, is_abandoned) = (false, false);
+                let question = OpenQuestion {
+                    key,
+                    id,
+                    sent_since,
+                    deadline,
+                    has_spoken,
+                    refused,
+                    is_abandoned,
+                };
                 self.state = ProbeState::Probing(Box::new(question));
             }
             ProbeState::Probing(question) if question.sent_since.len() < RESENT_MAX => {
-                question.left |= is(mcp::INITIALIZE);
+                question.is_abandoned |= is(mcp::INITIALIZE);
                 question.sent_since.push_back(payload.clone());
             }
             ProbeState::Probing(_) => self.settle(),
@@ -223,7 +232,7 @@ impl DiscoverProbe {
                 self.era.learn(&message);
                 (!probe.refused, ProbeState::Agreed)
             }
-            ProbeState::Probing(probe) if probe.refused || probe.left => {
+            ProbeState::Probing(probe) if probe.refused || probe.is_abandoned => {
                 // It is alive, and has answered something else first.
                 if !probe.refused {
                     self.era.set(OLD);

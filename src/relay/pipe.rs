@@ -74,7 +74,7 @@ impl Pipe {
     }
 
     /// A frame that has been read already.
-    fn known(&mut self) -> Option<PipeRead> {
+    fn next_frame(&mut self) -> Option<PipeRead> {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
         }
@@ -88,7 +88,7 @@ impl Pipe {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<PipeRead> {
         loop {
-            if let Some(read) = self.known() {
+            if let Some(read) = self.next_frame() {
                 return Poll::Ready(read);
             }
             if !self.open {
@@ -163,7 +163,7 @@ impl ClientLeg for Pipe {
     }
 
     fn try_receive(&mut self) -> Option<FromClient> {
-        self.known().map(from_client)
+        self.next_frame().map(from_client)
     }
 
     fn ready_streams(&mut self, streams: &mut Vec<StreamId>) {
@@ -251,7 +251,7 @@ impl ServerLeg for Pipe {
     }
 
     fn try_receive(&mut self) -> Option<FromServer> {
-        self.known().map(from_server)
+        self.next_frame().map(from_server)
     }
 
     fn send(

@@ -34,15 +34,15 @@ impl SpooledResponse {
     /// Reads the response for a client stream, with the client's own id in place of ours.
     pub(crate) fn into_reader_for(self, stream: StreamId, id: Bytes) -> SpoolReader {
         let replace = self.scan.id_place().map(|place| (place, id));
-        let left = self.spill.into_reader(replace).boxed();
-        SpoolReader { stream, left, head: BytesMut::new(), begun: false }
+        let rest = self.spill.into_reader(replace).boxed();
+        SpoolReader { stream, rest, head: BytesMut::new(), begun: false }
     }
 }
 
 /// Reads a [`SpooledResponse`] back for one client stream.
 pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
-    left: BoxStream<'static, std::io::Result<Bytes>>,
+    rest: BoxStream<'static, std::io::Result<Bytes>>,
     /// The first bytes, until they show their kind: the id may stand alone.
     head: BytesMut,
     /// Some of it has been given: nothing may come between.
@@ -65,7 +65,7 @@ impl SpoolReader {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let next = ready!(Pin::new(&mut self.left).poll_next(cx));
+        let next = ready!(Pin::new(&mut self.rest).poll_next(cx));
         Poll::Ready(next.and_then(|piece| match piece {
             Ok(piece) => Some(piece),
             Err(error) => {

@@ -111,7 +111,8 @@ impl Spill {
         let (range, bytes) = replace.unwrap_or((size..size, Bytes::new()));
         let start = range.start.min(size);
         let end = range.end.clamp(start, size);
-        let reader = SpillReader { spill: self, left: [0..start, end..size], between: Some(bytes) };
+        let reader =
+            SpillReader { spill: self, remaining: [0..start, end..size], between: Some(bytes) };
         stream::try_unfold(reader, |mut reader| async move {
             Ok(reader.next().await?.map(|piece| (piece, reader)))
         })
@@ -122,7 +123,7 @@ impl Spill {
 struct SpillReader {
     spill: Spill,
     /// Places in the file.
-    left: [Range<u64>; 2],
+    remaining: [Range<u64>; 2],
     /// The bytes between the two parts.
     between: Option<Bytes>,
 }
@@ -132,7 +133,7 @@ impl SpillReader {
         if !self.spill.held.is_empty() {
             self.spill.write().await?;
         }
-        let [before, after] = &mut self.left;
+        let [before, after] = &mut self.remaining;
         let range = match before.is_empty() {
             false => before,
             true => match self.between.take().filter(|bytes| !bytes.is_empty()) {

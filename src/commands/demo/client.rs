@@ -20,7 +20,7 @@ pub(super) struct DemoClient {
 #[derive(Debug)]
 struct ClientRequest {
     token: String,
-    told: Option<f64>,
+    last_value: Option<f64>,
 }
 
 /// The client's reading of a line.
@@ -107,18 +107,18 @@ impl DemoClient {
         let line = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params},"_meta":{{"progressToken":{token}}}}}}}"#
         );
-        self.open.insert(id, ClientRequest { token, told: None });
+        self.open.insert(id, ClientRequest { token, last_value: None });
         line
     }
 
     /// Takes a line.
     pub(super) fn hear(&mut self, line: &Bytes) -> ClientEvent {
         let message = Message::parse(line.clone());
-        let heard = match message.kind() {
+        let event = match message.kind() {
             Kind::Response => self.answer(&message),
             _ => self.progress(&message).map(ClientEvent::Progress),
         };
-        heard.unwrap_or_else(ClientEvent::Refused)
+        event.unwrap_or_else(ClientEvent::Refused)
     }
 
     fn answer(&mut self, message: &Message) -> Result<ClientEvent, MessageFault> {
@@ -148,10 +148,10 @@ impl DemoClient {
         if message.as_ref().is_some_and(|message| json::decode_str(message).is_none()) {
             return Err(MessageFault::Words);
         }
-        if open.told.is_some_and(|told| value <= told) {
+        if open.last_value.is_some_and(|last_value| value <= last_value) {
             return Err(MessageFault::Falls);
         }
-        open.told = Some(value);
+        open.last_value = Some(value);
         let text = |raw: Bytes| String::from_utf8_lossy(&raw).into_owned();
         let message = message.unwrap_or_default();
         Ok(Progress {

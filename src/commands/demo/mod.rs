@@ -266,9 +266,9 @@ impl Show<'_, '_> {
 
     /// Counts what the server says as a client would take it that has no proxy.
     fn count_without(&mut self, line: &Bytes) {
-        let heard = self.bare.hear(line);
+        let event = self.bare.hear(line);
         let Some(tally) = self.tallies.last_mut() else { return };
-        match heard {
+        match event {
             ClientEvent::Answer { .. } => return,
             ClientEvent::Progress(_) => tally.usable += 1,
             ClientEvent::Refused(fault) => *tally.faults.entry(fault).or_default() += 1,
@@ -278,12 +278,12 @@ impl Show<'_, '_> {
 
     /// Takes what the server said, or did not say, and what the client got of it.
     async fn take(&mut self, row: &DemoRow) -> Result<(), DemoError> {
-        let heard = row.got.as_ref().map(|line| self.client.hear(line));
-        if let Some(ClientEvent::Refused(fault)) = heard {
+        let event = row.got.as_ref().map(|line| self.client.hear(line));
+        if let Some(ClientEvent::Refused(fault)) = event {
             let line = row.got.as_ref().map(|line| String::from_utf8_lossy(line).trim().to_owned());
             return Err(DemoError::Invalid { fault, line: line.unwrap_or_default() });
         }
-        if let Some(ClientEvent::Answer { ok }) = heard {
+        if let Some(ClientEvent::Answer { ok }) = event {
             return self.answered(row, ok).await;
         }
         let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
@@ -294,9 +294,9 @@ impl Show<'_, '_> {
             CallFate::Verdict(Verdict::Forwarded) => ('=', Tone::Plain),
             CallFate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Dropped),
         };
-        let right = match (&heard, row.fate) {
+        let right = match (&event, row.fate) {
             (Some(ClientEvent::Progress(told)), _) => {
-                self.view.told(told);
+                self.view.progress(told);
                 told.to_string()
             }
             (_, CallFate::Verdict(Verdict::Withheld(reason))) => {

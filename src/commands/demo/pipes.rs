@@ -55,7 +55,7 @@ impl Pipes {
         let (from_proxy, to_proxy) = split(tapped);
         let (from_server, to_server) = split(tap);
         tasks.spawn(pump(from_proxy, to_server, |_| {}));
-        tasks.spawn(pump(from_server, to_proxy, tell(report.clone(), PipeEvent::Sent)));
+        tasks.spawn(pump(from_server, to_proxy, sender_of(report.clone(), PipeEvent::Sent)));
 
         let (client_in, client_out) = split(proxy_front);
         let (server_in, server_out) = split(proxy_back);
@@ -63,10 +63,10 @@ impl Pipes {
         let server = Pipe::new(Box::new(server_in), Box::new(server_out));
         let diagnostics = DiagnosticsSink::new(Box::new(sink()), None);
         let proxy = Relay::with_sole_stream(policy, client, server, diagnostics);
-        tasks.spawn(relay(proxy, tell(report.clone(), PipeEvent::Decided)));
+        tasks.spawn(relay(proxy, sender_of(report.clone(), PipeEvent::Decided)));
 
         let (answers, requests) = split(client_end);
-        tasks.spawn(pump(answers, sink(), tell(report, PipeEvent::Got)));
+        tasks.spawn(pump(answers, sink(), sender_of(report, PipeEvent::Got)));
         Self { requests, events, _tasks: tasks }
     }
 
@@ -81,7 +81,7 @@ impl Pipes {
     }
 }
 
-fn tell<T>(to: UnboundedSender<PipeEvent>, event: fn(T) -> PipeEvent) -> impl FnMut(T) {
+fn sender_of<T>(to: UnboundedSender<PipeEvent>, event: fn(T) -> PipeEvent) -> impl FnMut(T) {
     move |what| {
         let _ = to.send(event(what));
     }

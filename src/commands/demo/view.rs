@@ -164,15 +164,15 @@ impl<'a> DemoView<'a> {
     }
 
     /// Shows progress that the client received.
-    pub(super) fn told(&self, told: &Progress) {
+    pub(super) fn progress(&self, progress: &Progress) {
         let Some((live, bar)) = self.bar() else { return };
         let number = |text: &str| text.parse::<f64>().ok();
-        let part = told.total.as_deref().and_then(number).zip(number(&told.figure));
+        let part = progress.total.as_deref().and_then(number).zip(number(&progress.figure));
         bar.set_style(live.style(part.is_some()));
         if let Some((total, figure)) = part.filter(|(total, _)| *total > 0.0) {
             bar.set_position(parts(figure / total));
         }
-        bar.set_message(told.to_string());
+        bar.set_message(progress.to_string());
         bar.tick();
     }
 

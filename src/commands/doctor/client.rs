@@ -86,7 +86,7 @@ pub(super) struct DoctorClient {
     /// Answers to requests of ours that nobody has taken yet.
     answers: BTreeMap<u64, Message>,
     /// The answers that a caller has taken.
-    taken: BTreeSet<u64>,
+    seen_answers: BTreeSet<u64>,
     /// The failures in place of an answer.
     failures: BTreeMap<Option<u64>, String>,
     /// Heads of responses: whether the GET stream has one, and the last session that was named.
@@ -111,7 +111,7 @@ impl DoctorClient {
             name: name.to_owned(),
             timeout,
             answers: BTreeMap::new(),
-            taken: BTreeSet::new(),
+            seen_answers: BTreeSet::new(),
             failures: BTreeMap::new(),
             get_head: false,
             session: None,
@@ -128,11 +128,11 @@ impl DoctorClient {
 
     fn keep(&mut self, at: Instant, what: TrafficEvent) {
         let length = match &what {
-            TrafficEvent::Said(message) | TrafficEvent::Heard { message, .. } => {
+            TrafficEvent::Sent(message) | TrafficEvent::Received { message, .. } => {
                 message.raw().len()
             }
             TrafficEvent::Noise(text) => text.len(),
-            TrafficEvent::Aside(line) => line.len(),
+            TrafficEvent::Stderr(line) => line.len(),
             TrafficEvent::Head(_) | TrafficEvent::Over(_) => 0,
         };
         if self.entries.len() < ENTRIES_MAX && self.bytes + length <= BYTES_MAX {
@@ -180,28 +180,28 @@ impl DoctorClient {
 
     async fn see(&mut self, at: Instant, what: TrafficEvent) {
         match &what {
-            TrafficEvent::Heard { event: Some(name), message, .. } if name == "endpoint" => {
+            TrafficEvent::Received { event: Some(name), message, .. } if name == "endpoint" => {
                 let web = self.link.web().filter(|web| web.is_sse);
                 self.has_endpoint |= web.is_some_and(|web| web.found(message.raw()));
                 return;
             }
-            TrafficEvent::Heard { message, .. } if message.kind() == Kind::Noise => {
+            TrafficEvent::Received { message, .. } if message.kind() == Kind::Noise => {
                 return self.keep(at, TrafficEvent::Noise(message.raw().clone()));
             }
-            TrafficEvent::Heard { message, .. } => {
+            TrafficEvent::Received { message, .. } => {
                 self.hear(message).await;
                 for element in message.elements() {
                     self.hear(&element).await;
                 }
             }
-            TrafficEvent::Aside(line) => {
+            TrafficEvent::Stderr(line) => {
                 if self.last_errors.len() >= LAST_WORDS {
                     self.last_errors.remove(0);
                 }
                 self.last_errors.push(super::findings::shown(line.as_bytes()));
             }
             TrafficEvent::Over(TrafficStream::Post(Some(id)))
-                if !self.answers.contains_key(id) && !self.taken.contains(id) =>
+                if !self.answers.contains_key(id) && !self.seen_answers.contains(id) =>
             {
                 let why = self.unanswered(TrafficStream::Post(Some(*id)));
                 self.failures.insert(Some(*id), why);
@@ -214,7 +214,9 @@ impl DoctorClient {
     /// The description of a response that has ended without an answer.
     fn unanswered(&self, stream: TrafficStream) -> String {
         let said = self.entries.iter().rev().find_map(|entry| match &entry.what {
-            TrafficEvent::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),
+            TrafficEvent::Received { stream: on, message, .. } if *on == stream => {
+                Some(message.raw())
+            }
             _ => None,
         });
         let said =
@@ -268,7 +270,7 @@ impl DoctorClient {
 
     async fn say(&mut self, text: Value) -> Result<(), Trouble> {
         let message = Message::parse(Bytes::from(text.to_string()));
-        self.keep(Instant::now(), TrafficEvent::Said(message.clone()));
+        self.keep(Instant::now(), TrafficEvent::Sent(message.clone()));
         match self.link.say(&message).await {
             Ok(()) => Ok(()),
             Err(why) => {
@@ -343,7 +345,7 @@ impl DoctorClient {
         let Some(answer) = self.answers.remove(&id) else {
             return Err(Trouble::Silent(patience));
         };
-        self.taken.insert(id);
+        self.seen_answers.insert(id);
         match answer.result() {
             Some(result) => Ok(serde_json::from_slice(&result).unwrap_or_default()),
             None => {

@@ -98,18 +98,18 @@ impl Examiner {
 
     fn see(&mut self, entry: &TrafficEntry) {
         match &entry.what {
-            TrafficEvent::Said(message) => self.said(entry.at, message),
-            TrafficEvent::Heard { stream, read, event, message } => {
+            TrafficEvent::Sent(message) => self.sent(entry.at, message),
+            TrafficEvent::Received { stream, read, event, message } => {
                 let event = event.as_deref();
                 let place = MessageContext { at: entry.at, stream: *stream, read: *read, event };
                 self.byte(entry.at, *stream);
-                self.heard(place, message);
+                self.received(place, message);
             }
             TrafficEvent::Noise(text) => {
                 self.byte(entry.at, TrafficStream::Shared);
                 self.note(Rule::Noise, shown(text));
             }
-            TrafficEvent::Aside(line) => {
+            TrafficEvent::Stderr(line) => {
                 if self.calls.iter().any(|call| call.ended.is_none()) && self.tells_how_far(line) {
                     self.note(Rule::AsideProgress, shown(line.as_bytes()));
                 }
@@ -140,7 +140,7 @@ impl Examiner {
         }
     }
 
-    fn said(&mut self, at: Duration, message: &Message) {
+    fn sent(&mut self, at: Duration, message: &Message) {
         let Some(Key::Integer(id)) = message.id_key() else { return };
         let (Ok(id), Kind::Request) = (u64::try_from(id), message.kind()) else { return };
         let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
@@ -154,12 +154,12 @@ impl Examiner {
             tool: params["name"].as_str().unwrap_or_default().to_owned(),
             token: params["_meta"].get("progressToken").cloned(),
             begun: at,
-            told: at,
+            last_progress: at,
             ..ObservedCall::default()
         });
     }
 
-    fn heard(&mut self, place: MessageContext<'_>, message: &Message) {
+    fn received(&mut self, place: MessageContext<'_>, message: &Message) {
         if place.event.is_some_and(|name| name != "message") {
             self.found(Rule::EventName, message);
         }
@@ -169,7 +169,7 @@ impl Examiner {
                     self.found(Rule::Array, message);
                 }
                 for element in message.elements() {
-                    self.heard(MessageContext { event: None, ..place }, &element);
+                    self.received(MessageContext { event: None, ..place }, &element);
                 }
             }
             Kind::Response => self.response(place, message),
@@ -294,15 +294,15 @@ impl Examiner {
         if place.stream == TrafficStream::Get {
             self.found(Rule::OnGet, message);
         }
-        let heard = place.event.is_none_or(|name| name == "message");
+        let is_message = place.event.is_none_or(|name| name == "message");
         let Some(call) = self.calls.get_mut(at) else { return };
         call.last = Some((place.at, Some(place.read)));
-        if right && heard {
+        if right && is_message {
             call.usable += 1;
             let after = place.at.saturating_sub(call.begun);
             call.first_progress = call.first_progress.or(Some(after));
-            call.silence = call.silence.max(place.at.saturating_sub(call.told));
-            call.told = place.at;
+            call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));
+            call.last_progress = place.at;
         }
     }
 
@@ -416,7 +416,7 @@ impl Examiner {
         call.answer = answer;
         call.ended = Some(place.at);
         call.took = place.at.saturating_sub(call.begun);
-        call.silence = call.silence.max(place.at.saturating_sub(call.told));
+        call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));
         if let Some((last, read)) = call.last
             && shared
             && (read == Some(place.read) || place.at.saturating_sub(last) < GLUED)
@@ -431,7 +431,7 @@ impl Examiner {
             let Some(call) = self.calls.get_mut(at) else { continue };
             if call.ended.is_none() {
                 call.took = end.saturating_sub(call.begun);
-                call.silence = call.silence.max(end.saturating_sub(call.told));
+                call.silence = call.silence.max(end.saturating_sub(call.last_progress));
             }
             let call = call.clone();
             let (id, tool) = (call.id, &call.tool);

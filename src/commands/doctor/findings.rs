@@ -84,7 +84,7 @@ pub struct ObservedCall {
     pub reports: usize,
     pub(super) begun: Duration,
     pub(super) ended: Option<Duration>,
-    pub(super) told: Duration,
+    pub(super) last_progress: Duration,
     pub(super) figure: Option<f64>,
     pub(super) last: Option<(Duration, Option<u64>)>,
 }

@@ -83,13 +83,13 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// Tells of something; whether anybody listens.
-    pub(super) async fn tell(&self, at: Instant, what: Arrival) -> bool {
+    pub(super) async fn send(&self, at: Instant, what: Arrival) -> bool {
         self.to.send(TimedArrival { at, what }).await.is_ok()
     }
 
     /// Tells of a connection that has failed.
     pub(super) async fn fail(&self, stream: TrafficStream, error: &UpstreamError) {
-        self.tell(Instant::now(), Arrival::Failed(stream, error_chain(error))).await;
+        self.send(Instant::now(), Arrival::Failed(stream, error_chain(error))).await;
     }
 
     /// The number of a read.
@@ -105,7 +105,7 @@ pub(super) struct Link {
     tasks: JoinSet<()>,
     way: Way,
     /// Until when what a server has left is read: it has ended.
-    left: Option<Instant>,
+    drain_until: Option<Instant>,
 }
 
 /// The kind of the link.
@@ -120,7 +120,7 @@ impl Link {
     fn new(way: Way) -> Self {
         let (to, arrivals) = mpsc::channel(WAITING_MAX);
         let reporter = Reporter { to, reads: Arc::default() };
-        Self { arrivals, reporter, tasks: JoinSet::new(), way, left: None }
+        Self { arrivals, reporter, tasks: JoinSet::new(), way, drain_until: None }
     }
 
     /// Starts a server.
@@ -167,19 +167,19 @@ impl Link {
 
     /// The next arrival; `None` at `deadline`. May be cancelled at any time.
     pub(super) async fn next(&mut self, deadline: Instant) -> Option<TimedArrival> {
-        if let (Way::ChildProcess(_, child), None) = (&mut self.way, self.left) {
+        if let (Way::ChildProcess(_, child), None) = (&mut self.way, self.drain_until) {
             tokio::select! {
                 biased;
                 arrived = self.arrivals.recv() => return arrived,
-                _ = child.wait() => self.left = Some(Instant::now() + DRAIN),
+                _ = child.wait() => self.drain_until = Some(Instant::now() + DRAIN),
                 () = sleep_until(deadline) => return None,
             }
         }
-        let until = self.left.map_or(deadline, |left| left.min(deadline));
+        let until = self.drain_until.map_or(deadline, |left| left.min(deadline));
         match timeout_at(until, self.arrivals.recv()).await {
             Ok(arrived) => arrived,
             // Somebody whom the server has started holds its output open.
-            Err(_) if self.left.is_some_and(|left| left <= Instant::now()) => {
+            Err(_) if self.drain_until.is_some_and(|left| left <= Instant::now()) => {
                 Some(TimedArrival { at: Instant::now(), what: Arrival::Closed })
             }
             Err(_) => None,
@@ -249,10 +249,10 @@ async fn read_lines(from: ByteReader, reporter: Reporter) {
     let each = |read, frame| {
         let (LineFrame::Line(text) | LineFrame::Rest(text)) = frame else { return None };
         let message = Message::parse(text);
-        Some(TrafficEvent::Heard { stream: TrafficStream::Shared, read, event: None, message })
+        Some(TrafficEvent::Received { stream: TrafficStream::Shared, read, event: None, message })
     };
     if read_frames(from, HELD_MAX, &reporter, each).await {
-        reporter.tell(Instant::now(), Arrival::Closed).await;
+        reporter.send(Instant::now(), Arrival::Closed).await;
     }
 }
 
@@ -261,7 +261,7 @@ async fn read_errors(from: ByteReader, reporter: Reporter) {
         let (LineFrame::Line(text) | LineFrame::Rest(text) | LineFrame::Start(text)) = frame else {
             return None;
         };
-        Some(TrafficEvent::Aside(String::from_utf8_lossy(&text).trim_end().to_owned()))
+        Some(TrafficEvent::Stderr(String::from_utf8_lossy(&text).trim_end().to_owned()))
     };
     read_frames(from, ASIDE_MAX, &reporter, each).await;
 }
@@ -285,7 +285,7 @@ async fn read_frames(
             let frame = if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
             let Some(frame) = frame else { break };
             if let Some(what) = each(read, frame)
-                && !reporter.tell(at, Arrival::Seen(what)).await
+                && !reporter.send(at, Arrival::Seen(what)).await
             {
                 return false;
             }

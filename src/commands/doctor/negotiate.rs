@@ -128,14 +128,14 @@ impl Inspection {
         known: &mut ServerFacts,
     ) -> Result<Result<RevisionSupport, Trouble>, DoctorError> {
         let mut client = self.client(self.link(known)?);
-        let said = self.unless_stopped(client.initialize(date)).await;
+        let answer = self.unless_stopped(client.initialize(date)).await;
         client.close().await;
-        let mut said = said?;
+        let mut answer = answer?;
         let is_http = matches!(self.options.server, DoctorTarget::Http(..));
         if is_http
             && !known.is_sse
             && known.revisions.is_empty()
-            && matches!(said, Err(Trouble::Failed(_)))
+            && matches!(answer, Err(Trouble::Failed(_)))
         {
             // It may be older than Streamable HTTP.
             known.is_sse = true;
@@ -143,16 +143,16 @@ impl Inspection {
             let again = self.unless_stopped(client.initialize(date)).await;
             client.close().await;
             match again? {
-                Ok(again) => said = Ok(again),
+                Ok(again) => answer = Ok(again),
                 Err(_) => known.is_sse = false,
             }
         }
-        Ok(said.map(|said| {
-            let server = &said["serverInfo"];
+        Ok(answer.map(|answer| {
+            let server = &answer["serverInfo"];
             let words = [&server["name"], &server["version"]];
             let words: Vec<&str> = words.iter().filter_map(|word| word.as_str()).collect();
             known.name.get_or_insert_with(|| shown(words.join(" ").as_bytes()));
-            match said["protocolVersion"].as_str() {
+            match answer["protocolVersion"].as_str() {
                 Some(agreed) if agreed == date => RevisionSupport::Yes,
                 Some(other) => RevisionSupport::Other(shown(other.as_bytes())),
                 None => RevisionSupport::No("it names no protocolVersion".to_owned()),
@@ -168,13 +168,13 @@ impl Inspection {
     ) -> Result<(), DoctorError> {
         let mut client = self.client(self.link(known)?);
         let patience = DISCOVER_MAX.min(self.options.session.timeout);
-        let said = self.unless_stopped(client.discover(date, patience)).await;
+        let answer = self.unless_stopped(client.discover(date, patience)).await;
         client.close().await;
-        let said = said?;
+        let answer = answer?;
         let is_stdio = matches!(self.options.server, DoctorTarget::Command(_));
-        let spoken = match said {
-            Ok(said) => {
-                let known = said["supportedVersions"].as_array().into_iter().flatten();
+        let spoken = match answer {
+            Ok(answer) => {
+                let known = answer["supportedVersions"].as_array().into_iter().flatten();
                 match known.filter_map(Value::as_str).any(|known| known == date) {
                     true => RevisionSupport::Yes,
                     false => RevisionSupport::No("it does not list it".to_owned()),
@@ -197,9 +197,9 @@ impl Inspection {
     /// Asks so through the proxy, and answers with what is wrong with that.
     pub(super) async fn asked_anew(&self, link: Link) -> Result<Option<Finding>, DoctorError> {
         let mut client = self.client(link);
-        let said = self.unless_stopped(client.discover("2026-07-28", PROXY_ANSWERS)).await;
+        let answer = self.unless_stopped(client.discover("2026-07-28", PROXY_ANSWERS)).await;
         client.close().await;
-        Ok(said?.err().as_ref().and_then(fault))
+        Ok(answer?.err().as_ref().and_then(fault))
     }
 
     /// The start of the session with the calls: the newest revision with a handshake, because most clients

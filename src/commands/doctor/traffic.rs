@@ -58,9 +58,9 @@ pub struct TrafficEntry {
 #[derive(Debug, Clone)]
 pub enum TrafficEvent {
     /// We said this.
-    Said(Message),
+    Sent(Message),
     /// The server said this.
-    Heard {
+    Received {
         /// The stream of the event.
         stream: TrafficStream,
         /// In which read; what has the same number came together.
@@ -73,7 +73,7 @@ pub enum TrafficEvent {
     /// A line on standard output, or an event, that is no message.
     Noise(Bytes),
     /// A line on standard error.
-    Aside(String),
+    Stderr(String),
     /// The head of a response has come.
     Head(TrafficStream),
     /// A stream has ended.

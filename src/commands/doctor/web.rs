@@ -132,7 +132,7 @@ impl Web {
                 receive(reply, stream, &reporter).await
             };
             match listened.await {
-                Ok(_) if is_sse => drop(reporter.tell(Instant::now(), Arrival::Closed).await),
+                Ok(_) if is_sse => drop(reporter.send(Instant::now(), Arrival::Closed).await),
                 Ok(_) => {}
                 Err(error) => reporter.fail(stream, &error).await,
             }
@@ -197,7 +197,7 @@ async fn receive(
 ) -> Result<Option<Left>, UpstreamError> {
     let (status, kind) = (reply.status.as_u16(), reply.content_type());
     let session = reply.headers.get(SESSION_ID).cloned();
-    reporter.tell(Instant::now(), Arrival::Head(stream, session)).await;
+    reporter.send(Instant::now(), Arrival::Head(stream, session)).await;
     if kind == "text/event-stream" {
         return receive_events(reply, stream, reporter).await;
     }
@@ -208,15 +208,15 @@ async fn receive(
     let is_message = is_json && message.kind() != Kind::Noise;
     if is_message {
         let read = reporter.read();
-        let heard = TrafficEvent::Heard { stream, read, event: None, message };
-        reporter.tell(at, Arrival::Seen(heard)).await;
+        let received = TrafficEvent::Received { stream, read, event: None, message };
+        reporter.send(at, Arrival::Seen(received)).await;
     }
     let is_empty = (200..300).contains(&status) && body.iter().all(u8::is_ascii_whitespace);
     let end = match is_message || is_empty {
         true => Arrival::Seen(TrafficEvent::Over(stream)),
         false => Arrival::Failed(stream, refused(status, &kind, &body)),
     };
-    reporter.tell(at, end).await;
+    reporter.send(at, end).await;
     Ok(None)
 }
 
@@ -264,8 +264,8 @@ async fn receive_events(
             answered |= message.kind() == Kind::Response;
             let name = event.name().filter(|name| !name.is_empty());
             let event = name.map(|name| String::from_utf8_lossy(name).into_owned());
-            let heard = TrafficEvent::Heard { stream, read, event, message };
-            if !reporter.tell(at, Arrival::Seen(heard)).await {
+            let received = TrafficEvent::Received { stream, read, event, message };
+            if !reporter.send(at, Arrival::Seen(received)).await {
                 return Ok(None);
             }
         }
@@ -273,7 +273,7 @@ async fn receive_events(
     let event = last
         .filter(|id| !answered && !id.is_empty() && matches!(stream, TrafficStream::Post(Some(_))));
     if event.is_none() {
-        reporter.tell(Instant::now(), Arrival::Seen(TrafficEvent::Over(stream))).await;
+        reporter.send(Instant::now(), Arrival::Seen(TrafficEvent::Over(stream))).await;
     }
     Ok(event.map(|event| Left { event, retry }))
 }

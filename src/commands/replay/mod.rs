@@ -166,7 +166,7 @@ fn limits(remark: &str) -> Option<&str> {
 /// Something that came in, and what came out then.
 struct ReplayStep {
     part: u64,
-    said: String,
+    line: String,
     /// The server's messages in it.
     numbers: Range<u64>,
     out: Vec<String>,
@@ -207,7 +207,7 @@ fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
     }
 }
 
-fn said(line: &TranscriptLine<'_>) -> String {
+fn line_text(line: &TranscriptLine<'_>) -> String {
     let at = match line.at {
         LineStream::Only => String::new(),
         LineStream::Nowhere => "-".to_owned(),
@@ -302,7 +302,7 @@ fn compare(
         }
         let mut numbers = 0..0;
         match line.sign {
-            b'=' => player.tell(line.at),
+            b'=' => player.write_recorded(line.at),
             // What was decided when nothing was told.
             b'x' | b'~' if track.actual.len() <= track.expected.len() => {
                 let _ = player.poll(SOLE_STREAM);
@@ -321,15 +321,15 @@ fn compare(
         }
         let part = line.part;
         if is_out {
-            track.expected.push((*number, said(line)));
+            track.expected.push((*number, line_text(line)));
         }
         let step = match track.step {
             Some(_) if is_out => None,
             None if is_out => {
-                let said = "# before anything was said".to_owned();
-                Some(ReplayStep { part, said, numbers, out: Vec::new() })
+                let line = "# before anything was said".to_owned();
+                Some(ReplayStep { part, line, numbers, out: Vec::new() })
             }
-            _ => Some(ReplayStep { part, said: said(line), numbers, out: Vec::new() }),
+            _ => Some(ReplayStep { part, line: line_text(line), numbers, out: Vec::new() }),
         };
         track.take(&mut steps, step);
         tracks.extend(from.map(|(number, _, track)| (number, track)));
@@ -343,7 +343,7 @@ fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[ReplayStep], path: &
     for step in steps {
         let Some(track) = tracks.get(&step.part) else { continue };
         let part = of_part(step.part);
-        let said = format!("{part}{}", step.said);
+        let said = format!("{part}{}", step.line);
         words::show(&mut text, &said, step.numbers.clone(), &track.player.verdicts);
         put(&mut text, step.out.iter().map(|out| format!("{part}{out}")));
     }
@@ -428,7 +428,7 @@ fn as_test(
         match line.sign {
             b'+' => {
                 player.pass_exactly(line.text).map_err(wrong)?;
-                let _ = writeln!(text, "{}", said(line));
+                let _ = writeln!(text, "{}", line_text(line));
             }
             b'>' => {
                 player.input(line).map_err(wrong)?;
@@ -440,14 +440,14 @@ fn as_test(
                         let stream = pair.text.split(' ').next_back().unwrap_or_default();
                         let _ = writeln!(text, ">@{stream} {}", line.text);
                     }
-                    None => drop(writeln!(text, "{}", said(line))),
+                    None => drop(writeln!(text, "{}", line_text(line))),
                 }
                 player.drain();
             }
             b'<' | b'2' | b'!' if line.sign != b'!' || kept => {
                 player.input(line).map_err(wrong)?;
                 player.drain();
-                let _ = writeln!(text, "{}", said(line));
+                let _ = writeln!(text, "{}", line_text(line));
             }
             _ => {}
         }

@@ -43,7 +43,7 @@ pub(super) struct Player {
     /// The last client message.
     asked: Option<(StreamId, Message)>,
     /// The last server message.
-    said: Option<(Origin, Message)>,
+    last_message: Option<(Origin, Message)>,
     /// The words in front of the next message.
     announced: String,
     /// A message that its client gets as it is.
@@ -87,7 +87,7 @@ impl Player {
             eager: false,
             streams: BTreeSet::from([SOLE_STREAM]),
             asked: None,
-            said: None,
+            last_message: None,
             announced: String::new(),
             passes: None,
             unwritten: BTreeSet::new(),
@@ -189,17 +189,17 @@ impl Player {
                     let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
                     self.out.push(format!("e {}", escape(text)));
                 }
-                self.said = Some((origin, message));
+                self.last_message = Some((origin, message));
             }
             (Input::NoteDelivery(on, message), _) => {
-                self.said = Some((on.map_or(Origin::Shared, Origin::Stream), message));
+                self.last_message = Some((on.map_or(Origin::Shared, Origin::Stream), message));
             }
             (
                 Input::FindStream(origin, message)
                 | Input::LearnToken(origin, message)
                 | Input::HandleForeign(origin, message),
                 _,
-            ) => self.said = Some((origin, message)),
+            ) => self.last_message = Some((origin, message)),
             (Input::OpenStream(stream, ..) | Input::OpenReplay(stream), _) => {
                 self.streams.insert(stream);
             }
@@ -218,7 +218,7 @@ impl Player {
     }
 
     fn last_server_message(&self) -> Result<(Origin, Message), String> {
-        self.said.clone().ok_or_else(|| "an earlier message is expected".to_owned())
+        self.last_message.clone().ok_or_else(|| "an earlier message is expected".to_owned())
     }
 
     /// The calls of another filter of the conversation go on here.
@@ -284,7 +284,7 @@ impl Player {
     }
 
     /// Writes a message to a client that was recorded at this time.
-    pub(super) fn tell(&mut self, at: LineStream) {
+    pub(super) fn write_recorded(&mut self, at: LineStream) {
         if let Some(text) = self.passes.take() {
             self.unwritten.insert(SOLE_STREAM);
             return self.out.push(text);

@@ -51,7 +51,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
     /// The place in the file where each of them begins.
-    places: BTreeMap<usize, String>,
+    by_offset: BTreeMap<usize, String>,
 }
 
 impl EnvValues {
@@ -69,7 +69,7 @@ impl EnvValues {
 
     /// Says what is wrong without the values of the environment.
     pub(super) fn hide(&self, wrong: ConfigError) -> ConfigError {
-        let Some(text) = self.places.get(&wrong.at) else { return wrong };
+        let Some(text) = self.by_offset.get(&wrong.at) else { return wrong };
         let written = self.written.get(text).map_or("", String::as_str);
         let what = wrong.what.replace(&format!("{text:?}"), &format!("{written:?}"));
         ConfigError { what, ..wrong }
@@ -90,21 +90,21 @@ pub(super) fn expand(
     environment: &Environment,
 ) -> Result<EnvValues, ConfigError> {
     let mut env_values = EnvValues::default();
-    let mut left: Vec<_> = table.iter_mut().map(|(_, value)| value).collect();
-    while let Some(value) = left.pop() {
+    let mut unread: Vec<_> = table.iter_mut().map(|(_, value)| value).collect();
+    while let Some(value) = unread.pop() {
         let span = value.span();
         match value.get_mut() {
-            DeValue::Table(table) => left.extend(table.iter_mut().map(|(_, value)| value)),
-            DeValue::Array(elements) => left.extend(elements.iter_mut()),
+            DeValue::Table(table) => unread.extend(table.iter_mut().map(|(_, value)| value)),
+            DeValue::Array(elements) => unread.extend(elements.iter_mut()),
             DeValue::String(written) if written.contains("${") => {
-                let meant =
+                let expanded =
                     fill(written, environment).map_err(|fault| fault.at(text, span.clone()))?;
                 // Nothing is hidden of an empty value, and every empty string looks like it.
-                if meant.has_variables && !meant.text.is_empty() {
-                    env_values.written.insert(meant.text.clone(), written.clone().into_owned());
-                    env_values.places.insert(span.start, meant.text.clone());
+                if expanded.has_variables && !expanded.text.is_empty() {
+                    env_values.written.insert(expanded.text.clone(), written.clone().into_owned());
+                    env_values.by_offset.insert(span.start, expanded.text.clone());
                 }
-                *written = Cow::Owned(meant.text);
+                *written = Cow::Owned(expanded.text);
             }
             _ => {}
         }

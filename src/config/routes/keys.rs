@@ -21,7 +21,7 @@ use crate::config::values::text::{Endpoint, RoutePath, Spelling, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
 /// What a key says, if it is there.
-pub(super) fn said<S: Spelling>(key: &Option<TextValue<S>>) -> Option<S::Value> {
+pub(super) fn value_of<S: Spelling>(key: &Option<TextValue<S>>) -> Option<S::Value> {
     key.as_ref().map(|text| text.0.clone())
 }
 
@@ -61,12 +61,12 @@ pub(super) fn read_table<'a>(
 pub(super) struct ScopeTable<S> {
     changes: Vec<SettingChange<S>>,
     /// Where each key stands, and its value; also those of tables within.
-    places: BTreeMap<String, (Range<usize>, Range<usize>)>,
+    spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
 }
 
 impl<S> Default for ScopeTable<S> {
     fn default() -> Self {
-        Self { changes: Vec::new(), places: BTreeMap::new() }
+        Self { changes: Vec::new(), spans: BTreeMap::new() }
     }
 }
 
@@ -92,28 +92,28 @@ impl<S: SettingScope> ScopeTable<S> {
         value: FileValue<'_>,
     ) -> Result<bool, ConfigError> {
         let Some(setting) = Setting::<S>::named(key.get_ref()) else { return Ok(false) };
-        self.keep_place(key.get_ref(), key.span(), &value);
+        self.keep_span(key.get_ref(), key.span(), &value);
         self.changes.push(change(setting, value)?);
         Ok(true)
     }
 
-    fn keep_place(&mut self, path: &str, key: Range<usize>, value: &FileValue<'_>) {
-        self.places.insert(path.to_owned(), (key, value.span()));
+    fn keep_span(&mut self, path: &str, key: Range<usize>, value: &FileValue<'_>) {
+        self.spans.insert(path.to_owned(), (key, value.span()));
         if let DeValue::Table(table) = value.get_ref() {
             for (key, value) in table {
-                self.keep_place(&format!("{path}.{}", key.get_ref()), key.span(), value);
+                self.keep_span(&format!("{path}.{}", key.get_ref()), key.span(), value);
             }
         }
     }
 
     /// Where the value of a key stands, if it is there: `tls`, `tls.key`.
     pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
-        self.places.get(key).map(|(_, value)| value.clone())
+        self.spans.get(key).map(|(_, value)| value.clone())
     }
 
     /// Where a key stands.
-    pub(super) fn place_of_key(&self, key: &str) -> Range<usize> {
-        self.places.get(key).map(|(key, _)| key.clone()).unwrap_or_default()
+    pub(super) fn key_span(&self, key: &str) -> Range<usize> {
+        self.spans.get(key).map(|(key, _)| key.clone()).unwrap_or_default()
     }
 
     /// The scope with these settings over those of `scope`.

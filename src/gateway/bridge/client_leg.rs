@@ -34,7 +34,7 @@ const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
 /// is disconnected.
-const UNTAKEN_MAX: usize = 32 << 20;
+const UNREAD_MAX: usize = 32 << 20;
 
 /// The clients of one session.
 pub(crate) struct SessionLeg {
@@ -145,7 +145,7 @@ impl SessionLeg {
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = json::member(&message.params().unwrap_or_default(), "requestId");
             let id = id.and_then(|id| Key::read(&id));
-            if let Some((stream, id)) = id.and_then(|id| Some((self.awaiting(&id)?, id))) {
+            if let Some((stream, id)) = id.and_then(|id| Some((self.stream_of_request(&id)?, id))) {
                 self.settle(stream, &id);
             }
         }
@@ -197,17 +197,17 @@ impl SessionLeg {
     }
 
     /// The stream of the request that has this id; clients that share a session may each have one.
-    pub(crate) fn awaiting(&self, id: &Key) -> Option<StreamId> {
+    pub(crate) fn stream_of_request(&self, id: &Key) -> Option<StreamId> {
         if self.session.kind == SessionKind::Shared {
             return None;
         }
-        self.open.iter().find(|(_, buffer)| buffer.awaits(id)).map(|(stream, _)| *stream)
+        self.open.iter().find(|(_, buffer)| buffer.has_request(id)).map(|(stream, _)| *stream)
     }
 
     /// The stream of the request that is answered on `stream`: this one if it has a request of that id.
-    pub(crate) fn asked_on(&self, stream: StreamId, id: &Key) -> StreamId {
-        let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.awaits(id));
-        let elsewhere = if is_here { None } else { self.awaiting(id) };
+    pub(crate) fn stream_of_answer(&self, stream: StreamId, id: &Key) -> StreamId {
+        let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.has_request(id));
+        let elsewhere = if is_here { None } else { self.stream_of_request(id) };
         elsewhere.unwrap_or(stream)
     }
 
@@ -224,7 +224,7 @@ impl SessionLeg {
             let meant = message
                 .id_key()
                 .filter(|_| stream == SOLE_STREAM)
-                .and_then(|id| self.awaiting(&id));
+                .and_then(|id| self.stream_of_request(&id));
             return Some(meant.unwrap_or(stream));
         }
         let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
@@ -236,10 +236,10 @@ impl SessionLeg {
     }
 
     /// Something was given to a stream. Where no client has to take it, it has been written.
-    pub(crate) fn given(&mut self, stream: StreamId, attached: bool) {
+    pub(crate) fn note_written(&mut self, stream: StreamId, attached: bool) {
         self.writing.entry(stream).or_insert_with(Instant::now);
         if !attached {
-            self.session.signals.taken(stream);
+            self.session.signals.mark_drained(stream);
         }
     }
 
@@ -279,7 +279,7 @@ impl SessionLeg {
     /// A client that shares a server and leaves too much lying must not keep others waiting.
     pub(crate) fn cut_off(&self, stream: StreamId) {
         let buffer = self.open.get(&stream).filter(|buffer| buffer.cancels);
-        if let Some(buffer) = buffer.filter(|buffer| buffer.untaken() > UNTAKEN_MAX) {
+        if let Some(buffer) = buffer.filter(|buffer| buffer.unread() > UNREAD_MAX) {
             tracing::warn!(stream = stream.0, "a client takes too little; its stream is cut");
             buffer.evict();
         }
@@ -329,7 +329,7 @@ impl ClientLeg for SessionLeg {
         if let Some(settings) = self.settled() {
             return Poll::Ready(settings);
         }
-        while let Some(stream) = self.session.signals.next_left() {
+        while let Some(stream) = self.session.signals.next_disconnected() {
             if let Some(left) = self.leave(stream) {
                 return Poll::Ready(left);
             }
@@ -382,13 +382,13 @@ impl ClientLeg for SessionLeg {
                 let message = Message::parse(payload.to_bytes());
                 let to = self.place_of(stream, &message);
                 if to != Some(stream) {
-                    self.given(stream, false);
+                    self.note_written(stream, false);
                 }
                 let Some(to) = to else { return };
                 let attached = self.open.get(&to).is_some_and(|buffer| buffer.put(&message));
-                self.given(to, attached);
+                self.note_written(to, attached);
                 for id in answered(&message) {
-                    self.settle(self.asked_on(to, &id), &id);
+                    self.settle(self.stream_of_answer(to, &id), &id);
                 }
                 self.cut_off(to);
             }
@@ -408,9 +408,9 @@ impl ClientLeg for SessionLeg {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.signals.register(cx);
-        while let Some(stream) = self.session.signals.next_taken() {
+        while let Some(stream) = self.session.signals.next_drained() {
             // What it has been given since then is still to be taken, and will be told of again.
-            let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_untaken());
+            let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_unread());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));
             }

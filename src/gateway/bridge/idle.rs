@@ -43,8 +43,8 @@ impl SessionLeg {
 
     /// Whether somebody uses the session: a call whose client has gone may never have an answer.
     fn is_in_use(&self) -> bool {
-        let awaited = || self.open.values().any(|buffer| buffer.is_awaited());
-        self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
+        let is_waiting = || self.open.values().any(|buffer| buffer.is_client_waiting());
+        self.waiting > 0 && is_waiting() || self.session.listening.load(Ordering::Relaxed) > 0
     }
 
     /// Ready when the session has been without use for too long.

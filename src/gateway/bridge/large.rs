@@ -26,17 +26,17 @@ impl SessionLeg {
             let to = large.to;
             let over = last.then_some(&large.scan);
             let attached = self.open.get(&to).is_some_and(|buffer| buffer.more(piece, over));
-            self.given(to, attached);
+            self.note_written(to, attached);
         } else {
             let mut scan = Scan::default();
             scan.feed(piece);
             let (kind, id) = (scan.kind(), scan.id());
             let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == SOLE_STREAM);
-            let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
+            let to = meant.and_then(|id| self.stream_of_request(id)).unwrap_or(stream);
             let takes = |buffer: &Arc<ReplayBuffer>| kind == Kind::Response || !buffer.only_answers;
             let to = if self.open.get(&to).is_some_and(takes) { to } else { SOLE_STREAM };
             if to != stream {
-                self.given(stream, false);
+                self.note_written(stream, false);
             }
             let id = id.map(|id| id.to_json());
             let attached = self.open.get(&to).is_some_and(|buffer| {
@@ -46,7 +46,7 @@ impl SessionLeg {
                 }
                 attached
             });
-            self.given(to, attached);
+            self.note_written(to, attached);
             self.large.insert(stream, LargeToClient { to, scan });
         }
         if last
@@ -54,7 +54,7 @@ impl SessionLeg {
             && large.scan.kind() == Kind::Response
             && let Some(id) = large.scan.id()
         {
-            self.settle(self.asked_on(large.to, &id), &id);
+            self.settle(self.stream_of_answer(large.to, &id), &id);
         }
         self.cut_off(stream);
     }

@@ -71,16 +71,16 @@ pub(crate) struct BufferState {
     /// The number of the last message.
     pub(crate) last: u64,
     /// The position up to which messages were handed to the client.
-    pub(crate) given: ReadPosition,
+    pub(crate) position: ReadPosition,
     /// The number of the last message that the client has received.
-    pub(crate) taken: u64,
+    pub(crate) received: u64,
     /// Bytes that were handed over and not yet received.
-    pub(crate) untaken: usize,
+    pub(crate) unread: usize,
     /// The number of the newest reader; only this one reads.
     pub(crate) reader: u64,
     pub(crate) attached: bool,
     /// The relay waits until the client has received everything.
-    pub(crate) awaited: bool,
+    pub(crate) relay_waits: bool,
     /// Requests without an answer: how they are compared, and the text of their ids.
     pub(crate) open: Vec<(Key, Bytes)>,
     /// The relay has received the requests of the stream.
@@ -137,8 +137,8 @@ impl ReplayBuffer {
         let mut state = self.lock();
         state.reader += 1;
         state.attached = true;
-        state.taken = from.unwrap_or(state.taken).min(state.last);
-        state.given = ReadPosition { number: state.taken, pieces: 0 };
+        state.received = from.unwrap_or(state.received).min(state.last);
+        state.position = ReadPosition { number: state.received, pieces: 0 };
         let reader = state.reader;
         drop(state);
         self.client.wake();
@@ -207,8 +207,8 @@ impl ReplayBuffer {
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
-        state.awaited = state.attached;
-        state.untaken += bytes;
+        state.relay_waits = state.attached;
+        state.unread += bytes;
         state.make_room();
         drop(state);
         self.client.wake();
@@ -217,12 +217,12 @@ impl ReplayBuffer {
     /// Whether its client has been given enough for one write.
     pub(crate) fn is_full(&self) -> bool {
         let state = self.lock();
-        state.attached && state.untaken >= BATCH_BYTES
+        state.attached && state.unread >= BATCH_BYTES
     }
 
     /// Whether its client has still to take something, and tells when it has.
-    pub(crate) fn is_untaken(&self) -> bool {
-        self.lock().awaited
+    pub(crate) fn is_unread(&self) -> bool {
+        self.lock().relay_waits
     }
 
     /// Registers the requests that are answered on this stream. From now on the relay knows the
@@ -246,12 +246,12 @@ impl ReplayBuffer {
     }
 
     /// Whether a client is there that waits for an answer.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn is_client_waiting(&self) -> bool {
         let state = self.lock();
         state.attached && !state.open.is_empty()
     }
 
-    pub(crate) fn awaits(&self, id: &Key) -> bool {
+    pub(crate) fn has_request(&self, id: &Key) -> bool {
         self.lock().open.iter().any(|(open, _)| open == id)
     }
 
@@ -261,8 +261,8 @@ impl ReplayBuffer {
     }
 
     /// Bytes that its client has not taken.
-    pub(crate) fn untaken(&self) -> usize {
-        self.lock().untaken
+    pub(crate) fn unread(&self) -> usize {
+        self.lock().unread
     }
 
     /// Disconnects the client, because the client has taken nothing for too long.
@@ -273,7 +273,7 @@ impl ReplayBuffer {
         drop(state);
         self.client.wake();
         if self.cancels {
-            self.signals.left(self.id);
+            self.signals.mark_disconnected(self.id);
         }
     }
 
@@ -330,16 +330,16 @@ fn class(kind: Kind, all_answers: impl FnOnce() -> bool) -> MessageClass {
 impl BufferState {
     pub(crate) fn detach(&mut self) {
         self.attached = false;
-        self.given = ReadPosition { number: self.taken, pieces: 0 };
-        self.untaken = 0;
+        self.position = ReadPosition { number: self.received, pieces: 0 };
+        self.unread = 0;
         self.make_room();
     }
 
     /// Notifications go first, the oldest; those that a client is about to take stay. What has been taken
     /// where nobody comes back goes at once.
     pub(crate) fn make_room(&mut self) {
-        let taken = self.taken;
-        let is_done = |one: &BufferedMessage| one.whole && one.number <= taken;
+        let received = self.received;
+        let is_done = |one: &BufferedMessage| one.whole && one.number <= received;
         while self.messages.front().is_some_and(is_done)
             && (!self.resumable || self.messages.len() > EVENTS_MAX)
             && let Some(gone) = self.messages.pop_front()
@@ -347,24 +347,24 @@ impl BufferState {
             self.bytes -= gone.bytes;
         }
         while self.messages.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
-            let (taken, attached) = (self.taken, self.attached);
+            let (received, attached) = (self.received, self.attached);
             let goes = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
             let place = self
                 .messages
                 .iter()
-                .position(|one| goes(one) && (one.number <= taken || !attached));
+                .position(|one| goes(one) && (one.number <= received || !attached));
             let Some(gone) = place.and_then(|place| self.messages.remove(place)) else { break };
             self.bytes -= gone.bytes;
         }
         if self.bytes <= ANSWERS_MAX {
             return;
         }
-        let (given, attached) = (self.given, self.attached);
+        let (position, attached) = (self.position, self.attached);
         for one in &mut self.messages {
-            let done = match one.number.cmp(&(given.number + 1)) {
+            let done = match one.number.cmp(&(position.number + 1)) {
                 _ if !attached => usize::MAX,
                 std::cmp::Ordering::Less => usize::MAX,
-                std::cmp::Ordering::Equal => given.pieces,
+                std::cmp::Ordering::Equal => position.pieces,
                 std::cmp::Ordering::Greater => 0,
             };
             while self.bytes > ANSWERS_MAX
@@ -380,7 +380,7 @@ impl BufferState {
 
     /// The next message that the client was not given all of.
     pub(crate) fn next(&self) -> Option<&BufferedMessage> {
-        let place = self.messages.partition_point(|one| one.number <= self.given.number);
+        let place = self.messages.partition_point(|one| one.number <= self.position.number);
         self.messages.get(place)
     }
 }
@@ -430,7 +430,7 @@ mod tests {
                 let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
                 buffer.put(&Message::parse(text.into()));
                 client.events(ids, &mut Batch::default());
-                client.taken();
+                client.acknowledge();
             }
             let state = buffer.lock();
             (state.messages.len(), state.bytes > 0)

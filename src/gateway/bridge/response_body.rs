@@ -98,12 +98,12 @@ impl BodyProducer for BridgeBody {
                 }
                 ReadStatus::Elsewhere => return Poll::Ready(None),
                 ReadStatus::Over => {
-                    self.subscription.taken();
+                    self.subscription.acknowledge();
                     return Poll::Ready(None);
                 }
             }
             if ready!(self.pacing.poll_taken(cx, || self.session.signals.slow(true))) {
-                self.subscription.taken();
+                self.subscription.acknowledge();
                 self.session.touch();
                 if self.pacing.keeps_up() {
                     self.session.signals.slow(false);

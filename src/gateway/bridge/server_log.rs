@@ -24,7 +24,7 @@ impl ServerLog {
             self.more(first);
         }
         for line in lines {
-            self.tell();
+            self.log_line();
             self.more(line);
         }
     }
@@ -35,7 +35,7 @@ impl ServerLog {
         self.line.extend_from_slice(&text[..text.len().min(room)]);
     }
 
-    fn tell(&mut self) {
+    fn log_line(&mut self) {
         let line = readable(&self.line, std::mem::take(&mut self.cut));
         self.line.clear();
         if !line.is_empty() {
@@ -74,7 +74,7 @@ impl AsyncWrite for ServerLog {
 
 impl Drop for ServerLog {
     fn drop(&mut self) {
-        self.tell();
+        self.log_line();
     }
 }
 
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_and_cut_at_their_limit() {
-        let mut said = ServerLog::default();
-        said.take(b"one ");
-        said.take(b"line\nand ");
-        assert_eq!(said.line, b"and ");
-        said.take(&vec![b'x'; 2 * LINE_MAX]);
-        assert_eq!((said.line.len(), said.cut), (LINE_MAX, true));
-        said.take(b"\n");
-        assert_eq!((said.line.len(), said.cut), (0, false));
+        let mut log = ServerLog::default();
+        log.take(b"one ");
+        log.take(b"line\nand ");
+        assert_eq!(log.line, b"and ");
+        log.take(&vec![b'x'; 2 * LINE_MAX]);
+        assert_eq!((log.line.len(), log.cut), (LINE_MAX, true));
+        log.take(b"\n");
+        assert_eq!((log.line.len(), log.cut), (0, false));
     }
 }

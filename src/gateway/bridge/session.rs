@@ -282,7 +282,7 @@ impl BridgeSessions {
 
     /// Something else holds for their route: each is to look.
     pub(crate) fn look(&self) {
-        self.lock().values().for_each(|session| session.signals.look());
+        self.lock().values().for_each(|session| session.signals.wake());
     }
 
     pub(crate) fn forget(&self, id: &str) {

@@ -23,8 +23,8 @@ pub(crate) struct Broken {
 #[derive(Default)]
 pub(crate) struct SessionSignals {
     relay: AtomicWaker,
-    taken: Mutex<VecDeque<StreamId>>,
-    left: Mutex<VecDeque<StreamId>>,
+    drained: Mutex<VecDeque<StreamId>>,
+    disconnected: Mutex<VecDeque<StreamId>>,
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
     used: Mutex<Option<Instant>>,
@@ -36,23 +36,23 @@ impl SessionSignals {
     }
 
     /// The client of a stream has taken everything, or has left.
-    pub(crate) fn taken(&self, stream: StreamId) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+    pub(crate) fn mark_drained(&self, stream: StreamId) {
+        self.drained.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
         self.relay.wake();
     }
 
-    pub(crate) fn next_taken(&self) -> Option<StreamId> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    pub(crate) fn next_drained(&self) -> Option<StreamId> {
+        self.drained.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// The client of a stream has left, and gives up its requests with that.
-    pub(crate) fn left(&self, stream: StreamId) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+    pub(crate) fn mark_disconnected(&self, stream: StreamId) {
+        self.disconnected.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
         self.relay.wake();
     }
 
-    pub(crate) fn next_left(&self) -> Option<StreamId> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    pub(crate) fn next_disconnected(&self) -> Option<StreamId> {
+        self.disconnected.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// The session is to end. The first reason counts.
@@ -66,7 +66,7 @@ impl SessionSignals {
     }
 
     /// Another state than these may have changed.
-    pub(crate) fn look(&self) {
+    pub(crate) fn wake(&self) {
         self.relay.wake();
     }
 

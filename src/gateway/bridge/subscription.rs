@@ -43,7 +43,7 @@ impl Subscription {
         }
         match state.look(self.buffer.only_answers) {
             FirstResponse::Wait => {
-                self.goes_on(&mut state);
+                self.ask_for_more(&mut state);
                 Poll::Pending
             }
             look => Poll::Ready(look),
@@ -56,15 +56,15 @@ impl Subscription {
         if !self.listens(&state, cx) || state.over {
             return Poll::Ready(state.look(self.buffer.only_answers));
         }
-        self.goes_on(&mut state);
+        self.ask_for_more(&mut state);
         Poll::Pending
     }
 
     /// The client waits for more; the relay may send again.
-    fn goes_on(&self, state: &mut BufferState) {
-        state.untaken = 0;
-        if std::mem::take(&mut state.awaited) {
-            self.buffer.signals.taken(self.buffer.id);
+    fn ask_for_more(&self, state: &mut BufferState) {
+        state.unread = 0;
+        if std::mem::take(&mut state.relay_waits) {
+            self.buffer.signals.mark_drained(self.buffer.id);
         }
     }
 
@@ -85,9 +85,9 @@ impl Subscription {
         let texts = self.texts();
         let mut state = self.buffer.lock();
         state.open.clear();
-        state.given = ReadPosition { number: state.last, pieces: 0 };
+        state.position = ReadPosition { number: state.last, pieces: 0 };
         drop(state);
-        self.taken();
+        self.acknowledge();
         texts
     }
 
@@ -100,19 +100,19 @@ impl Subscription {
         state.resumable |= ids;
         let stream = self.buffer.id;
         while !out.is_full() {
-            let from = state.given.pieces;
+            let from = state.position.pieces;
             let Some(next) = state.next() else { break };
             let number = next.number;
             let broke_off = state.over && !next.whole;
             if broke_off && from == 0 {
                 // It will never be whole: its request gets an error.
-                state.given = ReadPosition { number, pieces: 0 };
+                state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }
             if from < next.lost {
                 let text = next.text(&state.broken);
                 frame::event(ids.then_some((stream, number)), &text, out);
-                state.given = ReadPosition { number, pieces: 0 };
+                state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }
             if from == 0 {
@@ -126,9 +126,9 @@ impl Subscription {
             }
             if next.whole || broke_off {
                 frame::tail(out);
-                state.given = ReadPosition { number, pieces: 0 };
+                state.position = ReadPosition { number, pieces: 0 };
             } else {
-                state.given.pieces = count;
+                state.position.pieces = count;
                 break;
             }
         }
@@ -155,7 +155,7 @@ impl Subscription {
         let (count, whole) = (large.lost, large.whole);
         let bytes = std::mem::take(&mut large.bytes);
         state.bytes -= bytes;
-        state.given.pieces = count;
+        state.position.pieces = count;
         pieces.iter().for_each(|piece| out.raw(piece));
         match (whole, state.over) {
             (true, _) => ReadStatus::Over,
@@ -165,23 +165,23 @@ impl Subscription {
     }
 
     /// The client has taken what it was given.
-    pub(crate) fn taken(&self) {
+    pub(crate) fn acknowledge(&self) {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return;
         }
-        state.taken = state.given.number;
-        let (given, pieces) =
-            (state.given.pieces, state.next().map(|next| next.lost + next.pieces.len()));
-        if pieces.is_none_or(|pieces| pieces == given) {
+        state.received = state.position.number;
+        let (done, pieces) =
+            (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
+        if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
-            self.goes_on(&mut state);
+            self.ask_for_more(&mut state);
         }
     }
 
     /// Whether the client was given some of a large message, and not all of it.
     pub(crate) fn is_midway(&self) -> bool {
-        self.buffer.lock().given.pieces > 0
+        self.buffer.lock().position.pieces > 0
     }
 
     /// Is woken when there is more.
@@ -211,9 +211,9 @@ impl Drop for Subscription {
         if !state.known_to_relay {
             state.over = true;
         }
-        self.goes_on(&mut state);
+        self.ask_for_more(&mut state);
         if self.buffer.cancels && !state.over {
-            self.buffer.signals.left(self.buffer.id);
+            self.buffer.signals.mark_disconnected(self.buffer.id);
         }
     }
 }

@@ -175,13 +175,13 @@ impl Exchange {
         self.last_read = now();
         self.handle_message(&message, &mut Batch::default());
         self.end_response();
-        let mut told: Vec<Payload> = Vec::new();
-        drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
+        let mut to_server: Vec<Payload> = Vec::new();
+        drain(&mut self.filter, |Transmit { payload, .. }| to_server.push(payload));
         self.note(None);
         if self.observing {
             return None;
         }
-        match &told[..] {
+        match &to_server[..] {
             // An HTTP answer has to have something in it, whatever we think of it.
             [] => None,
             [only] => Some(only.to_bytes()).filter(|only| only != body),
@@ -295,10 +295,10 @@ impl Exchange {
         }
         // Nothing that comes now is for this client.
         self.answered |= timed_out && self.filter.open_calls() == 0;
-        let told = std::iter::from_fn(|| self.filter.poll_to_server());
-        let told: Vec<Payload> = told.collect();
+        let to_server = std::iter::from_fn(|| self.filter.poll_to_server());
+        let to_server: Vec<Payload> = to_server.collect();
         if let Some(control) = &self.control {
-            told.into_iter().for_each(control);
+            to_server.into_iter().for_each(control);
         }
     }
 }

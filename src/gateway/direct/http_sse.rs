@@ -234,11 +234,11 @@ impl Direct {
         // A request may be answered before its POST is. All else counts once the server has taken it.
         let asks = asks(message.as_ref());
         if asks {
-            endpoint.stream.told(message.as_ref(), trace.as_ref());
+            endpoint.stream.receive_one_way(message.as_ref(), trace.as_ref());
         }
         let response = self.send_on(target, &endpoint, parts, body, ours).await;
         if !asks && response.status().is_success() {
-            endpoint.stream.told(message.as_ref(), trace.as_ref());
+            endpoint.stream.receive_one_way(message.as_ref(), trace.as_ref());
         }
         if asks
             && !response.status().is_success()

@@ -169,7 +169,7 @@ impl Post {
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
-                    let ours = session.told(message, &self.direct.state.policy);
+                    let ours = session.receive_one_way(message, &self.direct.state.policy);
                     if let Some(control) = control {
                         ours.into_iter().for_each(control);
                     }
@@ -354,9 +354,9 @@ impl Post {
                     }
                     None => {
                         let whole = joined(held);
-                        let told = exchange.body(&whole);
-                        let changed = told.is_some();
-                        let body = Body::from(told.unwrap_or(whole));
+                        let rewritten = exchange.body(&whole);
+                        let changed = rewritten.is_some();
+                        let body = Body::from(rewritten.unwrap_or(whole));
                         return self.direct.state.forwarder.response(parts, changed, body);
                     }
                 }

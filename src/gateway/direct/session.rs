@@ -208,7 +208,7 @@ impl Session {
 
     /// A message of the client that opens no stream. Answers with what is to be said to the server
     /// besides.
-    pub(crate) fn told(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
+    pub(crate) fn receive_one_way(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
         let mut shared = self.lock();
         shared.filter.set_policy(policy);
         if message.method().as_deref() == Some(mcp::CANCELLED) {

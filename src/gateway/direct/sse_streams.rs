@@ -119,7 +119,7 @@ impl DirectSseStream {
         Arc::clone(state.filter.policy())
     }
 
-    pub(crate) fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
+    pub(crate) fn receive_one_way(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
         state.settle();
         state.filter.try_with(|filter| filter.set_trace(SOLE_STREAM, trace.cloned()));

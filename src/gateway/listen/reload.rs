@@ -38,8 +38,8 @@ pub(super) struct Reloading {
     admin: Admin,
     /// The fingerprints of the file in effect and of the file refused last, with the files that
     /// they name.
-    taken: u64,
-    refused: Option<u64>,
+    mark_in_effect: u64,
+    mark_refused: Option<u64>,
     /// The files that it named.
     named: Vec<PathBuf>,
 }
@@ -121,12 +121,12 @@ impl Reloading {
             controls,
             fixed: Fixed::of(routes),
             admin: routes.admin().clone(),
-            taken: 0,
-            refused: None,
+            mark_in_effect: 0,
+            mark_refused: None,
             named: Vec::new(),
         };
         reloading.named = reloading.named_in(routes.text());
-        reloading.taken = reloading.mark(Ok(routes.text()), &reloading.named);
+        reloading.mark_in_effect = reloading.mark(Ok(routes.text()), &reloading.named);
         reloading
     }
 
@@ -134,7 +134,7 @@ impl Reloading {
     pub(super) async fn run(mut self, mut hangups: Hangups) {
         let mut watch = FileWatch::new(self.files());
         // It may have changed since it was read at the start.
-        let mut is_other = self.read().mark != self.taken;
+        let mut is_other = self.read().mark != self.mark_in_effect;
         // SIGHUP came while the file was being written: the next look answers it.
         let mut is_waiting = false;
         let mut looks = interval(LOOK_EVERY);
@@ -215,8 +215,8 @@ impl Reloading {
         }
         self.named = named;
         let metrics = self.proxy.metrics().config();
-        if mark == self.taken {
-            let was_refused = self.refused.take().is_some();
+        if mark == self.mark_in_effect {
+            let was_refused = self.mark_refused.take().is_some();
             if asked {
                 metrics.record_reload(Reload::Unchanged);
             } else if was_refused {
@@ -227,17 +227,17 @@ impl Reloading {
             }
             return true;
         }
-        if !asked && self.refused == Some(mark) {
+        if !asked && self.mark_refused == Some(mark) {
             return true;
         }
         let prepared = text.map_err(Into::into).and_then(|text| self.prepare(&text));
         match prepared {
             Ok((routes, ready, prepared)) => {
                 self.take(&routes, ready, prepared);
-                (self.taken, self.refused) = (mark, None);
+                (self.mark_in_effect, self.mark_refused) = (mark, None);
             }
             Err(error) => {
-                self.refused = Some(mark);
+                self.mark_refused = Some(mark);
                 self.proxy.metrics().config().record_reload(Reload::Refused);
                 let error = error_chain(&*error);
                 error!(error, "the route file cannot be used; the previous settings still apply");

@@ -29,7 +29,7 @@ const ENDED_MAX: usize = 32;
 struct PendingVerdict {
     number: u64,
     /// Messages in it that are not judged yet.
-    left: usize,
+    remaining: usize,
     at: Instant,
     text: Bytes,
 }
@@ -47,12 +47,12 @@ pub(super) struct Conversation {
     ended: VecDeque<(CallId, Weak<CallEntry>)>,
     waiting: VecDeque<PendingVerdict>,
     /// The last client message, and the message that the server got instead.
-    said: Option<(Instant, Bytes)>,
+    client_message: Option<(Instant, Bytes)>,
     /// Whether the last client message has opened a call.
     has_opened: bool,
     sent: Option<Bytes>,
     /// The last message to a client, until its verdict is known.
-    told: Option<(Instant, Bytes)>,
+    to_client: Option<(Instant, Bytes)>,
     /// A message of the server became that.
     is_claimed: bool,
     has_failed: bool,
@@ -74,10 +74,10 @@ impl Conversation {
             open: BTreeMap::new(),
             ended: VecDeque::new(),
             waiting: VecDeque::new(),
-            said: None,
+            client_message: None,
             has_opened: false,
             sent: None,
-            told: None,
+            to_client: None,
             is_claimed: false,
             has_failed: false,
         }
@@ -101,19 +101,19 @@ impl Conversation {
     fn input(&mut self, at: Instant, input: &Input, number: u64) {
         match input {
             Input::ClientMessage(..) | Input::ClientLarge(..) => {
-                self.said = input.message_line().map(|line| (at, line.text));
+                self.client_message = input.message_line().map(|line| (at, line.text));
                 self.has_opened = false;
                 self.sent = None;
             }
             Input::ServerMessage(_, message) | Input::HandleForeign(_, message) => {
-                self.hears(at, message.raw(), number);
+                self.receive(at, message.raw(), number);
             }
             Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => {
-                self.hears(at, text, number);
+                self.receive(at, text, number);
             }
             Input::Stderr(line) if self.table.taps.any() => {
                 let before = Some(MessageText::of(line.as_bytes()));
-                let kept = CapturedMessage { at, became: MessageFate::Stderr, before, after: None };
+                let kept = CapturedMessage { at, fate: MessageFate::Stderr, before, after: None };
                 self.keep(None, kept, |_, _| {});
             }
             Input::FailOpen => self.has_failed = true,
@@ -121,7 +121,7 @@ impl Conversation {
         }
     }
 
-    fn hears(&mut self, at: Instant, text: &Bytes, number: u64) {
+    fn receive(&mut self, at: Instant, text: &Bytes, number: u64) {
         // It was another filter's to judge, and its number is given again.
         if self.waiting.back().is_some_and(|last| last.number == number) {
             self.waiting.pop_back();
@@ -130,20 +130,20 @@ impl Conversation {
             self.waiting.pop_front();
         }
         let is_array = text.first() == Some(&b'[');
-        let left =
+        let remaining =
             if is_array { Message::parse(text.clone()).elements().count().max(1) } else { 1 };
-        self.waiting.push_back(PendingVerdict { number, left, at, text: text.clone() });
+        self.waiting.push_back(PendingVerdict { number, remaining, at, text: text.clone() });
     }
 
     /// The message of this number, and when it came.
-    fn judged(&mut self, number: u64) -> Option<(Instant, Bytes)> {
+    fn take_waiting(&mut self, number: u64) -> Option<(Instant, Bytes)> {
         let place = self.waiting.iter().rposition(|waiting| waiting.number <= number)?;
         let waiting = self.waiting.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);
         let (at, text) = (waiting.at, waiting.text.clone());
-        let is_one = waiting.left == 1 && nth == 0;
-        waiting.left = waiting.left.saturating_sub(1);
-        if waiting.left == 0 {
+        let is_one = waiting.remaining == 1 && nth == 0;
+        waiting.remaining = waiting.remaining.saturating_sub(1);
+        if waiting.remaining == 0 {
             self.waiting.remove(place);
         }
         if is_one {
@@ -157,19 +157,19 @@ impl Conversation {
         match record {
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
             FilterEvent::Message { number, call, verdict } => {
-                let heard = self.judged(*number);
-                self.message(at, heard, *call, *verdict);
+                let received = self.take_waiting(*number);
+                self.message(at, received, *call, *verdict);
             }
             FilterEvent::Heartbeat(call) => {
-                let after = self.told.take().map(|(_, text)| MessageText::of(&text));
+                let after = self.to_client.take().map(|(_, text)| MessageText::of(&text));
                 let entry = self.find(*call);
                 let kept =
-                    CapturedMessage { at, became: MessageFate::Heartbeat, before: None, after };
+                    CapturedMessage { at, fate: MessageFate::Heartbeat, before: None, after };
                 self.keep(entry, kept, |state, kept| {
                     state.account.sent += 1;
                     state.account.beats += 1;
                     state.figure.clone_from(&kept.after);
-                    state.told = Some(at);
+                    state.last_sent = Some(at);
                 });
             }
             FilterEvent::Call(summary) => self.end(summary),
@@ -179,7 +179,7 @@ impl Conversation {
     fn message(
         &mut self,
         at: Instant,
-        heard: Option<(Instant, Bytes)>,
+        received: Option<(Instant, Bytes)>,
         call: Option<CallId>,
         verdict: Verdict,
     ) {
@@ -190,35 +190,35 @@ impl Conversation {
             return;
         }
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
-        let told = self.told.as_ref().filter(|_| is_mended);
-        let after = told.map(|(_, text)| MessageText::of(text));
-        let text = heard.as_ref().map(|(_, text)| text);
+        let sent = self.to_client.as_ref().filter(|_| is_mended);
+        let after = sent.map(|(_, text)| MessageText::of(text));
+        let text = received.as_ref().map(|(_, text)| text);
         let is_over = call.is_some_and(|call| !self.open.contains_key(&call));
         let is_answer = is_over
             && !is_withheld
             && text.is_some_and(|text| Message::parse(text.clone()).kind() == Kind::Response);
         let is_progress = !is_answer
             && (verdict != Verdict::Forwarded || text.is_some_and(|text| names_progress(text)));
-        let became = if is_answer {
+        let fate = if is_answer {
             MessageFate::Answer(verdict)
         } else {
             MessageFate::ServerMessage(verdict)
         };
         let before = text.map(|text| MessageText::of(text));
-        let spoke = heard.map(|(at, _)| at);
-        let kept = CapturedMessage { at, became, before, after };
-        let is_told = self.is_observed || !is_withheld;
+        let received_at = received.map(|(at, _)| at);
+        let kept = CapturedMessage { at, fate, before, after };
+        let reaches_client = self.is_observed || !is_withheld;
         self.keep(entry, kept, |state, kept| {
-            state.spoke = state.spoke.max(spoke);
-            if is_told {
-                state.told = Some(at);
+            state.last_received = state.last_received.max(received_at);
+            if reaches_client {
+                state.last_sent = Some(at);
             }
             state.is_answered |= is_answer;
             if !is_progress {
                 return;
             }
             state.count(verdict);
-            if is_told {
+            if reaches_client {
                 let figure = kept.after.as_ref().or(kept.before.as_ref());
                 if let Some(figure) = figure {
                     state.figure = Some(figure.clone());
@@ -236,7 +236,7 @@ impl Conversation {
     ) {
         if self.table.taps.any() {
             let call = entry.as_deref();
-            self.table.taps.tell(&TapMessage::new(
+            self.table.taps.publish(&TapMessage::new(
                 &self.table,
                 &self.route,
                 &self.masks,
@@ -265,17 +265,17 @@ impl Conversation {
 
     /// Shows how a call has ended whose answer does not say so.
     fn show_end(&self, entry: &CallEntry, at: Instant, ended: CallEnd) {
-        let is_said = matches!(
+        let is_answer = matches!(
             ended,
             CallEnd::Outcome(
                 Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error
             )
         );
-        if !is_said && self.table.taps.any() {
+        if !is_answer && self.table.taps.any() {
             let kept =
-                CapturedMessage { at, became: MessageFate::End(ended), before: None, after: None };
+                CapturedMessage { at, fate: MessageFate::End(ended), before: None, after: None };
             let call = Some(entry);
-            self.table.taps.tell(&TapMessage::new(
+            self.table.taps.publish(&TapMessage::new(
                 &self.table,
                 &self.route,
                 &self.masks,
@@ -296,41 +296,41 @@ impl Conversation {
             });
             let Some(entry) = answered else { return };
             let Some((_, ended)) = entry.state().ended else { return };
-            let kept = CapturedMessage { at, became: MessageFate::Own(ended), before: None, after };
+            let kept = CapturedMessage { at, fate: MessageFate::Own(ended), before: None, after };
             self.keep(Some(entry), kept, |state, _| {
                 state.is_answered = true;
-                state.told = Some(at);
+                state.last_sent = Some(at);
             });
         } else if message.method().as_deref() == Some(mcp::PROGRESS) {
             let token = json::member(&message.params().unwrap_or_default(), "progressToken");
             let of = token.and_then(|token| self.find_by(|entry| entry.has_token(&token)));
-            let kept = CapturedMessage { at, became: MessageFate::FromText, before: None, after };
+            let kept = CapturedMessage { at, fate: MessageFate::FromText, before: None, after };
             self.keep(of, kept, |state, kept| {
                 state.account.overheard += 1;
                 state.account.sent += 1;
                 state.figure.clone_from(&kept.after);
-                state.told = Some(at);
+                state.last_sent = Some(at);
             });
         }
     }
 
     /// Records a client message that opens no call. Of an HTTP session each message is recorded
     /// once, though the filters of its exchanges and the session's own filter see it.
-    fn said(&self, at: Instant, text: Bytes) {
+    fn record_client_message(&self, at: Instant, text: Bytes) {
         if !self.table.taps.any() {
             return;
         }
         let is_request = matches!(Message::parse(text.clone()).kind(), Kind::Request | Kind::Batch);
-        let is_told_elsewhere = match self.scope {
+        let is_recorded_elsewhere = match self.scope {
             Scope::Whole => false,
             Scope::Exchange => !is_request,
             Scope::Session => is_request,
         };
-        if !is_told_elsewhere {
+        if !is_recorded_elsewhere {
             let before = Some(MessageText::of(&text));
             self.keep(
                 None,
-                CapturedMessage { at, became: MessageFate::ClientMessage, before, after: None },
+                CapturedMessage { at, fate: MessageFate::ClientMessage, before, after: None },
                 |_, _| {},
             );
         }
@@ -360,7 +360,7 @@ impl Observer for Conversation {
             EventKind::Input(input, number) => self.input(event.at, input, *number),
             EventKind::ToServer(text) => self.sent = Some(text.clone()),
             EventKind::ToClient(_, text) => {
-                self.told = Some((event.at, text.clone()));
+                self.to_client = Some((event.at, text.clone()));
                 self.is_claimed = false;
             }
             EventKind::Noise(_) => {}
@@ -381,10 +381,10 @@ impl Observer for Conversation {
         let how = (&self.masks, self.is_observed);
         let entry = self.table.open(&self.route, call, how);
         self.open.insert(call.call, entry.clone().map(|entry| (entry, 0)));
-        if let Some((at, text)) = &self.said {
+        if let Some((at, text)) = &self.client_message {
             let before = Some(request_in(text, call.id));
             let after = self.sent.as_deref().map(MessageText::of);
-            let kept = CapturedMessage { at: *at, became: MessageFate::Request, before, after };
+            let kept = CapturedMessage { at: *at, fate: MessageFate::Request, before, after };
             if entry.is_some() || self.table.taps.any() {
                 self.keep(entry, kept, |_, _| {});
             }
@@ -393,16 +393,16 @@ impl Observer for Conversation {
     }
 
     fn settle(&mut self) {
-        if let Some((at, text)) = self.told.take()
+        if let Some((at, text)) = self.to_client.take()
             && !self.is_claimed
             && !self.is_observed
         {
             self.own(at, text);
         }
-        if let Some((at, text)) = self.said.take()
+        if let Some((at, text)) = self.client_message.take()
             && !self.has_opened
         {
-            self.said(at, text);
+            self.record_client_message(at, text);
         }
         self.sent = None;
     }

@@ -71,7 +71,7 @@ impl CallEnd {
 #[derive(Debug, Clone)]
 pub(super) struct CapturedMessage {
     pub(super) at: Instant,
-    pub(super) became: MessageFate,
+    pub(super) fate: MessageFate,
     /// The original message.
     pub(super) before: Option<MessageText>,
     /// The message that the other side got, if it differs.
@@ -98,8 +98,8 @@ pub(super) struct CallState {
     bytes: usize,
     /// The last progress value sent to the client.
     pub(super) figure: Option<MessageText>,
-    pub(super) spoke: Option<Instant>,
-    pub(super) told: Option<Instant>,
+    pub(super) last_received: Option<Instant>,
+    pub(super) last_sent: Option<Instant>,
     pub(super) account: CallStats,
     /// Whether the answer has been sent.
     pub(super) is_answered: bool,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Table;
-use super::show::{CallShown, RouteShown, text};
+use super::show::{CallJson, RouteJson, text};
 
 /// The interval of updates to an observer.
 pub const ROUND: Duration = Duration::from_millis(250);
@@ -20,14 +20,19 @@ pub struct CallTableReader {
     table: Arc<Table>,
     /// The calls that were shown, and how often they had changed.
     seen: BTreeMap<u64, u64>,
-    routes: Vec<RouteShown>,
-    told: Option<Instant>,
+    routes: Vec<RouteJson>,
+    last_sent: Option<Instant>,
 }
 
 impl CallTableReader {
     /// Someone who has seen nothing yet.
     pub fn at(table: &Arc<Table>) -> Self {
-        Self { table: Arc::clone(table), seen: BTreeMap::new(), routes: Vec::new(), told: None }
+        Self {
+            table: Arc::clone(table),
+            seen: BTreeMap::new(),
+            routes: Vec::new(),
+            last_sent: None,
+        }
     }
 
     /// The changes as events; `None` without changes. The first round has everything.
@@ -35,7 +40,7 @@ impl CallTableReader {
         let all = self.table.all();
         let mut out = String::new();
         let mut seen = BTreeMap::new();
-        let mut changed: Vec<CallShown<'_>> = Vec::new();
+        let mut changed: Vec<CallJson<'_>> = Vec::new();
         for entry in &all {
             let version = entry.version();
             if self.seen.remove(&entry.number) != Some(version) {
@@ -45,23 +50,23 @@ impl CallTableReader {
         }
         let gone: Vec<u64> = std::mem::replace(&mut self.seen, seen).into_keys().collect();
         let routes = self.table.routes(&all);
-        if routes != self.routes || self.told.is_none() {
+        if routes != self.routes || self.last_sent.is_none() {
             event(&mut out, "routes", &text(&routes));
             self.routes = routes;
         }
         if !gone.is_empty() {
             event(&mut out, "gone", &text(&gone));
         }
-        if !changed.is_empty() || self.told.is_none() {
+        if !changed.is_empty() || self.last_sent.is_none() {
             event(&mut out, "calls", &text(&changed));
         }
         let now = self.table.now();
-        let is_silent = self.told.is_some_and(|told| now < told + SIGN_OF_LIFE);
+        let is_silent = self.last_sent.is_some_and(|last_sent| now < last_sent + SIGN_OF_LIFE);
         if out.is_empty() && is_silent {
             return None;
         }
         event(&mut out, "now", &self.table.ms(now).to_string());
-        self.told = Some(now);
+        self.last_sent = Some(now);
         Some(out)
     }
 }

@@ -28,7 +28,7 @@ const WORDS_MAX: usize = 500;
 
 /// A route as it is shown.
 #[derive(Debug, Serialize, PartialEq, Eq)]
-pub(super) struct RouteShown {
+pub(super) struct RouteJson {
     route: Box<str>,
     open: i64,
     #[serde(flatten)]
@@ -37,7 +37,7 @@ pub(super) struct RouteShown {
 
 /// A call as it is shown.
 #[derive(Debug, Serialize)]
-pub(super) struct CallShown<'a> {
+pub(super) struct CallJson<'a> {
     n: u64,
     route: &'a str,
     method: &'a str,
@@ -63,34 +63,34 @@ pub(super) struct CallShown<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct MessageShown {
+struct MessageJson {
     at: u64,
     #[serde(flatten)]
-    became: BecameShown,
+    fate: FateJson,
     before: Option<String>,
     after: Option<String>,
 }
 
 /// The verdict on a message, by name and in words.
 #[derive(Debug, Serialize, PartialEq, Eq)]
-pub(super) struct BecameShown {
+pub(super) struct FateJson {
     pub(super) what: &'static str,
     pub(super) why: Vec<&'static str>,
     pub(super) because: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
-struct DetailShown<'a> {
-    call: CallShown<'a>,
+struct DetailJson<'a> {
+    call: CallJson<'a>,
     left_out: u64,
-    messages: Vec<MessageShown>,
+    messages: Vec<MessageJson>,
 }
 
 #[derive(Serialize)]
-struct AllShown<'a> {
+struct AllJson<'a> {
     now: u64,
-    routes: Vec<RouteShown>,
-    calls: Vec<CallShown<'a>>,
+    routes: Vec<RouteJson>,
+    calls: Vec<CallJson<'a>>,
 }
 
 impl Table {
@@ -98,7 +98,7 @@ impl Table {
     pub fn json(&self) -> String {
         let all = self.all();
         let calls = all.iter().map(|entry| self.call(entry)).collect();
-        text(&AllShown { now: self.ms(self.now()), routes: self.routes(&all), calls })
+        text(&AllJson { now: self.ms(self.now()), routes: self.routes(&all), calls })
     }
 
     /// One call with its messages, as a JSON object; `None` if it is not known, or no longer.
@@ -109,23 +109,23 @@ impl Table {
         let state = entry.state();
         let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
         drop(state);
-        let message = |kept: &CapturedMessage| MessageShown {
+        let message = |kept: &CapturedMessage| MessageJson {
             at: millis(kept.at, entry.opened),
-            became: kept.became.shown(),
+            fate: kept.fate.json(),
             before: kept.before.as_ref().map(|text| text.shown(&mut masking)),
             after: kept.after.as_ref().map(|text| text.shown(&mut masking)),
         };
         let messages = kept.iter().map(message).collect();
-        Some(text(&DetailShown { call: self.call(entry), left_out, messages }))
+        Some(text(&DetailJson { call: self.call(entry), left_out, messages }))
     }
 
-    pub(super) fn call<'a>(&self, entry: &'a CallEntry) -> CallShown<'a> {
+    pub(super) fn call<'a>(&self, entry: &'a CallEntry) -> CallJson<'a> {
         let state = entry.state();
         let (ended, outcome) = state.ended.unzip();
         let CallState { account, client, figure, .. } = &*state;
         let Figure { progress, total, message } =
             figure.as_ref().map(|text| figure_in(text, &entry.masks)).unwrap_or_default();
-        CallShown {
+        CallJson {
             n: entry.number,
             route: &entry.route.name,
             method: &entry.method,
@@ -139,8 +139,8 @@ impl Table {
             progress,
             total,
             message,
-            spoke: state.spoke.map(|at| self.ms(at)),
-            told: state.told.map(|at| self.ms(at)),
+            spoke: state.last_received.map(|at| self.ms(at)),
+            told: state.last_sent.map(|at| self.ms(at)),
             received: account.received,
             overheard: account.overheard,
             sent: account.sent,
@@ -152,7 +152,7 @@ impl Table {
     }
 
     /// The totals of each route, open calls included.
-    pub(super) fn routes(&self, all: &[Arc<CallEntry>]) -> Vec<RouteShown> {
+    pub(super) fn routes(&self, all: &[Arc<CallEntry>]) -> Vec<RouteJson> {
         let routes = lock(&self.known).routes.clone();
         let shown = |route: &Arc<RouteTotals>| {
             let mut sums = *lock(&route.ended);
@@ -163,14 +163,14 @@ impl Table {
                 }
             }
             let (route, open) = (route.name.clone(), route.open.load(Ordering::Relaxed));
-            RouteShown { route, open, sums }
+            RouteJson { route, open, sums }
         };
         routes.iter().map(shown).collect()
     }
 }
 
 impl MessageFate {
-    pub(super) fn shown(self) -> BecameShown {
+    pub(super) fn json(self) -> FateJson {
         let (what, why, because) = match self {
             Self::Request => ("request", Vec::new(), Vec::new()),
             Self::ClientMessage => ("said", Vec::new(), Vec::new()),
@@ -184,7 +184,7 @@ impl MessageFate {
             Self::Own(ended) => ("added", vec![ended.name()], vec![words::OWN_ANSWER]),
             Self::End(ended) => ("ended", vec![ended.name()], Vec::new()),
         };
-        BecameShown { what, why, because }
+        FateJson { what, why, because }
     }
 }
 
@@ -199,8 +199,8 @@ fn names(verdict: Verdict) -> Vec<&'static str> {
 fn reasons(verdict: Verdict) -> Vec<&'static str> {
     match verdict {
         Verdict::Forwarded => Vec::new(),
-        Verdict::Repaired(repairs) => repairs.iter().map(words::mended).collect(),
-        Verdict::Withheld(reason) => vec![words::because(reason)],
+        Verdict::Repaired(repairs) => repairs.iter().map(words::repair_text).collect(),
+        Verdict::Withheld(reason) => vec![words::reason_text(reason)],
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::entry::{CallEntry, CapturedMessage, MessageFate};
-use super::show::{BecameShown, shown, text};
+use super::show::{FateJson, shown, text};
 use super::{RouteTotals, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::{escape, words};
@@ -58,13 +58,13 @@ struct TapLine {
 }
 
 #[derive(Serialize)]
-struct LineShown<'a> {
+struct LineJson<'a> {
     at: u64,
     route: &'a str,
     call: Option<u64>,
     tool: Option<&'a str>,
     #[serde(flatten)]
-    became: BecameShown,
+    fate: FateJson,
     before: Option<String>,
     after: Option<String>,
 }
@@ -129,10 +129,10 @@ impl TapFilter {
         is(&self.route, Some(&tapped.route.name))
             && is(&self.tool, tool)
             && self.verdict.as_deref().is_none_or(|verdict| {
-                let became = tapped.kept.became;
-                let BecameShown { what, why, .. } = became.shown();
+                let fate = tapped.kept.fate;
+                let FateJson { what, why, .. } = fate.json();
                 let of_answer =
-                    || matches!(became, MessageFate::Answer(it) if words::kind(it) == verdict);
+                    || matches!(fate, MessageFate::Answer(it) if words::kind(it) == verdict);
                 what == verdict || why.contains(&verdict) || of_answer()
             })
     }
@@ -145,7 +145,7 @@ impl Taps {
     }
 
     /// Shows a message to all who want to see it.
-    pub(super) fn tell(&self, tapped: &TapMessage<'_>) {
+    pub(super) fn publish(&self, tapped: &TapMessage<'_>) {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         for tap in all.iter().filter_map(Weak::upgrade).filter(|tap| tap.filter.wants(tapped)) {
             let mut queue = lock(&tap.queue);
@@ -217,17 +217,17 @@ impl TapReader {
         let begin = || Masking::new(masks.clone());
         let masking = self.maskings.entry(route.name.clone()).or_insert_with(begin);
         if let (MessageFate::Request | MessageFate::ClientMessage, Some(text)) =
-            (kept.became, &kept.before)
+            (kept.fate, &kept.before)
         {
-            masking.meet(&bytes::Bytes::copy_from_slice(&text.closed()));
+            masking.learn_names(&bytes::Bytes::copy_from_slice(&text.closed()));
         }
         let before = shown(kept.before.as_ref(), masking);
         let after = shown(kept.after.as_ref(), masking);
-        let became = kept.became.shown();
+        let fate = kept.fate.json();
         if self.shared.filter.json {
             let (n, tool) = call.as_ref().map(|(n, tool)| (*n, &**tool)).unzip();
             let route = &*route.name;
-            let line = LineShown { at: *at, route, call: n, tool, became, before, after };
+            let line = LineJson { at: *at, route, call: n, tool, fate, before, after };
             let _ = writeln!(out, "{}", text(&line));
             return;
         }
@@ -237,29 +237,29 @@ impl TapReader {
             None => String::new(),
         };
         let _ = writeln!(out, "# {time} {}{of}", escape(route.name.as_bytes()));
-        let said = |out: &mut String, sign: char, text: &Option<String>| {
+        let write = |out: &mut String, sign: char, text: &Option<String>| {
             if let Some(text) = text {
                 let _ = writeln!(out, "{sign} {}", escape(text.as_bytes()));
             }
         };
-        let (sign, changed) = match kept.became {
+        let (sign, changed) = match kept.fate {
             MessageFate::Request | MessageFate::ClientMessage => ('>', '^'),
             MessageFate::Stderr => ('2', '='),
             _ => ('<', '='),
         };
-        said(out, sign, &before);
-        let _ = match kept.became {
+        write(out, sign, &before);
+        let _ = match kept.fate {
             MessageFate::Request | MessageFate::ClientMessage | MessageFate::Stderr => Ok(()),
             MessageFate::End(ended) => writeln!(out, "~ {}", ended.name()),
             MessageFate::Answer(verdict) | MessageFate::ServerMessage(verdict) => {
-                writeln!(out, "    {}", words::became(verdict))
+                writeln!(out, "    {}", words::verdict_text(verdict))
             }
             MessageFate::Heartbeat | MessageFate::FromText | MessageFate::Own(_) => {
-                let (why, because) = (became.why.join(", "), became.because.join("; "));
+                let (why, because) = (fate.why.join(", "), fate.because.join("; "));
                 writeln!(out, "    added: {why}, {because}")
             }
         };
-        said(out, changed, &after);
+        write(out, changed, &after);
     }
 }
 

@@ -97,7 +97,7 @@ fn one(table: &Table, number: u64) -> Value {
 }
 
 /// The verdict on each message of a call: `what why,why`.
-fn became(table: &Table, number: u64) -> Vec<String> {
+fn fates(table: &Table, number: u64) -> Vec<String> {
     let call = one(table, number);
     let line = |message: &Value| {
         let why = message["why"].as_array().unwrap().iter();
@@ -143,7 +143,7 @@ fn a_call_is_known_from_its_request_to_its_answer() {
     talk.pass(Duration::from_secs(60));
     talk.say(r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#);
     assert_eq!(
-        became(&talk.table, 2),
+        fates(&talk.table, 2),
         [
             "request",
             "forwarded",
@@ -221,7 +221,7 @@ fn what_is_said_in_the_servers_place_belongs_to_the_call() {
     talk.pass(Duration::from_secs(2));
     talk.filter.apply(talk.now, Input::CloseServer("it has died".into()));
     talk.drain();
-    let told = became(&talk.table, 1);
+    let told = fates(&talk.table, 1);
     assert_eq!(told[0], "request");
     assert_eq!(told[told.len() - 1], "added server gone", "{told:?}");
     assert_eq!(calls(&talk.table)[0]["outcome"], json!("server gone"));
@@ -234,7 +234,7 @@ fn in_observe_mode_nothing_is_said_to_have_been_changed() {
     talk.progress("9", r#""progress":3"#);
     talk.progress("1", r#""progress":1"#);
     talk.say(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    let told = became(&talk.table, 1);
+    let told = fates(&talk.table, 1);
     assert_eq!(told, ["request", "repaired token,message", "repaired lift,message", "answer"]);
     let whole = one(&talk.table, 1);
     assert_eq!(whole["call"]["observed"], json!(true));
@@ -281,7 +281,7 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}"#,
     );
     say(&mut session, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    assert_eq!(became(&table, 1), ["request", "forwarded", "answer"]);
+    assert_eq!(fates(&table, 1), ["request", "forwarded", "answer"]);
     assert_eq!(calls(&table).len(), 1);
     assert_eq!(calls(&table)[0]["outcome"], json!("result"));
     assert_eq!(all(&table)["routes"][0]["open"], json!(0));

@@ -152,7 +152,7 @@ impl Store {
     pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
         let entries = self.with(false, |database| {
             let from = database.begin_read()?;
-            if !known(&from)? {
+            if !is_claimed(&from)? {
                 return Ok(Vec::new());
             }
             let mut entries = Vec::new();
@@ -222,9 +222,9 @@ impl Store {
             {
                 let mut entries = to.open_table(ENTRIES)?;
                 entries.retain(|(on, name), _| {
-                    let meant = on == route && tool.is_none_or(|tool| name == tool);
-                    gone += usize::from(meant);
-                    !meant
+                    let is_chosen = on == route && tool.is_none_or(|tool| name == tool);
+                    gone += usize::from(is_chosen);
+                    !is_chosen
                 })?;
             }
             to.commit()?;
@@ -248,7 +248,7 @@ impl Store {
             };
             // The same open file: it is still there when the database has closed its own.
             let again = open.try_clone().map_err(unusable)?;
-            match worked(again, !self.checked, &work) {
+            match with_database(again, !self.checked, &work) {
                 Ok(done) => {
                     self.checked = true;
                     return Ok(Some(done));
@@ -282,7 +282,7 @@ fn pause(attempt: u32) -> Duration {
 
 /// Opens the database, which is read through first if it is to be `checked`, works and closes it. What
 /// is damaged can make it panic all the same.
-fn worked<T>(
+fn with_database<T>(
     file: File,
     checked: bool,
     work: impl Fn(&Database) -> Result<T, FileFault>,
@@ -299,14 +299,14 @@ fn worked<T>(
 }
 
 /// Whether there is anything in the file; it has to be ours.
-fn known(from: &ReadTransaction) -> Result<bool, FileFault> {
+fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
     let mut names = from.list_tables()?.map(|table| table.name().to_owned());
     let version = match from.open_table(META) {
         Ok(meta) => meta.get("version")?.map(|version| version.value()),
         Err(TableError::TableDoesNotExist(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    judged(version, names.next().is_none())?;
+    check_version(version, names.next().is_none())?;
     Ok(version.is_some())
 }
 
@@ -315,14 +315,14 @@ fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     let is_empty = to.list_tables()?.next().is_none();
     let mut meta = to.open_table(META)?;
     let version = meta.get("version")?.map(|version| version.value());
-    judged(version, is_empty)?;
+    check_version(version, is_empty)?;
     if version.is_none() {
         meta.insert("version", VERSION)?;
     }
     Ok(())
 }
 
-fn judged(version: Option<u64>, is_empty: bool) -> Result<(), FileFault> {
+fn check_version(version: Option<u64>, is_empty: bool) -> Result<(), FileFault> {
     match version {
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => Err(FileFault::Newer),

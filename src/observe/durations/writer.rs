@@ -46,7 +46,7 @@ struct WriteQueue {
 #[derive(Default)]
 pub(super) struct DurationWriter {
     queue: Mutex<WriteQueue>,
-    bell: Condvar,
+    changed: Condvar,
     ended: Condvar,
 }
 
@@ -100,7 +100,7 @@ impl DurationWriter {
     pub(super) fn close(&self, patience: Duration) {
         let mut queue = self.lock();
         queue.closing = true;
-        self.bell.notify_one();
+        self.changed.notify_one();
         let ended = self.ended.wait_timeout_while(queue, patience, |queue| !queue.over);
         let (queue, _) = ended.unwrap_or_else(PoisonError::into_inner);
         if !queue.over {
@@ -111,7 +111,7 @@ impl DurationWriter {
     fn wake(&self, queue: &mut WriteQueue) {
         // To wake a thread costs more than all else here: once is enough.
         if mem::take(&mut queue.idle) {
-            self.bell.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -155,7 +155,7 @@ impl DurationWriter {
         let nothing = |queue: &mut WriteQueue| {
             queue.loads.is_empty() && queue.added.is_empty() && !queue.closing
         };
-        let woken = self.bell.wait_while(queue, nothing);
+        let woken = self.changed.wait_while(queue, nothing);
         let mut queue = woken.unwrap_or_else(PoisonError::into_inner);
         queue.idle = false;
         queue.tools = 0;
@@ -179,7 +179,7 @@ impl DurationWriter {
 
     /// Lets time pass, unless it is the end.
     fn rest(&self, time: Duration) {
-        let rested = self.bell.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
+        let rested = self.changed.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
         drop(rested.unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -192,7 +192,7 @@ enum Who {
 }
 
 impl Who {
-    fn meet(&mut self, client: &Arc<Client>) {
+    fn add(&mut self, client: &Arc<Client>) {
         match self {
             Self::Unknown => *self = Self::One(Arc::clone(client)),
             Self::One(known) if known != client => *self = Self::Several,
@@ -257,7 +257,7 @@ impl Connection {
             FilterEvent::Heartbeat(_) => self.beats += 1,
             FilterEvent::Call(summary) => {
                 if let Some(client) = &summary.client {
-                    self.client.meet(client);
+                    self.client.add(client);
                 }
                 self.without_token += u64::from(summary.lacks_token);
                 let marks = self.marks.remove(&summary.call).unwrap_or_default();

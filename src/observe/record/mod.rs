@@ -126,12 +126,12 @@ impl Recording {
     pub fn start(&self) -> io::Result<(Records, WriterEnd)> {
         let folder = folder::Folder::open(&self.folder)?;
         let (entries, received) = channel();
-        let (told, over) = channel();
+        let (done, over) = channel();
         let shared = Arc::<Backlog>::default();
         let writer = writer::RecordWriter::new(folder, self.secrets, Arc::clone(&shared));
         thread::Builder::new().name("record".to_owned()).spawn(move || {
             writer.run(&received);
-            drop(told);
+            drop(done);
         })?;
         let ending = WriterEnd { over, entries: entries.clone(), shared: Arc::clone(&shared) };
         Ok((Records { entries, shared }, ending))

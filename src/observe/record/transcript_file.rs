@@ -193,13 +193,13 @@ impl TranscriptFile {
             EventKind::Input(input, _) => self.input(number, &input),
             EventKind::ToServer(text) if text.is_empty() => self.line(number, "^ nothing"),
             EventKind::ToServer(text) => {
-                self.said(number, &MessageLine { sign: '^', stream: None, text })
+                self.message_line(number, &MessageLine { sign: '^', stream: None, text })
             }
             EventKind::ToClient(stream, text) => {
-                self.said(number, &MessageLine { sign: '=', stream: Some(stream), text });
+                self.message_line(number, &MessageLine { sign: '=', stream: Some(stream), text });
             }
             EventKind::Noise(text) => {
-                self.said(number, &MessageLine { sign: 'e', stream: None, text })
+                self.message_line(number, &MessageLine { sign: 'e', stream: None, text })
             }
             EventKind::Decided(FilterEvent::Message {
                 verdict: Verdict::Withheld(reason), ..
@@ -239,18 +239,18 @@ impl TranscriptFile {
             let words = if is_fixed { words } else { self.masked_words(&words) };
             self.line(part, &format!("! {}", escape(words.as_bytes())));
         }
-        let Some(said) = input.message_line() else { return };
+        let Some(line) = input.message_line() else { return };
         if let Input::Stderr(line) = input {
             let line = self.masked_words(line);
             return self.line(part, &format!("2 {}", escape(line.as_bytes())));
         }
         if let Some(masking) = &mut self.masking
             && matches!(input, Input::ClientMessage(..) | Input::ClientLarge(..))
-            && !is_same(&self.last[0], &said.text)
+            && !is_same(&self.last[0], &line.text)
         {
-            masking.meet(&said.text);
+            masking.learn_names(&line.text);
         }
-        self.said(part, &said);
+        self.message_line(part, &line);
     }
 
     /// Whether the file has reached its limit ([`FILE_MAX`]).
@@ -265,9 +265,9 @@ impl TranscriptFile {
         }
     }
 
-    fn said(&mut self, part: u64, said: &MessageLine) {
-        let MessageLine { sign, text, .. } = said;
-        let stream = said.stream_words();
+    fn message_line(&mut self, part: u64, line: &MessageLine) {
+        let MessageLine { sign, text, .. } = line;
+        let stream = line.stream_words();
         let last = match sign {
             '>' => Some(0),
             '<' => Some(1),
@@ -279,15 +279,15 @@ impl TranscriptFile {
             }
             last.clone_from(text);
         }
-        let said = text.strip_suffix(b"\n").unwrap_or(text);
-        let said = match &mut self.masking {
-            Some(masking) => escape(&masking.mask(said)),
-            None => escape(said),
+        let written = text.strip_suffix(b"\n").unwrap_or(text);
+        let written = match &mut self.masking {
+            Some(masking) => escape(&masking.mask(written)),
+            None => escape(written),
         };
-        if said == SAME {
+        if written == SAME {
             return self.line(part, &format!("{sign}{stream} \\x22"));
         }
-        self.line(part, &format!("{sign}{stream} {said}"));
+        self.line(part, &format!("{sign}{stream} {written}"));
     }
 
     fn line(&mut self, part: u64, line: &str) {

@@ -7,15 +7,15 @@ use std::ops::Range;
 use crate::progress::{Reason, Repair, Verdict};
 
 /// Writes what was said, and beside it what became of it.
-pub fn show(text: &mut String, said: &str, numbers: Range<u64>, verdicts: &BTreeMap<u64, Verdict>) {
-    let _ = writeln!(text, "{said}");
+pub fn show(text: &mut String, line: &str, numbers: Range<u64>, verdicts: &BTreeMap<u64, Verdict>) {
+    let _ = writeln!(text, "{line}");
     for (_, verdict) in verdicts.range(numbers) {
-        let _ = writeln!(text, "    {}", became(*verdict));
+        let _ = writeln!(text, "    {}", verdict_text(*verdict));
     }
 }
 
 /// The fate of a message, in words.
-pub fn became(verdict: Verdict) -> String {
+pub fn verdict_text(verdict: Verdict) -> String {
     match verdict {
         Verdict::Forwarded => "forwarded as it is".to_owned(),
         Verdict::Repaired(repairs) => {
@@ -23,7 +23,7 @@ pub fn became(verdict: Verdict) -> String {
             format!("repaired: {}", names.join(", "))
         }
         Verdict::Withheld(reason) => {
-            format!("withheld: {}, {}", reason.name(), because(reason))
+            format!("withheld: {}, {}", reason.name(), reason_text(reason))
         }
     }
 }
@@ -83,7 +83,7 @@ where
 }
 
 /// The words for the reason why a message was withheld.
-pub const fn because(reason: Reason) -> &'static str {
+pub const fn reason_text(reason: Reason) -> &'static str {
     match reason {
         Reason::NoToken => "the client asked for no progress of this request",
         Reason::Late => "the request has been answered or cancelled",
@@ -109,7 +109,7 @@ pub const fn because(reason: Reason) -> &'static str {
 }
 
 /// The part of a message that was mended, and how.
-pub const fn mended(repair: Repair) -> &'static str {
+pub const fn repair_text(repair: Repair) -> &'static str {
     match repair {
         Repair::Dialect => "it was said in another dialect",
         Repair::Token => "a foreign token: the client's own was put in",

@@ -69,7 +69,7 @@ pub fn is_unprintable(sign: char) -> bool {
 
 /// Whether a client does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fact {
+pub enum Support {
     /// The client does so.
     Yes,
     /// The client does not do so.
@@ -80,7 +80,7 @@ pub enum Fact {
     Unknown,
 }
 
-impl fmt::Display for Fact {
+impl fmt::Display for Support {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Yes => "yes",
@@ -102,11 +102,11 @@ pub struct Row {
     /// `clientInfo.version`, where the name alone says too little.
     pub version: Option<&'static str>,
     /// Whether its `tools/call` has a progress token.
-    pub token: Fact,
+    pub token: Support,
     /// Whether the client shows progress to its user.
-    pub shows: Fact,
+    pub shows: Support,
     /// Whether progress resets its timer.
-    pub resets: Fact,
+    pub resets: Support,
     /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
     /// Whether the client reads a notification and the answer behind it in the order in which they came, and
@@ -182,7 +182,7 @@ impl Advice {
 
     /// Whether the client is known to wait for a fixed time, with or without progress.
     pub fn waits_a_fixed_time(&self) -> bool {
-        self.row.is_some_and(|row| row.resets == Fact::No)
+        self.row.is_some_and(|row| row.resets == Support::No)
     }
 }
 
@@ -203,23 +203,25 @@ impl fmt::Display for Advice {
         };
         let client = row.client;
         match (self.situation, row.token) {
-            (Situation::NoToken, Fact::Yes) => {
+            (Situation::NoToken, Support::Yes) => {
                 write!(f, "{client} sends progress tokens, but none with this call")?;
             }
-            (Situation::NoToken, Fact::No) => write!(f, "{client} sends no progress tokens")?,
-            (Situation::NoToken, Fact::If(when)) => {
+            (Situation::NoToken, Support::No) => write!(f, "{client} sends no progress tokens")?,
+            (Situation::NoToken, Support::If(when)) => {
                 write!(f, "{client} sends progress tokens {when}; this call has none")?;
             }
-            (Situation::NoToken, Fact::Unknown) => {
+            (Situation::NoToken, Support::Unknown) => {
                 write!(f, "{client} has sent no progress token with this call")?;
             }
             (Situation::GivenUp, _) => {
                 write!(f, "{client} has cancelled a call although it received progress: ")?;
                 match row.resets {
-                    Fact::Yes => f.write_str("progress resets its timer"),
-                    Fact::No => f.write_str("it waits for a fixed time, with or without progress"),
-                    Fact::If(when) => write!(f, "progress resets its timer {when}"),
-                    Fact::Unknown => f.write_str("whether progress resets its timer is unknown"),
+                    Support::Yes => f.write_str("progress resets its timer"),
+                    Support::No => {
+                        f.write_str("it waits for a fixed time, with or without progress")
+                    }
+                    Support::If(when) => write!(f, "progress resets its timer {when}"),
+                    Support::Unknown => f.write_str("whether progress resets its timer is unknown"),
                 }?;
             }
         }

@@ -1,11 +1,11 @@
 //! The table of clients. To add a client, add a row; `UPDATE_EXPECT=1 cargo test --test it clients`
 //! writes `docs/clients.md`.
 
-use crate::progress::clients::Fact::{If, No, Unknown, Yes};
 use crate::progress::clients::Row;
+use crate::progress::clients::Support::{If, No, Unknown, Yes};
 
 /// The application decides what is shown.
-const AS_IT_LIKES: super::Fact = If("as the application likes");
+const AS_IT_LIKES: super::Support = If("as the application likes");
 
 /// The facts about clients, by their usual names.
 pub const CLIENTS: &[Row] = &[

@@ -145,7 +145,7 @@ impl LastSent {
 pub(crate) struct Counter {
     pub(crate) value: f64,
     pub(crate) total: Option<f64>,
-    pub(crate) heard: Instant,
+    pub(crate) seen_at: Instant,
 }
 
 /// The notifications of one call that its client has been sent.
@@ -181,9 +181,9 @@ impl SendHistory {
     }
 
     /// Keeps the progress that was sent last. Older words stay when the new progress has none.
-    pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
-        let wordless = said.message.is_none();
-        let before = self.last.replace((said, now));
+    pub(crate) fn remember(&mut self, sent: LastSent, now: Instant) {
+        let wordless = sent.message.is_none();
+        let before = self.last.replace((sent, now));
         if !wordless {
             self.last_message = None;
         } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
@@ -193,8 +193,8 @@ impl SendHistory {
 
     /// The last words that the server found for this call.
     pub(crate) fn last_words(&self) -> Option<&Bytes> {
-        let said = self.last.as_ref().and_then(|(said, _)| said.message.as_ref());
-        self.last_message.as_ref().or(said)
+        let sent = self.last.as_ref().and_then(|(sent, _)| sent.message.as_ref());
+        self.last_message.as_ref().or(sent)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::ledger::{Ledger, Tomb, sole};
+use crate::progress::correlate::ledger::{Ledger, Tombstone, sole};
 use crate::progress::dialect::report::About;
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::{Policy, TokenIs};
@@ -178,9 +178,9 @@ impl Correlator {
     /// The reason for withholding an answer with this id, which belongs to no open request.
     pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
         match self.ledger.was_id_in_any_spelling(key) {
-            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
-            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
-            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
+            Some(Tombstone::Answered | Tombstone::Ended) => Reason::SecondAnswer,
+            Some(Tombstone::Cancelled) => Reason::CancelledAnswer,
+            Some(Tombstone::Token | Tombstone::Alias) | None => Reason::OrphanAnswer,
         }
     }
 

@@ -2,7 +2,7 @@
 //! evidence. A rung of the ladder holds only if exactly one call results.
 
 use crate::progress::correlate::correlator::{Attributed, Evidence};
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::dialect::report::About;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
@@ -43,10 +43,10 @@ impl Filter {
             };
         }
         let dead = about.token.as_ref().and_then(|token| {
-            let given = || self.was_given(token).then_some(Tomb::Token);
+            let given = || self.was_given(token).then_some(Tombstone::Token);
             self.correlator.ledger.was_token(token).or_else(given)
         });
-        if dead != Some(Tomb::Token)
+        if dead != Some(Tombstone::Token)
             && let Some(call) = self.sole_call_on(origin)
         {
             return Ok(self.correlator.learned(about, call));

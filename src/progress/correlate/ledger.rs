@@ -33,7 +33,7 @@ const ANY_STREAM: StreamId = StreamId(0);
 
 /// The kind of a name of an ended call, and how the call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tomb {
+pub(crate) enum Tombstone {
     /// The id of a request that was answered.
     Answered,
     /// The id of a request that was cancelled or timed out.
@@ -48,23 +48,23 @@ pub(crate) enum Tomb {
 
 #[derive(Debug, Default)]
 struct Tombstones {
-    stones: BTreeMap<(bool, Key), Tomb>,
+    kinds: BTreeMap<(bool, Key), Tombstone>,
     order: VecDeque<(bool, Key)>,
 }
 
 impl Tombstones {
-    fn add(&mut self, key: Key, tomb: Tomb) {
+    fn add(&mut self, key: Key, tombstone: Tombstone) {
         if key.len() > KEY_MAX {
             return;
         }
-        let name = (matches!(tomb, Tomb::Token | Tomb::Alias), key);
-        if self.stones.insert(name.clone(), tomb).is_none() {
+        let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
+        if self.kinds.insert(name.clone(), tombstone).is_none() {
             self.order.push_back(name);
         }
         if self.order.len() > TOMBSTONES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.stones.remove(&oldest);
+            self.kinds.remove(&oldest);
         }
     }
 }
@@ -82,7 +82,7 @@ pub(crate) struct Ledger {
     by_pair: BTreeMap<StreamId, Vec<CallId>>,
     by_alias: BTreeMap<Key, CallId>,
     aliases: BTreeMap<CallId, VecDeque<Key>>,
-    tombs: Tombstones,
+    tombstones: Tombstones,
     expiries: BTreeSet<(Instant, CallId)>,
     /// Whether a request may have been forwarded without an entry: answers can no longer be
     /// distinguished from orphans.
@@ -132,13 +132,13 @@ impl Ledger {
     }
 
     /// Strikes a call out and keeps its names as tombstones.
-    pub(crate) fn close(&mut self, id: CallId, tomb: Tomb) -> Option<Box<Call>> {
+    pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
         forget(&mut self.by_id, &call.id.server, id);
-        self.tombs.add(call.id.server.clone(), tomb);
+        self.tombstones.add(call.id.server.clone(), tombstone);
         if let Some(token) = &call.token {
             forget(&mut self.by_token, &token.server, id);
-            self.tombs.add(token.server.clone(), Tomb::Token);
+            self.tombstones.add(token.server.clone(), Tombstone::Token);
             if let Some(name) = self.clients_token(call.stream, token) {
                 forget(&mut self.by_client_token, &name, id);
             }
@@ -151,7 +151,7 @@ impl Ledger {
         }
         for alias in self.aliases.remove(&id).unwrap_or_default() {
             self.by_alias.remove(&alias);
-            self.tombs.add(alias, Tomb::Alias);
+            self.tombstones.add(alias, Tombstone::Alias);
         }
         if let Some(expires) = call.expires {
             self.expiries.remove(&(expires, id));
@@ -217,7 +217,7 @@ impl Ledger {
         }
         let Some(call) = self.calls.get_mut(&id) else { return };
         forget(&mut self.by_id, &call.id.server, id);
-        self.tombs.add(call.id.server.clone(), Tomb::Answered);
+        self.tombstones.add(call.id.server.clone(), Tombstone::Answered);
         if let Some(before) = call.expires.replace(expires) {
             self.expiries.remove(&(before, id));
         }
@@ -238,7 +238,7 @@ impl Ledger {
             && let Some(oldest) = known.pop_front()
         {
             self.by_alias.remove(&oldest);
-            self.tombs.add(oldest, Tomb::Alias);
+            self.tombstones.add(oldest, Tombstone::Alias);
         }
     }
 
@@ -327,26 +327,26 @@ impl Ledger {
     }
 
     /// The tombstone of a token, given or invented, of an ended call.
-    pub(crate) fn was_token(&self, key: &Key) -> Option<Tomb> {
-        self.tombs.stones.get(&(true, key.clone())).copied()
+    pub(crate) fn was_token(&self, key: &Key) -> Option<Tombstone> {
+        self.tombstones.kinds.get(&(true, key.clone())).copied()
     }
 
     /// The tombstone of a request with this id.
-    pub(crate) fn was_id(&self, key: &Key) -> Option<Tomb> {
-        self.tombs.stones.get(&(false, key.clone())).copied()
+    pub(crate) fn was_id(&self, key: &Key) -> Option<Tombstone> {
+        self.tombstones.kinds.get(&(false, key.clone())).copied()
     }
 
     /// A request that the server had ended otherwise has been answered too.
     pub(crate) fn note_late_answer(&mut self, key: &Key) {
-        self.tombs.add(key.clone(), Tomb::Answered);
+        self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
     /// The end of the request whose id is `key`, or is the only one that is `key` in another spelling.
-    pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tomb> {
+    pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key).or_else(|| {
             let is_id = |name: &&(bool, Key)| !name.0 && name.1.respelled(key);
-            let name = self.tombs.order.iter().rev().find(is_id)?;
-            self.tombs.stones.get(name).copied()
+            let name = self.tombstones.order.iter().rev().find(is_id)?;
+            self.tombstones.kinds.get(name).copied()
         })
     }
 

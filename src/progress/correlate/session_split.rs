@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::{SendHistory, ServerReports};
 use crate::progress::correlate::correlator::Attributed;
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
@@ -77,7 +77,7 @@ impl Filter {
         message.kind() == Kind::Notification
             && self.token_in(message).is_some_and(|token| {
                 self.correlator.ledger.by_token(&token).is_none()
-                    && self.correlator.ledger.was_token(&token) == Some(Tomb::Token)
+                    && self.correlator.ledger.was_token(&token) == Some(Tombstone::Token)
             })
     }
 
@@ -205,7 +205,7 @@ impl Filter {
         );
         for id in requests {
             if let Some(call) = self.correlator.ledger.by_id(&id) {
-                self.end_call(now, call, Tomb::Answered, crate::progress::Outcome::Error);
+                self.end_call(now, call, Tombstone::Answered, crate::progress::Outcome::Error);
             }
         }
     }
@@ -216,7 +216,7 @@ impl Filter {
             if self.correlator.ledger.get(call).is_some_and(|call| call.task.is_some()) {
                 continue;
             }
-            self.end_call(now, call, Tomb::Answered, crate::progress::Outcome::Settled);
+            self.end_call(now, call, Tombstone::Answered, crate::progress::Outcome::Settled);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Task};
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};
@@ -88,7 +88,7 @@ impl Filter {
         let tasks = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_some());
         let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
         for id in tasks {
-            self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+            self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
         }
     }
 
@@ -97,7 +97,7 @@ impl Filter {
         let found =
             self.correlator.ledger.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
         if let Some(id) = found {
-            self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+            self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
         }
     }
 }

@@ -74,13 +74,13 @@ fn figure(
     nested: Option<&Fields>,
     repairs: &mut Repairs,
 ) -> Option<ProgressValue> {
-    let said = params.get("progress");
-    let value = said.and_then(number);
+    let written = params.get("progress");
+    let value = written.and_then(number);
     let total = params.get("total");
     if total.is_some_and(|total| json::number(total).is_none()) {
         repairs.add(Repair::Total);
     }
-    if said.is_none_or(|said| json::number(said).is_none()) {
+    if written.is_none_or(|written| json::number(written).is_none()) {
         repairs.add(Repair::Number);
     }
     let total = total.and_then(number);

@@ -69,7 +69,7 @@ fn read_object(
     let own = own.filter(|report| report.message.is_some() || report.figure.is_some());
     if let Some(mut report) = own.into_iter().next() {
         let words = report.message.as_ref().and_then(|message| json::decode_str(message));
-        report.message = words.and_then(|words| said(&words, policy));
+        report.message = words.and_then(|words| quoted_line(&words, policy));
         return Some(report);
     }
     let inside: Vec<Fields> = INSIDE.iter().filter_map(|name| fields.object(name)).collect();
@@ -78,7 +78,7 @@ fn read_object(
         .and_then(|data| data.words(&["message", "status"]))
         .or_else(|| fields.words(&WORDS))
         .or_else(|| inside.iter().find_map(|inner| inner.words(&WORDS)));
-    let message = words.as_deref().and_then(|words| said(words, policy));
+    let message = words.as_deref().and_then(|words| quoted_line(words, policy));
     let figure = figure(fields)
         .or_else(|| inside.iter().find_map(figure))
         .or_else(|| policy.figure_in_text(words.as_deref()?));
@@ -86,7 +86,7 @@ fn read_object(
 }
 
 fn read_words(words: &str, policy: &CallPolicy) -> Option<Report> {
-    let message = said(words, policy)?;
+    let message = quoted_line(words, policy)?;
     report(Some(message), policy.figure_in_text(words))
 }
 
@@ -109,7 +109,7 @@ fn figure(fields: &Fields) -> Option<ProgressValue> {
 }
 
 /// Words on one short line as a JSON string, secrets masked; `None` if they are nothing but signs.
-fn said(words: &str, policy: &CallPolicy) -> Option<Bytes> {
+fn quoted_line(words: &str, policy: &CallPolicy) -> Option<Bytes> {
     let shown = terminal::plain(words);
     let shown = shown.trim();
     let tells = shown.chars().any(char::is_alphanumeric);

@@ -47,7 +47,7 @@ pub struct Extract(Arc<[Pattern]>);
 /// One pattern.
 struct Pattern {
     written: String,
-    meant: PatternKind,
+    kind: PatternKind,
 }
 
 enum PatternKind {
@@ -84,7 +84,7 @@ impl Extract {
     /// The patterns that are built in.
     pub fn presets() -> Self {
         static PATTERNS: LazyLock<Arc<[Pattern]>> = LazyLock::new(|| {
-            Arc::new([Pattern { written: PRESETS.to_owned(), meant: PatternKind::Presets }])
+            Arc::new([Pattern { written: PRESETS.to_owned(), kind: PatternKind::Presets }])
         });
         Self(Arc::clone(&PATTERNS))
     }
@@ -105,7 +105,7 @@ impl Extract {
             if read.len() == PATTERNS_MAX {
                 return Err(format!("at most {PATTERNS_MAX} patterns are expected"));
             }
-            read.push(Pattern { written: written.to_owned(), meant: PatternKind::read(written)? });
+            read.push(Pattern { written: written.to_owned(), kind: PatternKind::read(written)? });
         }
         Ok(Self(read.into()))
     }
@@ -122,7 +122,7 @@ impl Extract {
             return None;
         }
         let words = head(words);
-        self.0.iter().find_map(|pattern| match &pattern.meant {
+        self.0.iter().find_map(|pattern| match &pattern.kind {
             PatternKind::Presets => presets::figure_of(words),
             PatternKind::Expression(expression) => {
                 expression.captures_iter(words).take(TRIES_MAX).find_map(|found| captured(&found))

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
@@ -25,7 +25,7 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
         let guards = vec![self.guard_of(id)];
-        self.end_call(now, id, Tomb::Cancelled, outcome);
+        self.end_call(now, id, Tombstone::Cancelled, outcome);
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,

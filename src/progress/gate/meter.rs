@@ -90,7 +90,7 @@ impl Meter {
     ) -> Result<EmittedProgress, Reason> {
         let Some(figure) = figure else {
             let value = self.lifted()?;
-            return Ok(self.tell(value, Repair::Number));
+            return Ok(self.emit(value, Repair::Number));
         };
         let value = figure.value.value;
         self.begin_phase_if_fallen(figure, on_fall);
@@ -114,14 +114,14 @@ impl Meter {
             && raised.is_finite()
             && self.emitted.is_none_or(|emitted| raised > emitted)
         {
-            return Ok(self.tell(raised, Repair::Rebase));
+            return Ok(self.emit(raised, Repair::Rebase));
         }
         // What is only behind a heartbeat has not fallen.
         if on_fall == OnFall::Drop && highest.is_some_and(|highest| value <= highest) {
             return Err(Reason::Fell);
         }
         let value = self.lifted()?;
-        Ok(self.tell(value, Repair::Lift))
+        Ok(self.emit(value, Repair::Lift))
     }
 
     /// Takes a figure that rises and needs no repair; false if it is any other, and then nothing has
@@ -148,7 +148,7 @@ impl Meter {
     pub fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
-        Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
+        Ok(self.emit(value.unwrap_or(lifted), Repair::Number))
     }
 
     /// The value of a heartbeat with an estimate: the elapsed part of the usual time, `part`, or
@@ -159,7 +159,7 @@ impl Meter {
         self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
         self.estimated = true;
         let part = part.filter(|part| *part >= lifted);
-        Ok(self.tell(part.unwrap_or(lifted), Repair::Number))
+        Ok(self.emit(part.unwrap_or(lifted), Repair::Number))
     }
 
     fn begin_phase_if_fallen(&mut self, figure: &ProgressValue, on_fall: OnFall) {
@@ -192,7 +192,7 @@ impl Meter {
         Number { value, text: spell(value) }
     }
 
-    fn tell(&mut self, value: f64, repair: Repair) -> EmittedProgress {
+    fn emit(&mut self, value: f64, repair: Repair) -> EmittedProgress {
         self.emitted = Some(value);
         let total =
             self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, LastSent, Pending};
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
@@ -94,15 +94,15 @@ impl Filter {
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.wake = None;
         }
-        let said = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
-        if said.is_some()
+        let notification = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
+        if notification.is_some()
             && let Some(call) = self.correlator.ledger.get(id)
             && let Some(stream) = self.gate.streams.get_mut(&call.stream)
         {
             stream.unwritten.push(id);
         }
         self.schedule(id);
-        said
+        notification
     }
 
     fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
@@ -174,10 +174,10 @@ impl Filter {
         };
         let policy = call.policy.of(call.tool.as_deref());
         let (messages, on_fall) = (policy.messages, policy.on_fall);
-        let said = LastSent::by(&pending.report);
+        let sent_now = LastSent::by(&pending.report);
         // What is overheard stands for itself.
         let appends =
-            messages == Messages::Append && said.message.is_some() && !pending.report.from_text;
+            messages == Messages::Append && sent_now.message.is_some() && !pending.report.from_text;
         let stream = self.gate.streams.get_mut(&call.stream);
         if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
             && stream.replays
@@ -188,7 +188,7 @@ impl Filter {
             stream.replays = false;
         }
         let repeats =
-            |(last, at): &(LastSent, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
+            |(last, at): &(LastSent, Instant)| *last == sent_now && now < *at + DUPLICATE_WITHIN;
         if !appends
             && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
         {
@@ -199,7 +199,7 @@ impl Filter {
         if let (true, Some(first), Some(more)) = (appends, &call.sent.joined, &own) {
             own = Some(notification::join(first, more));
         }
-        call.sent.remember(said, now);
+        call.sent.remember(sent_now, now);
         if own.is_some() {
             // A copy of what may be said again, and no more of it.
             let kept = own.as_ref().map(notification::message);
@@ -356,15 +356,21 @@ impl Filter {
 
     /// A call is over: its names die, and what waited for it is dropped, or goes out before its
     /// answer where nothing has to wait.
-    pub(crate) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
+    pub(crate) fn end_call(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        tombstone: Tombstone,
+        outcome: Outcome,
+    ) {
         let answered = outcome.is_answer();
         if answered {
             self.flush_pending(now, id);
         }
-        if tomb == Tomb::Cancelled {
+        if tombstone == Tombstone::Cancelled {
             self.correlator.given_up_at = Some(now);
         }
-        let Some(mut call) = self.correlator.ledger.close(id, tomb) else { return };
+        let Some(mut call) = self.correlator.ledger.close(id, tombstone) else { return };
         self.correlator.last_ends.note(call.principal, now);
         self.release_orphans_on(call.paired.unwrap_or(call.stream));
         self.forget_policies();
@@ -443,7 +449,7 @@ impl Filter {
                 let why = "the server did not answer within the time allowed";
                 self.answer_with_error(now, id, why, None, Outcome::TimedOut);
             } else {
-                self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+                self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
@@ -249,7 +249,7 @@ impl Filter {
         if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
+        if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tombstone::Ended)
             && !self.topology.has_strangers()
         {
             self.correlator.ledger.note_late_answer(key);
@@ -293,7 +293,7 @@ impl Filter {
             Some(result) if is_tool_call => outcome_of(&result),
             _ => Outcome::Result,
         };
-        self.end_call(now, id, Tomb::Answered, outcome);
+        self.end_call(now, id, Tombstone::Answered, outcome);
     }
 
     /// Several objects on one line are forwarded as they are; the answers among them still count.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::progress::clients;
 use crate::progress::clients::Client;
 use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::{OpenCall, Outcome};
 use crate::progress::dialect::fields::Fields;
 use crate::progress::event::FilterEvent;
@@ -309,7 +309,7 @@ impl Filter {
         }
         // A client must not cancel `initialize`; if it does, that changes nothing.
         if self.correlator.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
-            self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
+            self.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         }
         match (place, known) {
             (Some(place), Some(known)) => spliced(message, vec![(place, known)]).to_bytes().into(),

@@ -86,12 +86,12 @@ impl Call {
         self.reports.has_protocol_value = true;
         self.reports.has_figure = true;
         self.note_sent(now);
-        let said = LastSent {
+        let sent = LastSent {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),
             message: plain.message.map(bytes::Bytes::copy_from_slice),
         };
-        self.sent.remember(said, now);
+        self.sent.remember(sent, now);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::correlator::only;
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::filter::Filter;
@@ -117,7 +117,7 @@ impl Filter {
         let answered = self.correlator.ledger.get(call)?;
         let (stream, name) =
             (self.open_or_session_stream(Some(answered.stream)), answered.id.client.clone());
-        self.end_call(now, call, Tomb::Answered, Outcome::Result);
+        self.end_call(now, call, Tombstone::Answered, Outcome::Result);
         let verdict = stream.map_or(Verdict::Withheld(Reason::Gone), |_| Verdict::Forwarded);
         self.record(number, Some(call), verdict);
         stream.map(|stream| (stream, name))
@@ -222,7 +222,7 @@ impl Filter {
             && let Some(answered) = self.correlator.ledger.get(call)
         {
             let asked = (answered.stream, answered.id.client.clone());
-            self.end_call(now, call, Tomb::Answered, Outcome::Result);
+            self.end_call(now, call, Tombstone::Answered, Outcome::Result);
             if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
                 passing.answers = Some(asked);
             }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Pending};
-use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::dialect::report::{About, Report};
@@ -437,7 +437,7 @@ impl Filter {
             if let Some(call) = call
                 && self.correlator.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
             {
-                self.end_call(now, call, Tomb::Ended, Outcome::Cancelled);
+                self.end_call(now, call, Tombstone::Ended, Outcome::Cancelled);
             }
         }
     }

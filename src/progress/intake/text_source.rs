@@ -37,14 +37,14 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
 /// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
 /// files and bytes in turn has one bar for both, and that is moved by one of them.
-fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue) -> bool {
+fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
         let is_done = last.total.is_some_and(|total| last.value >= total);
-        last.total != total && !is_done && heard < last.heard + COUNTER_KEPT
+        last.total != total && !is_done && seen_at < last.seen_at + COUNTER_KEPT
     });
     if !is_other {
-        *counter = Some(Counter { value: figure.value.value, total, heard });
+        *counter = Some(Counter { value: figure.value.value, total, seen_at });
     }
     !is_other
 }
@@ -165,7 +165,7 @@ impl Filter {
             return;
         };
         let policy = Arc::clone(&call.policy);
-        if !policy.hears(call.tool.as_deref(), source) {
+        if !policy.tool_listens_to(call.tool.as_deref(), source) {
             return;
         }
         let policy = policy.of(call.tool.as_deref());
@@ -195,8 +195,8 @@ impl Filter {
 
     /// Several calls are active, so that text is about none of them; each is told why at its end.
     fn withhold_ambiguous(&mut self, source: TextSource) {
-        let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
-        let candidates = self.correlator.active(|call| call.token.is_some() && hears(call));
+        let listens = |call: &Call| call.policy.tool_listens_to(call.tool.as_deref(), source);
+        let candidates = self.correlator.active(|call| call.token.is_some() && listens(call));
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
             if let Some(call) = self.correlator.ledger.get_mut(id) {

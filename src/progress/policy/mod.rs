@@ -323,7 +323,7 @@ impl Policy {
     }
 
     /// Whether text of `source` is taken for progress of this tool.
-    pub(crate) fn hears(&self, tool: Option<&str>, source: TextSource) -> bool {
+    pub(crate) fn tool_listens_to(&self, tool: Option<&str>, source: TextSource) -> bool {
         self.mode == Mode::Full && self.of(tool).listens_to(source)
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct ClientPacing {
     /// The time of the last write.
     written: Instant,
     /// The time when the client got bytes, unless the client has asked for more since.
-    given: Option<Instant>,
+    waiting_since: Option<Instant>,
     /// The connection has been asked once whether it has taken that.
     asked: bool,
     slow_until: Option<Instant>,
@@ -46,7 +46,7 @@ impl ClientPacing {
             timer: None,
             keep_alive,
             written: Instant::now(),
-            given: None,
+            waiting_since: None,
             asked: false,
             slow_until: None,
             blocked_since: None,
@@ -66,7 +66,7 @@ impl ClientPacing {
     pub(crate) fn give(&mut self) {
         let now = Instant::now();
         self.written = now;
-        self.given.get_or_insert(now);
+        self.waiting_since.get_or_insert(now);
         self.asked = false;
     }
 
@@ -111,7 +111,7 @@ impl ClientPacing {
     /// moment is nothing unusual. True if the client is slow now and was not, or the reverse.
     pub(crate) fn watch(&mut self) -> bool {
         let now = Instant::now();
-        let late = self.given.take().is_some_and(|since| now >= since + SLOW_AFTER);
+        let late = self.waiting_since.take().is_some_and(|since| now >= since + SLOW_AFTER);
         self.blocked_since = match self.blocked_since {
             _ if !self.write_state.is_blocked() => None,
             None => Some(now),
@@ -136,13 +136,13 @@ impl ClientPacing {
     /// for more has only room for it; whether its connection took what there was, shows when that has been
     /// tried. `slow` is called if the client is slow from now on.
     pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
-        let Some(given) = self.given else { return Poll::Ready(false) };
+        let Some(waiting_since) = self.waiting_since else { return Poll::Ready(false) };
         if !std::mem::replace(&mut self.asked, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let now = Instant::now();
-        if now >= given + SLOW_AFTER && self.mark(true, now) {
+        if now >= waiting_since + SLOW_AFTER && self.mark(true, now) {
             slow();
         }
         while self.write_state.is_blocked() {
@@ -150,7 +150,7 @@ impl ClientPacing {
                 return Poll::Pending;
             }
         }
-        self.given = None;
+        self.waiting_since = None;
         Poll::Ready(true)
     }
 }

@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::DialectTable;
-use crate::config::routes::keys::said;
+use crate::config::routes::keys::value_of;
 use crate::config::settings::{SettingChange, Settings};
 use crate::config::values::compound::{OneOrMore, Sources};
 use crate::config::values::{DEFAULT_DIALECTS, dialects};
@@ -31,20 +31,20 @@ pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, Con
 }
 
 fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError> {
-    let said_here = table.get_ref();
-    let name = &said_here.name;
+    let section = table.get_ref();
+    let name = &section.name;
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.get_ref().is_empty() || !name.get_ref().chars().all(is_part) {
         let what = format!("{:?} is no name; one such as \"acme\" is expected", name.get_ref());
         return Err(ConfigError::new(name.span(), what));
     }
-    let methods = said_here.method.as_ref().map(methods).transpose()?;
-    let sources = said_here.source.as_ref().map(sources).transpose()?;
-    if let (Some(_), Some(source)) = (&methods, &said_here.source) {
+    let methods = section.method.as_ref().map(methods).transpose()?;
+    let sources = section.source.as_ref().map(sources).transpose()?;
+    if let (Some(_), Some(source)) = (&methods, &section.source) {
         let what = "`source` beside `method`; a dialect is of one or the other";
         return Err(ConfigError::new(source.span(), what));
     }
-    if let (Some(source), Some(_)) = (&said_here.source, &said_here.last) {
+    if let (Some(source), Some(_)) = (&section.source, &section.last) {
         let what = "`source` beside `final`; text has no last line";
         return Err(ConfigError::new(source.span(), what));
     }
@@ -56,16 +56,16 @@ fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError>
         name: name.get_ref().clone(),
         methods: methods.unwrap_or_default(),
         sources: sources.unwrap_or_default(),
-        request_id: said(&said_here.request_id),
-        token: said(&said_here.token),
-        progress: said(&said_here.progress),
-        total: said(&said_here.total),
-        message: said(&said_here.message),
-        last: said_here
+        request_id: value_of(&section.request_id),
+        token: value_of(&section.token),
+        progress: value_of(&section.progress),
+        total: value_of(&section.total),
+        message: value_of(&section.message),
+        last: section
             .last
             .as_ref()
             .map(|last| Final { pointer: last.pointer.0.clone(), equals: last.equals.clone() }),
-        scale: said(&said_here.scale).unwrap_or_default(),
+        scale: value_of(&section.scale).unwrap_or_default(),
     };
     let pointers = [&dialect.request_id, &dialect.token, &dialect.progress, &dialect.message];
     if pointers.iter().all(|pointer| pointer.is_none()) && dialect.last.is_none() {
@@ -96,34 +96,34 @@ pub(super) fn choose<'a>(
 }
 
 /// The methods of a dialect.
-fn methods(said: &Spanned<OneOrMore>) -> Result<Vec<String>, ConfigError> {
-    let methods = &said.get_ref().0;
+fn methods(written: &Spanned<OneOrMore>) -> Result<Vec<String>, ConfigError> {
+    let methods = &written.get_ref().0;
     if methods.is_empty() {
-        return Err(ConfigError::new(said.span(), "at least one method is expected"));
+        return Err(ConfigError::new(written.span(), "at least one method is expected"));
     }
     for (at, method) in methods.iter().enumerate() {
         if method.is_empty() {
             return Err(ConfigError::new(
-                said.span(),
+                written.span(),
                 "a method such as \"acme/status\" is expected",
             ));
         }
         if methods[..at].contains(method) {
-            return Err(ConfigError::new(said.span(), format!("{method:?} is there twice")));
+            return Err(ConfigError::new(written.span(), format!("{method:?} is there twice")));
         }
     }
     Ok(methods.clone())
 }
 
 /// The sources of a dialect.
-fn sources(said: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
-    let sources = &said.get_ref().0;
+fn sources(written: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
+    let sources = &written.get_ref().0;
     if sources.is_empty() {
-        return Err(ConfigError::new(said.span(), "at least one source is expected"));
+        return Err(ConfigError::new(written.span(), "at least one source is expected"));
     }
     let twice = sources.iter().enumerate().any(|(at, source)| sources[..at].contains(source));
     if twice {
-        return Err(ConfigError::new(said.span(), "a source is there twice"));
+        return Err(ConfigError::new(written.span(), "a source is there twice"));
     }
     Ok(sources.clone())
 }

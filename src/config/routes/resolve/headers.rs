@@ -42,13 +42,13 @@ const COMMON: [&str; 8] = [
 ];
 
 pub(super) fn read(
-    rules: &file::HeaderRulesSection,
+    section: &file::HeaderRulesSection,
     env_values: &EnvValues,
 ) -> Result<HeaderRules, ConfigError> {
-    let mut meant = HeaderRules::default();
-    for (name, text) in &rules.set {
+    let mut rules = HeaderRules::default();
+    for (name, text) in &section.set {
         let header = header(name)?;
-        if meant.set.iter().any(|(known, _)| *known == header) {
+        if rules.set.iter().any(|(known, _)| *known == header) {
             return Err(ConfigError::new(name.span(), format!("`{header}` is set twice")));
         }
         // What the value is is not said: it may be a secret.
@@ -62,19 +62,19 @@ pub(super) fn read(
         let is_secret =
             env_values.written(text.get_ref()).is_some() || SECRETS.contains(&header.as_str());
         value.set_sensitive(is_secret);
-        meant.set.push((header, value));
+        rules.set.push((header, value));
     }
-    for name in &rules.remove {
+    for name in &section.remove {
         let header = header(name)?;
-        if meant.set.iter().any(|(known, _)| *known == header) {
+        if rules.set.iter().any(|(known, _)| *known == header) {
             let what = format!("`{header}` is set as well; one of both is expected");
             return Err(ConfigError::new(name.span(), what));
         }
-        if !meant.remove.contains(&header) {
-            meant.remove.push(header);
+        if !rules.remove.contains(&header) {
+            rules.remove.push(header);
         }
     }
-    Ok(meant)
+    Ok(rules)
 }
 
 fn header(name: &Spanned<String>) -> Result<HeaderName, ConfigError> {

@@ -74,21 +74,22 @@ fn resolve(
 
 fn route(
     file: &File,
-    said: &RouteSection,
+    section: &RouteSection,
     own: &[Dialect],
     folder: &Path,
     env_values: &mut EnvValues,
 ) -> Result<Route, ConfigError> {
-    let missing = |what| ConfigError::new(said.span.clone(), format!("{what} is missing"));
-    let path = said.path.as_ref().ok_or_else(|| missing("`path`, such as path = \"/reports\","))?;
-    let upstream = said.upstream.as_ref().ok_or_else(|| {
+    let missing = |what| ConfigError::new(section.span.clone(), format!("{what} is missing"));
+    let path =
+        section.path.as_ref().ok_or_else(|| missing("`path`, such as path = \"/reports\","))?;
+    let upstream = section.upstream.as_ref().ok_or_else(|| {
         missing("`upstream`, such as upstream.command = [\"node\", \"server.js\"],")
     })?;
     let upstream = upstream::read(upstream, folder, env_values)?;
     let mut route = Route::new(path.get_ref().0.clone(), upstream);
     file.defaults.merge_into(&mut route);
-    said.settings.merge_into(&mut route);
-    if let Some(opaque) = &said.opaque {
+    section.settings.merge_into(&mut route);
+    if let Some(opaque) = &section.opaque {
         if *opaque.get_ref() && !matches!(route.upstream, Upstream::Http(_)) {
             let what = "only a route to `upstream.url` or `upstream.sse` can be piped";
             return Err(ConfigError::new(opaque.span(), what));
@@ -99,8 +100,9 @@ fn route(
         }
         route.opaque = *opaque.get_ref();
     }
-    route.request_headers = headers::read(&said.headers.request, env_values)?;
-    route.response_headers = headers::read(&said.headers.response, env_values)?;
-    route.settings = dialects::choose(said.settings.settings(), said.settings.dialects(), own)?;
+    route.request_headers = headers::read(&section.headers.request, env_values)?;
+    route.response_headers = headers::read(&section.headers.response, env_values)?;
+    route.settings =
+        dialects::choose(section.settings.settings(), section.settings.dialects(), own)?;
     Ok(route)
 }

@@ -17,41 +17,41 @@ use crate::config::settings::SettingScope;
 use crate::config::values::text::{Endpoint, Reference, TextValue};
 
 pub(super) fn read(
-    said: &UpstreamSection,
+    section: &UpstreamSection,
     folder: &Path,
     env_values: &mut EnvValues,
 ) -> Result<Upstream, ConfigError> {
-    let http = said.url.as_ref().or(said.sse.as_ref());
+    let http = section.url.as_ref().or(section.sse.as_ref());
     let kinds = [
-        said.demo.as_ref().map(|demo| ("demo", demo.span())),
-        said.command.as_ref().map(|command| ("command", command.span())),
-        http.map(|url| (if said.url.is_some() { "url" } else { "sse" }, url.span())),
+        section.demo.as_ref().map(|demo| ("demo", demo.span())),
+        section.command.as_ref().map(|command| ("command", command.span())),
+        http.map(|url| (if section.url.is_some() { "url" } else { "sse" }, url.span())),
     ];
     let kinds: Vec<_> = kinds.into_iter().flatten().collect();
     let (kind, _) = kinds.first().ok_or_else(|| {
         let what = "one of `command`, `url`, `sse` and `demo` is expected, such as upstream.command = \
             [\"node\", \"server.js\"]";
-        ConfigError::new(said.span.clone(), what)
+        ConfigError::new(section.span.clone(), what)
     })?;
     if let Some((other, span)) = kinds.get(1) {
         let what = format!("`{kind}` is there already, and `{other}` is another kind of upstream");
         return Err(ConfigError::new(span.clone(), what));
     }
-    only_with(&said.stdio, said.command.is_some(), "command")?;
-    only_with(&said.http, http.is_some(), "url` or `sse")?;
-    if let Some(lifecycle) = said.lifecycle.as_ref().filter(|_| said.url.is_none()) {
+    only_with(&section.stdio, section.command.is_some(), "command")?;
+    only_with(&section.http, http.is_some(), "url` or `sse")?;
+    if let Some(lifecycle) = section.lifecycle.as_ref().filter(|_| section.url.is_none()) {
         return Err(goes_with("lifecycle", "url", lifecycle.span()));
     }
-    if let Some(demo) = &said.demo {
+    if let Some(demo) = &section.demo {
         if !demo.get_ref() {
             return Err(ConfigError::new(demo.span(), "true is expected, or another upstream"));
         }
         return Ok(Upstream::Demo);
     }
-    if let Some(command) = &said.command {
-        return stdio(&said.stdio, command, folder).map(Upstream::Command);
+    if let Some(command) = &section.command {
+        return stdio(&section.stdio, command, folder).map(Upstream::Command);
     }
-    endpoints(said, folder, env_values).map(Upstream::Http)
+    endpoints(section, folder, env_values).map(Upstream::Http)
 }
 
 /// Refuses settings of another kind of upstream.
@@ -81,7 +81,7 @@ fn stdio(
     let mut stdio = table.over(StdioUpstream::new(self::command(command)?));
     for (name, value) in &stdio.env {
         let wrong =
-            |what| ConfigError::new(table.place_of_key(&format!("env.{}", name.display())), what);
+            |what| ConfigError::new(table.key_span(&format!("env.{}", name.display())), what);
         if name.is_empty() || name.as_encoded_bytes().iter().any(|byte| b"=\0".contains(byte)) {
             return Err(wrong("a name of a variable, without `=`, is expected"));
         }
@@ -122,7 +122,7 @@ fn folder(cwd: &Path, base: &Path) -> Result<PathBuf, String> {
 }
 
 fn endpoints(
-    said: &UpstreamSection,
+    section: &UpstreamSection,
     folder: &Path,
     env_values: &mut EnvValues,
 ) -> Result<HttpUpstream, ConfigError> {
@@ -131,32 +131,32 @@ fn endpoints(
         env_values.respelled(text, url.as_str());
         Some(url.clone())
     };
-    let (url, sse) = (endpoint(&said.url), endpoint(&said.sse));
-    let mut upstream = said.http.over(HttpUpstream { url, sse, ..HttpUpstream::default() });
-    if let (Some(table), Some(url)) = (&said.lifecycle, &upstream.url) {
+    let (url, sse) = (endpoint(&section.url), endpoint(&section.sse));
+    let mut upstream = section.http.over(HttpUpstream { url, sse, ..HttpUpstream::default() });
+    if let (Some(table), Some(url)) = (&section.lifecycle, &upstream.url) {
         upstream.lifecycle = Some(Box::new(lifecycle(table.get_ref(), url, env_values)?));
     }
     let urls = [&upstream.url, &upstream.sse];
     let is_tls = urls.into_iter().flatten().any(|url| url.scheme() == "https");
     for key in ["ca_file", "client_certificate"] {
-        if let Some(place) = said.http.place(key).filter(|_| !is_tls) {
+        if let Some(place) = section.http.place(key).filter(|_| !is_tls) {
             let what = format!("`{key}` is for https:// only, and this upstream has http://");
             return Err(ConfigError::new(place, what));
         }
     }
     if let Some(file) = &mut upstream.ca_file {
         *file = folder.join(&*file);
-        let place = said.http.place("ca_file").unwrap_or_default();
+        let place = section.http.place("ca_file").unwrap_or_default();
         pem::certificates(file).map_err(|what| ConfigError::new(place, what))?;
     }
     if let Some(files) = &mut upstream.client_certificate {
-        listeners::certificate(files, folder, &said.http, "client_certificate")?;
+        listeners::certificate(files, folder, &section.http, "client_certificate")?;
     }
     Ok(upstream)
 }
 
 fn lifecycle(
-    said: &LifecycleSection,
+    section: &LifecycleSection,
     endpoint: &Url,
     env_values: &mut EnvValues,
 ) -> Result<Lifecycle, ConfigError> {
@@ -164,11 +164,11 @@ fn lifecycle(
         key.as_ref().map(|key| near(key, endpoint, env_values)).transpose()
     };
     Ok(Lifecycle {
-        tools: place(&said.tools)?,
-        initialize: place(&said.initialize)?,
-        server: said.server.clone(),
-        wrap_results: said.wrap_results.unwrap_or(true),
-        end_with_answer: said.end_with_answer.unwrap_or(true),
+        tools: place(&section.tools)?,
+        initialize: place(&section.initialize)?,
+        server: section.server.clone(),
+        wrap_results: section.wrap_results.unwrap_or(true),
+        end_with_answer: section.end_with_answer.unwrap_or(true),
     })
 }
 

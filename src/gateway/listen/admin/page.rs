@@ -33,11 +33,11 @@ const PLACE: &str = "const NAMES = {};";
 /// The meanings of the names, by kind.
 fn names() -> Value {
     let repaired: Map<_, _> = Repair::ALL
-        .map(|repair| (repair.name().to_owned(), words::mended(repair).into()))
+        .map(|repair| (repair.name().to_owned(), words::repair_text(repair).into()))
         .into_iter()
         .collect();
     let withheld: Map<_, _> = Reason::ALL
-        .map(|reason| (reason.name().to_owned(), words::because(reason).into()))
+        .map(|reason| (reason.name().to_owned(), words::reason_text(reason).into()))
         .into_iter()
         .collect();
     json!({

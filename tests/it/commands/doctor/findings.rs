@@ -37,14 +37,14 @@ fn entries(lines: &str) -> Vec<TrafficEntry> {
                 _ => (None, text),
             };
             let message = || Message::parse(Bytes::copy_from_slice(text.as_bytes()));
-            let heard = |stream| TrafficEvent::Heard { stream, read, event, message: message() };
+            let heard = |stream| TrafficEvent::Received { stream, read, event, message: message() };
             let what = match side {
-                ">" => TrafficEvent::Said(message()),
+                ">" => TrafficEvent::Sent(message()),
                 "<" => heard(TrafficStream::Shared),
                 "p" => heard(TrafficStream::Post(Some(2))),
                 "g" => heard(TrafficStream::Get),
                 "n" => TrafficEvent::Noise(Bytes::copy_from_slice(text.as_bytes())),
-                "e" => TrafficEvent::Aside(text.to_owned()),
+                "e" => TrafficEvent::Stderr(text.to_owned()),
                 "o" => TrafficEvent::Over(TrafficStream::Post(Some(2))),
                 side => panic!("no side {side}"),
             };

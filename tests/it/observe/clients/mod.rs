@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use milepost::progress::clients::{
-    CLIENTS, Client, Fact, NAME_MAX, Row, Situation, advice, find, is_orderly,
+    CLIENTS, Client, NAME_MAX, Row, Situation, Support, advice, find, is_orderly,
 };
 use milepost::progress::{Filter, FilterEvent, Pacing, Policy, StreamId, StreamKind, Summary};
 use milepost::protocol::jsonrpc::Message;
@@ -85,7 +85,7 @@ mod table {
         text += &format!("- {}. (Any other client.)\n", advice("", "", Situation::NoToken));
         text += "\nOf a call that its client cancelled although it received progress:\n\n";
         for row in CLIENTS {
-            let asks = row.token != Fact::No;
+            let asks = row.token != Support::No;
             let Some(name) = row.names.first().filter(|_| asks) else { continue };
             let said = advice(name, row.version.unwrap_or_default(), Situation::GivenUp);
             if said.waits_a_fixed_time() {
@@ -126,7 +126,7 @@ mod table {
             assert!(row.set.ends_with('.') && !row.set.contains('\n'), "{}", row.client);
             assert!(row.as_of.split(' ').nth(1).is_some_and(|year| year.starts_with("20")));
             // Without a token there is nothing that could reset a timer.
-            assert!(row.token != Fact::No || row.resets == Fact::No, "{}", row.client);
+            assert!(row.token != Support::No || row.resets == Support::No, "{}", row.client);
         }
     }
 
