@@ -153,7 +153,10 @@ fn only_what_is_named_is_touched() {
         client.error(&only("aa")),
         "mcp.json: no server is called \"aa\"; did you mean \"a\"?"
     );
-    assert_eq!(client.error(&only("zzz")), "mcp.json: no server is called \"zzz\"; the servers are a, b");
+    assert_eq!(
+        client.error(&only("zzz")),
+        "mcp.json: no server is called \"zzz\"; the servers are a, b"
+    );
 }
 
 #[test]
