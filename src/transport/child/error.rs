@@ -66,7 +66,7 @@ pub enum SpawnError {
         command: String,
     },
     /// The folder that it is to run in is not there.
-    #[error("the folder `{folder}` of `{command}` does not exist: name an existing folder", folder = folder.display())]
+    #[error("the folder `{folder}` for `{command}` does not exist: name an existing folder", folder = folder.display())]
     NoSuchFolder {
         /// The program or folder as the user wrote it.
         command: String,

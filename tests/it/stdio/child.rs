@@ -705,8 +705,8 @@ fn a_folder_that_it_cannot_run_in_is_told_from_a_program_that_is_not_there() {
         ..Program::default()
     };
     let none = folder.0.join("none");
-    check_refusal_of(&launch("sh", &none), &["no such folder", &none.to_string_lossy()]);
-    check_refusal_of(&launch("no-such-milepost-server", &none), &["no such folder"]);
+    check_refusal_of(&launch("sh", &none), &["name an existing folder", &none.to_string_lossy()]);
+    check_refusal_of(&launch("no-such-milepost-server", &none), &["name an existing folder"]);
     check_refusal_of(&launch("sh", &plain), &["cannot run in", "Not a directory"]);
     check_refusal_of(&launch("./none", &folder.0), &["does not exist"]);
     check_refusal_of(&launch("./plain", &folder.0), &["chmod +x"]);
