@@ -203,7 +203,7 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
     }
 }
 
-/// Writes `text` to standard output. A reader who has seen enough is no fault.
+/// Writes `text` to standard output. A reader that closes early is no fault.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),
@@ -211,7 +211,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Says what went wrong and why, on standard error.
+/// Writes an error with its causes to standard error.
 fn report(error: &dyn Error, code: u8) -> ExitCode {
     eprintln!("milepost: {}", error_chain(error));
     ExitCode::from(code)

@@ -10,7 +10,7 @@ use crate::observe::durations::{FILE, Store, StoreError, ToolRow, state_dir};
 /// The arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only this route: its path, or the name that stands for a command or an address
+    /// Only this route: its path, or the name of a command or an address
     #[arg(long, value_name = "ROUTE")]
     route: Option<String>,
     /// Only this tool
@@ -19,10 +19,10 @@ pub struct Args {
     /// Print JSON: an array of objects, times in milliseconds, `last_seen` in seconds since 1970
     #[arg(long, conflicts_with = "forget")]
     json: bool,
-    /// Forget what is known of the route, or of that tool of it
+    /// Delete the durations of the route, or of that tool of the route
     #[arg(long, requires = "route")]
     forget: bool,
-    /// The folder of what is kept [default: $MILEPOST_STATE_DIR, $XDG_STATE_HOME/milepost or
+    /// The folder of the durations [default: $MILEPOST_STATE_DIR, $XDG_STATE_HOME/milepost or
     /// ~/.local/state/milepost]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<StateDir>,
@@ -46,8 +46,7 @@ pub enum StatsError {
 
 /// The output of `milepost stats`.
 ///
-/// # Errors
-/// If what is kept cannot be read, or nothing of what was asked for is.
+/// # Errors If the durations cannot be read, or none are known for the route or tool.
 pub fn run(args: &Args) -> Result<String, StatsError> {
     let folder = state_dir(args.state_dir.as_ref(), None).ok_or(StatsError::Nowhere)?;
     let mut store = Store::new(&folder);

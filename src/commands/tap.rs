@@ -58,13 +58,13 @@ pub enum TapError {
 }
 
 impl TapError {
-    /// Whether something has been shown before.
+    /// Whether messages have already been shown.
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Ended(_) | Self::Lost(..) | Self::Output(_))
     }
 }
 
-/// Shows what passes until Ctrl-C.
+/// Shows passing messages until Ctrl-C.
 ///
 /// # Errors
 /// If the proxy cannot be asked, or ends.

@@ -52,17 +52,16 @@ pub struct Proxy {
     pub(crate) via: Via,
     pub(crate) shutdown: Arc<Shutdown>,
     pub(crate) calls: Arc<InFlight>,
-    /// Servers that run for sessions of ours.
+    /// Servers that run for sessions of the bridge.
     pub(crate) servers: Arc<InFlight>,
 }
 
 impl Proxy {
-    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes;
-    /// `observers` are shown what passes. Servers are reached through `connect`, if there is one, instead of
-    /// the network, and such a connection takes the place of a child.
+    /// No server is connected before the first request. `memory` holds the learned durations of the
+    /// routes; `observers` see all messages. If there is a `connect`, it replaces the network and
+    /// child processes.
     ///
-    /// # Errors
-    /// If a route's certificates cannot be used or its address is none.
+    /// # Errors If a route's certificates cannot be used or its address is not valid.
     pub fn new(
         routes: &Routes,
         via: Via,

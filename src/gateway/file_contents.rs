@@ -12,14 +12,15 @@ use crate::config::routes::Upstream;
 /// Bytes of a watched file that are compared to find out whether the file has changed.
 const COMPARED_MAX: u64 = 16 << 20;
 
-/// Stands for what is in the files that an upstream names.
+/// A number for the contents of the files that an upstream names.
 pub(crate) fn files_of(upstream: &Upstream) -> u64 {
     let Upstream::Http(http) = upstream else { return 0 };
     let own = http.client_certificate.iter().flat_map(|own| [&own.certificate, &own.key]);
     contents(http.ca_file.iter().chain(own).map(AsRef::as_ref))
 }
 
-/// Stands for what is in files: equal for the same, as long as the process lives.
+/// A number for the contents of files. Equal contents have equal numbers for the life of the
+/// process.
 pub(crate) fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     let read = |file: &Path| {

@@ -62,7 +62,7 @@ impl ServedRoute {
         &self.live.state.route
     }
 
-    /// Whether the file does not have the route any more, and only its calls go on.
+    /// Whether the file no longer has the route, and only its open calls continue.
     pub fn is_removed(&self) -> bool {
         self.removed
     }
@@ -92,19 +92,19 @@ pub struct Changes {
 /// Routes that can be served as soon as they are taken ([`Proxy::take`]).
 pub struct Prepared {
     routes: Vec<Arc<LiveRoute>>,
-    /// Routes whose server is another one, or that are gone.
+    /// Routes with another server, and removed routes.
     retired: Vec<Arc<LiveRoute>>,
     removed: Vec<Arc<LiveRoute>>,
     changes: Changes,
 }
 
-/// Routes whose servers are others now, or that are gone.
+/// Routes with another server, and removed routes.
 #[must_use]
 pub struct Retired(Vec<Arc<LiveRoute>>);
 
 impl Retired {
-    /// Retires the servers: no new request comes for them. Sessions of ours end with their last call, and
-    /// streams on which clients only listen end with the route's last call.
+    /// Retires the servers, which get no new requests. Sessions of the bridge end with their last
+    /// call, and streams on which clients only listen end with the route's last call.
     pub fn retire(self) {
         for live in self.0 {
             let shared = Arc::clone(&live.state.shared);
@@ -126,7 +126,7 @@ impl Retired {
     }
 }
 
-/// A retired route, until nothing of it is there.
+/// A retired route, until its last part is dropped.
 pub(crate) struct Retiring {
     live: Weak<LiveRoute>,
     path: String,
@@ -149,8 +149,7 @@ impl Proxy {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The routes that are served, in the order of their file; behind them those that it has no more and
-    /// that calls are open to.
+    /// The served routes, in the order of their file, followed by removed routes with open calls.
     pub fn served(&self) -> Vec<ServedRoute> {
         let routes = self.routes();
         let now = routes.now.iter();
@@ -159,8 +158,8 @@ impl Proxy {
         now.chain(removed.map(|live| ServedRoute { live, removed: true })).collect()
     }
 
-    /// Prepares these routes. Nothing has changed yet, and nothing is connected. `memory` has and gets what
-    /// is learned of them.
+    /// Prepares these routes, without any effect yet and without connections. `memory` holds their
+    /// learned durations.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
@@ -378,7 +377,7 @@ impl Proxy {
 }
 
 impl RouteState {
-    /// Whether nothing of its route is another in `route`, and what its files hold is the same.
+    /// Whether `route` equals this route, and the contents of its files are the same.
     fn is_just(&self, route: &Route) -> bool {
         *self.route == *route && self.files == files_of(&route.upstream)
     }
@@ -412,9 +411,10 @@ impl LiveRoute {
         }
     }
 
-    /// Finds the route value that answers a request whose session may be with a server that the route does
-    /// not have any more, and returns the request's body with it. Calls that are open there may need the
-    /// request: an answer of the client, a stream that broke off. No new call begins there.
+    /// Finds the route value for a request whose session may belong to a previous server of the
+    /// route, and returns the value with the request's body. Open calls of a previous server may
+    /// need the request: an answer of the client, or a stream that broke off. No new call begins on
+    /// a previous server.
     pub(crate) async fn find_session(
         self: &Arc<Self>,
         removed: bool,

@@ -27,7 +27,7 @@ pub(crate) fn events_head() -> HeaderMap {
     headers
 }
 
-/// A response of ours in words.
+/// A text response of Milepost's own.
 pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::from(format!("{why}\n"))));
     *response.status_mut() = status;
@@ -62,7 +62,7 @@ pub(crate) async fn read_or_refuse(
     read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))
 }
 
-/// The server could not be asked: an error for the request's id, if it has one.
+/// The response when the server cannot be reached: an error for the request's id, if there is one.
 pub(crate) fn unreachable(
     state: &RouteState,
     error: &UpstreamError,

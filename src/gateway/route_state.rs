@@ -80,7 +80,7 @@ impl RouteShared {
         }
     }
 
-    /// Whether the route has another server now: this one gets no new requests.
+    /// Whether the route has another server now, so that this server gets no new requests.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
@@ -145,7 +145,7 @@ impl RouteState {
         shared.generation.store(self.generation, Ordering::Release);
     }
 
-    /// The state for calls that begin now, if it is a newer one than this.
+    /// The state for new calls, if there is a newer state than this.
     pub(crate) fn latest(&self) -> Option<Arc<Self>> {
         if self.shared.generation.load(Ordering::Acquire) <= self.generation {
             return None;
@@ -165,7 +165,7 @@ impl RouteState {
         self.policy.pacing
     }
 
-    /// A number for the caller who presents this `Authorization`.
+    /// A number for the caller with this `Authorization`.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();

@@ -166,8 +166,8 @@ struct Header {
     is_secret: bool,
 }
 
-/// Whether an address can stand on a command line, which everybody on the machine can read: its host,
-/// or why not.
+/// The host of an address that may stand on a command line, which every user of the machine can
+/// read; else the reason against it.
 fn may_be_shown(url: &str) -> Result<Host, String> {
     if url.contains("${") {
         return Err("the client fills in the address, perhaps with a secret".to_owned());

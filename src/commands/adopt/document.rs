@@ -14,7 +14,7 @@ use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, pars
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
 
-/// JSON with comments and commas before a closing brace: what clients read.
+/// The form that clients read: JSON with comments and with commas before a closing brace.
 const FORM: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: false,
@@ -45,7 +45,7 @@ pub(super) fn comments(text: &str) -> Vec<Rc<Vec<Comment<'_>>>> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerEntry<'a> {
     pub(super) name: &'a str,
-    /// The folder that it is for, where the file is of several.
+    /// The folder of the entry, in a file for several folders.
     pub(super) project: Option<&'a str>,
     pub(super) object: &'a Object<'a>,
     /// The start of its name.
@@ -109,7 +109,7 @@ fn object_at<'a>(object: &'a Object<'a>, key: &str) -> Option<&'a Object<'a>> {
     member.value.as_object()
 }
 
-/// A part of the text and what takes its place.
+/// A part of the text and its replacement.
 #[derive(Debug)]
 pub(super) struct Edit {
     pub(super) range: Range<usize>,

@@ -19,8 +19,8 @@ pub(super) const WRAP: &str = "wrap";
 /// Programs that run a package by its name.
 const RUNNERS: [&str; 4] = ["npx", "bunx", "pnpx", "yarn"];
 
-/// The decision about an entry: its changes; `None` if it is right already; why it cannot or should
-/// not be changed.
+/// The decision about an entry: its changes; `None` if no change is needed; or the reason against a
+/// change.
 pub(super) type EntryChange = Result<Option<Vec<Edit>>, Alone>;
 
 /// The reason why an entry stays unchanged, and the place in the entry.
@@ -183,7 +183,7 @@ impl<'a> ServerObject<'a> {
         Ok(edits)
     }
 
-    /// Takes away what leads to the server, from `wrap`, which stands at `at`.
+    /// Removes the part of the command that leads to the server, beginning with `wrap` at `at`.
     fn unwrap(&self, at: usize) -> Result<Vec<Edit>, Alone> {
         let (Some((member, command)), Some(args)) = (self.string("command")?, self.args()?) else {
             return Ok(Vec::new());
@@ -233,7 +233,7 @@ impl<'a> ServerObject<'a> {
         used.filter(|used| is_plain_comma(used)).unwrap_or_else(|| self.comma(member)).to_owned()
     }
 
-    /// A comma as it is in an object that has this member.
+    /// A comma with the spacing of the object that has this member.
     fn comma(&self, member: &ObjectProp<'_>) -> &'static str {
         if self.colon(member) == ":" { "," } else { ", " }
     }

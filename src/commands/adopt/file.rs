@@ -51,7 +51,7 @@ impl ClientFile {
         Ok((Self { place, bytes, has_mark }, text))
     }
 
-    /// Puts `text` in the place of what was read, and keeps that beside it: where.
+    /// Replaces the file by `text`, keeps a backup, and returns the path of the backup.
     pub(super) fn write(&self, text: &str) -> Result<PathBuf, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
@@ -73,7 +73,7 @@ impl ClientFile {
         Ok(backup)
     }
 
-    /// Keeps what was read under a name of its own; an older copy of the same will do.
+    /// Writes a backup under a free name; an older backup with the same content is enough.
     fn keep(&self, known: &fs::Metadata) -> Result<PathBuf, AdoptError> {
         let failed = |path: &Path, source| AdoptError::Unwritable { path: path.to_owned(), source };
         let mut name = self.place.clone().into_os_string();

@@ -41,7 +41,7 @@ pub enum AdoptError {
         /// The cause.
         source: io::Error,
     },
-    /// Something in it is not as it should be.
+    /// A part of the file cannot be read.
     #[error("{}:{line}:{column}: {what}", path.display())]
     Wrong {
         /// The file.
@@ -126,7 +126,7 @@ pub fn run(
 struct Change {
     /// For a person to read.
     report: String,
-    /// The new text, if it is another.
+    /// The new text, if there are changes.
     text: Option<String>,
 }
 
@@ -179,7 +179,7 @@ impl Change {
     }
 }
 
-/// The new text, read again as a client would, and what changes in it.
+/// The new text, checked by reading it again, with a preview of the changes.
 fn rewritten(
     path: &Path,
     text: &str,

@@ -49,7 +49,7 @@ pub(super) fn diff(old: (&str, &ServerEntry<'_>), new: (&str, &ServerEntry<'_>))
     out
 }
 
-/// Text that a terminal shows as it is, in reasonable length.
+/// Text without control characters, cut to a reasonable length.
 pub(super) fn plain(line: &str) -> String {
     let mut text = terminal::plain(line);
     if let Some((end, _)) = text.char_indices().nth(LINE_MAX) {
@@ -59,8 +59,8 @@ pub(super) fn plain(line: &str) -> String {
     text
 }
 
-/// An entry as it stands in its file, from the beginning of its line if nothing else stands there,
-/// without what may be secret.
+/// An entry as in its file, without secrets, from the beginning of its line if the line begins with
+/// the entry.
 fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     let range = entry.range();
     let before = text.get(..range.start).unwrap_or_default();
@@ -99,7 +99,7 @@ fn mask_object(object: &Object<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
     }
 }
 
-/// Masks what may be a secret in a value that goes by `name`. `is_hidden`: all of it may be.
+/// Masks possible secrets in the value named `name`. `is_hidden`: the whole value may be secret.
 fn mask(name: &str, value: &Value<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
     match value {
         Value::Object(object) => mask_object(object, is_hidden, masks),

@@ -12,11 +12,11 @@ pub struct AdoptArgs {
     /// .vscode/mcp.json, settings.json ...
     #[arg(value_name = "CLIENT_CONFIG")]
     pub file: PathBuf,
-    /// Only this server; repeat for more. A server at an address that may ask for a sign-in is
-    /// wrapped only if it is named
+    /// Only this server; repeat for more. A server at a URL that may ask for a sign-in is wrapped
+    /// only by name
     #[arg(long = "server", value_name = "NAME")]
     pub servers: Vec<String>,
-    /// Take Milepost out again; whatever else has changed in the file since stays
+    /// Remove Milepost again; other changes of the file stay
     #[arg(long)]
     pub undo: bool,
     /// Show what would change, and write nothing
@@ -34,7 +34,7 @@ pub struct AdoptArgs {
 /// `milepost completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// Whose
+    /// The shell
     #[arg(value_enum)]
     pub shell: Shell,
 }

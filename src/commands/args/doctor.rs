@@ -13,7 +13,7 @@ use crate::transport::child::Program;
 /// `milepost doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The tool to call; without it only what comes before a call is looked at
+    /// The tool to call; without this option no tool is called
     #[arg(long, value_name = "NAME")]
     call: Option<String>,
     /// The arguments of the tool, a JSON object

@@ -59,9 +59,9 @@ pub enum Command {
     Wrap(Box<WrapArgs>),
     /// Serve the routes of a file over HTTP
     Serve(ServeArgs),
-    /// Say what is wrong with a route file, or what it leads to
+    /// Print the errors of a route file, or the server of each route
     Check(CheckArgs),
-    /// Say what a server's progress gets wrong, and what cures it
+    /// Report the faults of a server's progress, and their cures
     #[command(
         after_help = "Examples:\n  milepost doctor --call build --args '{\"target\":\"all\"}' --through -- node server.js\n  \
         milepost doctor --call report --timeout 5m https://mcp.example.com/mcp\n\n\
@@ -71,14 +71,14 @@ pub enum Command {
     Doctor(Box<DoctorArgs>),
     /// Say how long tools take, as far as that has been learned
     Stats(stats::Args),
-    /// Play a recorded conversation again, and say what became of each message
+    /// Play a recorded conversation again, and print the verdict on each message
     #[command(
         after_help = "The settings are those of the recording; flags override them, and with --config \
         those of the route file hold instead. The exit code is 0 if it comes out as it was recorded, \
         otherwise 1, and 2 for a file that is no recording."
     )]
     Replay(Box<ReplayArgs>),
-    /// Show each message that passes through `milepost serve`, and what becomes of it
+    /// Show each message that passes through `milepost serve`, with its verdict
     #[command(
         after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\
         It needs the [admin] table in the route file of `milepost serve`, and goes on until Ctrl-C: 0. The \
@@ -97,7 +97,7 @@ pub enum Command {
         beside it, as NAME.milepost-backup."
     )]
     Adopt(AdoptArgs),
-    /// Print what completes `milepost` in a shell
+    /// Print the completions of `milepost` for a shell
     Completions(CompletionsArgs),
     /// Print the manual, or write it as pages
     Man(ManArgs),
@@ -165,10 +165,10 @@ pub struct CheckArgs {
     /// The route file
     #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
     pub file: PathBuf,
-    /// Print every setting as it is in effect, secrets as "***"
+    /// Print every effective setting, with secrets as "***"
     #[arg(long)]
     pub print: bool,
-    /// Print the routes that a client's `mcpServers` file stands for, instead
+    /// Print routes for the servers of a client's `mcpServers` file instead
     #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print"])]
     pub import: Option<PathBuf>,
 }
@@ -323,16 +323,15 @@ impl WrapArgs {
         Ok(WrappedServer::Command(stdio))
     }
 
-    /// The server's address, if that is what is given.
+    /// The server's address, if the command is an address.
     ///
-    /// # Errors
-    /// If something stands behind it.
+    /// # Errors If further words follow the address.
     pub fn address(&self) -> Result<Option<Url>, WrapError> {
         address(&self.command)
     }
 }
 
-/// The server's address, if that is what is given.
+/// The server's address, if the command is an address.
 fn address(command: &[OsString]) -> Result<Option<Url>, WrapError> {
     let Some(first) = command.first().and_then(|first| first.to_str()) else {
         return Ok(None);

@@ -15,7 +15,7 @@ pub(super) struct RecordArgs {
     /// Record each conversation in a file of its own in this folder; `milepost replay` plays it
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Keep what looks like a secret in recordings, which is masked otherwise
+    /// Do not mask text that looks like a secret in recordings
     #[arg(long, requires = "record")]
     record_secrets: bool,
 }
@@ -33,7 +33,7 @@ pub struct ReplayArgs {
     /// The recording
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Print it as a transcript for tests, with what comes out now
+    /// Print the recording as a transcript for tests, with the present output
     #[arg(long)]
     pub as_test: bool,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// Whether a route file says what holds, and the recording does not.
+    /// Whether the settings come from a route file, and not from the recording.
     pub fn has_config(&self) -> bool {
         self.policy.config.is_some()
     }

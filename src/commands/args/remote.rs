@@ -17,14 +17,13 @@ pub(super) struct RemoteArgs {
     /// environment
     #[arg(long = "header", value_name = "HEADER")]
     headers: Vec<String>,
-    /// The file that holds the token to present (`Authorization: Bearer`); it is read again when it
-    /// changes
+    /// The file with the token for `Authorization: Bearer`; the file is read again when it changes
     #[arg(long, value_name = "FILE", conflicts_with = "bearer_env")]
     bearer_file: Option<PathBuf>,
     /// The environment variable that holds it
     #[arg(long, value_name = "VAR")]
     bearer_env: Option<String>,
-    /// A header whose value is that of an environment variable, as it is; repeat for more
+    /// A header with the unchanged value of an environment variable; repeat for more
     #[arg(long = "header-env", value_name = "NAME=VAR", allow_hyphen_values = true)]
     header_env: Vec<String>,
     /// The transport of the server: http (Streamable HTTP) or sse (HTTP+SSE) [default: detected]
@@ -116,7 +115,7 @@ impl RemoteArgs {
         Ok(())
     }
 
-    /// Whether anything is given that only a server at an address has a use for.
+    /// Whether an option is given that is only for servers at a URL.
     pub(super) fn is_given(&self) -> bool {
         let Self { headers, bearer_file, bearer_env, header_env, transport } = self;
         let has_header = !headers.is_empty() || !header_env.is_empty();

@@ -18,7 +18,7 @@ pub struct TapArgs {
     /// The admin listener of `milepost serve`
     #[arg(value_name = "ADMIN", default_value = "http://127.0.0.1:7333")]
     admin: Url,
-    /// The route file whose `[admin]` table names it, and the token to present
+    /// The route file whose `[admin]` table has the address and the token
     #[arg(long, value_name = "FILE", conflicts_with_all = ["admin", "bearer_file"])]
     config: Option<PathBuf>,
     /// The file that holds the token to present (`bearer` of `[admin]`)

@@ -30,7 +30,7 @@ pub use client::MessageFault;
 pub use tally::DemoTally;
 pub use view::DemoView;
 
-/// Time between two calls, to read what the last one came to.
+/// The time between two calls, for reading the result of the last call.
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// The time that a tool may take beyond its silence.
@@ -42,7 +42,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The exit code of a program that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
 
-/// One call, and what its tool says of its work.
+/// One call, and the description of its tool.
 struct Scene {
     tool: &'static str,
     speaks: &'static str,
@@ -116,7 +116,7 @@ pub async fn run(silence: Duration) -> Result<u8, DemoError> {
     }
 }
 
-/// Runs the demonstration and answers with what each call came to.
+/// Runs the demonstration and returns the result of each call.
 pub async fn play(
     policy: Policy,
     silence: Duration,
@@ -264,7 +264,7 @@ impl Show<'_, '_> {
         Ok(())
     }
 
-    /// Counts what the server says as a client would take it that has no proxy.
+    /// Counts a server message as a client without a proxy would read it.
     fn count_without(&mut self, line: &Bytes) {
         let event = self.bare.hear(line);
         let Some(tally) = self.tallies.last_mut() else { return };
@@ -276,7 +276,7 @@ impl Show<'_, '_> {
         tally.sent += 1;
     }
 
-    /// Takes what the server said, or did not say, and what the client got of it.
+    /// Counts one row: the server's message, if there is one, and the client's message.
     async fn take(&mut self, row: &DemoRow) -> Result<(), DemoError> {
         let event = row.got.as_ref().map(|line| self.client.hear(line));
         if let Some(ClientEvent::Refused(fault)) = event {

@@ -27,12 +27,12 @@ pub(crate) enum PipeEvent {
     Got(Bytes),
 }
 
-/// The client's end of the connection, and what is seen of all of it.
+/// The client's end of the connection, and the observed messages of both ends.
 pub(crate) struct Pipes {
     requests: WriteHalf<DuplexStream>,
     /// Ends when everything has ended.
     pub(crate) events: UnboundedReceiver<PipeEvent>,
-    /// Kept because they end with it.
+    /// The tasks of the connection, which end when this value is dropped.
     _tasks: JoinSet<()>,
 }
 

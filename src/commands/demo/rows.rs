@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::progress::{FilterEvent, Verdict};
 
-/// One line of the server, or one that the proxy added, and what the client got of it.
+/// One line of the server, or one line that the proxy added, with the client's line.
 #[derive(Debug)]
 pub(super) struct DemoRow {
     /// The time when the server sent the message, or the proxy added it.
     pub(super) at: Instant,
-    /// The server's line; `None` if it is added.
+    /// The server's line; `None` if the proxy added the line.
     pub(super) sent: Option<Bytes>,
     /// The verdict of the proxy.
     pub(super) fate: CallFate,
@@ -41,14 +41,14 @@ struct OpenRow {
     got: Option<Bytes>,
 }
 
-/// The rows under way. What is to be written is decided in the order in which it is written, so that
-/// the client's lines belong to the decisions one by one.
+/// The unfinished rows. The proxy decides in the order in which it writes, so that each line of the
+/// client belongs to the next decision.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     last_key: u64,
     numbers: u64,
     open: VecDeque<OpenRow>,
-    /// Keys of the rows whose line the client has yet to get.
+    /// Keys of the rows whose line the client has not got yet.
     to_come: VecDeque<u64>,
     /// Lines whose verdict is not known yet.
     came: VecDeque<Bytes>,
@@ -95,7 +95,7 @@ impl Rows {
         Some(DemoRow { at, sent, fate, got })
     }
 
-    /// Whether every line has found its place.
+    /// Whether every line belongs to a finished row.
     pub(super) fn is_settled(&self) -> bool {
         self.open.is_empty() && self.came.is_empty()
     }

@@ -74,7 +74,7 @@ impl DemoTally {
     }
 }
 
-/// Shows what all calls came to.
+/// Shows the results of all calls.
 pub(super) fn show(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
     view.line(&[])?;
     if view.width() >= TABLE_WIDTH {

@@ -12,7 +12,7 @@ use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Message;
 
-/// The width of lines where no terminal says how wide it is.
+/// The width of lines without a terminal, or with a terminal of unknown width.
 const PLAIN_WIDTH: usize = 100;
 
 /// Below this width nothing is readable any more, and lines may as well wrap.
@@ -88,7 +88,7 @@ impl<'a> DemoView<'a> {
         Self(ViewOutput::Plain(Box::new(out), PLAIN_WIDTH))
     }
 
-    /// Whether [`DemoView::tick`] is of any use.
+    /// Whether [`DemoView::tick`] changes the display.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.0, ViewOutput::Live(_))
     }

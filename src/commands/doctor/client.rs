@@ -71,7 +71,7 @@ pub(super) struct CallPlan {
     pub(super) without_token: bool,
 }
 
-/// A session with a server, and what has been seen of it.
+/// A session with a server, and the messages seen so far.
 pub(super) struct DoctorClient {
     link: Link,
     began: Instant,
@@ -83,7 +83,7 @@ pub(super) struct DoctorClient {
     /// The name that the client gives itself.
     name: String,
     timeout: Duration,
-    /// Answers to requests of ours that nobody has taken yet.
+    /// Answers to this client's requests that have not been taken yet.
     answers: BTreeMap<u64, Message>,
     /// The answers that a caller has taken.
     seen_answers: BTreeSet<u64>,
@@ -142,7 +142,7 @@ impl DoctorClient {
         }
     }
 
-    /// Takes in what arrives, until `deadline` or until something has; whether something has.
+    /// Reads the next arrival, until `deadline`; whether there was one.
     async fn step(&mut self, deadline: Instant) -> bool {
         let Some(arrived) = self.link.next(deadline).await else { return false };
         if self.closed && matches!(arrived.what, Arrival::Closed) {
@@ -224,7 +224,7 @@ impl DoctorClient {
         format!("the response ended without the answer{}", said.unwrap_or_default())
     }
 
-    /// Answers what the server asks, and keeps its answers.
+    /// Answers the server's requests, and keeps the server's answers.
     async fn hear(&mut self, message: &Message) {
         match message.kind() {
             Kind::Response => {
@@ -280,7 +280,7 @@ impl DoctorClient {
         }
     }
 
-    /// The server's end, if it has ended.
+    /// The failure that describes the server's end, if the server has ended.
     async fn ended(&mut self) -> Option<Trouble> {
         if !self.closed {
             return None;
@@ -296,7 +296,7 @@ impl DoctorClient {
         Some(Trouble::Ended(exit + &words))
     }
 
-    /// Waits for the answers to these requests; what is missing at the end is an error.
+    /// Waits for the answers to these requests; a missing answer is an error.
     async fn wait(&mut self, ids: &[u64], patience: Duration) -> Result<(), Trouble> {
         let deadline = Instant::now() + patience;
         loop {
@@ -321,7 +321,7 @@ impl DoctorClient {
         }
     }
 
-    /// Takes in what arrives for a while.
+    /// Reads arrivals for the given time.
     async fn drain(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         // A server that never pauses is not listened to for ever.
@@ -374,7 +374,7 @@ impl DoctorClient {
         Ok(())
     }
 
-    /// Begins a session in a revision up to 2025-11-25, and answers with what the server says.
+    /// Begins a session in a revision up to 2025-11-25, and returns the server's answer.
     pub(super) async fn initialize(&mut self, revision: &str) -> Result<Value, Trouble> {
         self.attach().await?;
         let us = self.us();
@@ -439,7 +439,7 @@ impl DoctorClient {
         (!names.is_empty()).then_some(names)
     }
 
-    /// Makes the calls, and waits for their answers and for what comes `after` them.
+    /// Makes the calls, waits for their answers, and reads for the time `after` behind them.
     ///
     /// # Errors
     /// Why there is no answer.

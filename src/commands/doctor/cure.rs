@@ -19,7 +19,7 @@ const DIALECT: &str = "own";
 /// Names under which servers put their words.
 const WORDS: [&str; 5] = ["message", "text", "status", "msg", "detail"];
 
-/// Names under which servers put what they count to.
+/// Names of members in which servers put the total.
 const TOTALS: [&str; 5] = ["total", "max", "steps", "totalSteps", "total_steps"];
 
 /// The server behind the proxy.
@@ -40,7 +40,7 @@ pub struct Cure {
     pub lines: Option<String>,
 }
 
-/// Says what cures this.
+/// The cure for the findings.
 pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool) -> Cure {
     let mut keys = Vec::new();
     let mut own = Vec::new();
@@ -76,8 +76,7 @@ pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool) -> Cure {
 
 /// The whole file, with or without anything but defaults.
 ///
-/// # Errors
-/// If it cannot be used, which is a fault of ours.
+/// # Errors If the file cannot be used, which is a fault of Milepost.
 pub(super) fn routes(cure: &Cure, behind: &Behind) -> Result<Routes, RoutesError> {
     let text = cure.lines.clone().unwrap_or_else(|| route(behind));
     Routes::parse("proxy.toml".as_ref(), &text, &Environment::of_process())
@@ -130,7 +129,7 @@ fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A dialect that reads messages such as this one: its name, and its table.
+/// A dialect that reads messages of this form: its name, and its table.
 fn dialect(name: &str, finding: &Finding) -> Option<(String, String)> {
     let message: Value = serde_json::from_slice(finding.message.as_ref()?).ok()?;
     let params = message["params"].as_object()?;

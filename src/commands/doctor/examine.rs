@@ -37,7 +37,7 @@ pub(super) const FIGURES: [&str; 10] = [
     "done",
 ];
 
-/// Says what is wrong in a conversation.
+/// Finds the faults in a conversation.
 pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
     let mut examiner = Examiner {
         terms,
@@ -56,7 +56,7 @@ pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
 
 struct Examiner {
     terms: Terms,
-    /// Requests of ours that are not calls, and whether they have been answered.
+    /// Requests of this client that are not calls, and whether they have been answered.
     asked: BTreeMap<u64, bool>,
     calls: Vec<ObservedCall>,
     found: BTreeMap<(Rule, Option<String>), Finding>,
@@ -119,7 +119,7 @@ impl Examiner {
         }
     }
 
-    /// Whether a line of standard error says how far something is.
+    /// Whether a line of standard error has a progress value.
     fn tells_how_far(&self, line: &str) -> bool {
         let structured = line.trim_start().starts_with('{')
             && ["\"percent", "\"progress"].iter().any(|name| line.contains(name));
@@ -470,7 +470,7 @@ enum CallReference {
     Id,
 }
 
-/// Whether an object has a number where servers tell how far they are.
+/// Whether an object has a number in a member for progress values.
 fn has_figure(params: &Value) -> bool {
     FIGURES.iter().any(|name| params.get(name).is_some_and(Value::is_number))
 }

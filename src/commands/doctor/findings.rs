@@ -78,7 +78,7 @@ pub struct ObservedCall {
     pub first_progress: Option<Duration>,
     /// The longest time without a message to a plain client.
     pub silence: Duration,
-    /// Notifications that such a client can use.
+    /// Notifications that a plain client can use.
     pub usable: usize,
     /// Everything that claims to be progress of this call.
     pub reports: usize,
@@ -110,7 +110,7 @@ impl Examined {
         self.findings.sort_by_key(|finding| finding.rule);
     }
 
-    /// Says more about the first time of a rule, if it is broken.
+    /// Adds a description to the first finding of a rule, if there is one.
     pub fn explain(&mut self, rule: Rule, why: String) {
         if let Some(finding) = self.findings.iter_mut().find(|finding| finding.rule == rule) {
             finding.example += ": ";

@@ -104,7 +104,7 @@ pub(super) struct Link {
     reporter: Reporter,
     tasks: JoinSet<()>,
     way: Way,
-    /// Until when what a server has left is read: it has ended.
+    /// The time until which the remaining output of an ended server is read.
     drain_until: Option<Instant>,
 }
 
@@ -208,7 +208,7 @@ impl Link {
         }
     }
 
-    /// Opens the GET stream, where there are such.
+    /// Opens the GET stream, on transports with GET streams.
     pub(super) fn listen(&mut self) {
         if let Way::Web(web) = &self.way {
             self.tasks.spawn(web.get(self.reporter.clone()));
@@ -221,7 +221,7 @@ impl Link {
         timeout(EXIT_WAIT, child.wait()).await.ok().map(|exit| exit.to_string())
     }
 
-    /// Ends the connection, and the server if it is ours, with everything that it has started.
+    /// Ends the connection, and a server that `doctor` started, with all its descendants.
     pub(super) async fn close(mut self) {
         match self.way {
             Way::ChildProcess(writer, mut child) => {

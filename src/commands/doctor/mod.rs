@@ -71,13 +71,13 @@ pub struct SessionArgs {
     /// The longest wait for an answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub timeout: Duration,
-    /// The longest time during a call in which a client may be told nothing
+    /// The longest time during a call without a message to the client
     #[arg(long, value_name = "TIME", default_value = "11s", value_parser = positive_time)]
     pub silence: Duration,
     /// Ask for this revision alone [default: ask for all, call in the newest with a handshake]
     #[arg(long, value_name = "DATE", value_parser = revision())]
     pub revision: Option<&'static str>,
-    /// Pose as the client of this name (`clientInfo.name`), and tell what is known of it
+    /// Use the name of this client (`clientInfo.name`), and print the known facts about the client
     #[arg(long, value_name = "NAME")]
     pub client: Option<String>,
     /// Report in JSON, on one line (docs/doctor.md)
@@ -97,7 +97,7 @@ fn revision() -> impl TypedValueParser<Value = &'static str> {
 pub enum DoctorTarget {
     /// A command.
     Command(Program),
-    /// An address, with what every request has in its headers.
+    /// An address, with the headers of every request.
     Http(Box<Route>, Url),
 }
 
@@ -162,11 +162,10 @@ pub enum DoctorError {
     Interrupted,
 }
 
-/// Looks at a server, and says what it has seen. Ends with the server and everything that it has started,
-/// also at a signal.
+/// Examines a server and returns the report. At the end, also after a signal, ends the server with
+/// all its descendants.
 ///
-/// # Errors
-/// If the server cannot be talked to, or not as it was asked for.
+/// # Errors If the server cannot be used, or not with these options.
 pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     child::adopt_orphans();
     let mut signals = Signals::listen().ok();
@@ -196,7 +195,7 @@ pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
 
 struct Inspection {
     options: Options,
-    /// Whether it is to stop.
+    /// Whether a signal has asked `doctor` to stop.
     stop: watch::Receiver<bool>,
 }
 
@@ -233,7 +232,7 @@ impl Inspection {
         })
     }
 
-    /// Does this unless it is to stop, so that what has been started can be ended in good order.
+    /// Runs `doing` unless `doctor` is to stop, so that started servers can be ended in good order.
     async fn unless_stopped<T>(&self, doing: impl Future<Output = T>) -> Result<T, DoctorError> {
         let mut stop = self.stop.clone();
         tokio::select! {
@@ -273,7 +272,7 @@ impl Inspection {
         }
     }
 
-    /// One session: tools are listed and called, and what has been seen is judged.
+    /// Runs one session: lists tools, calls them, and judges the conversation.
     async fn session(
         &self,
         link: Link,

@@ -64,7 +64,7 @@ impl SessionStart {
 }
 
 impl ServerFacts {
-    /// Whether it speaks anything.
+    /// Whether the server speaks any known revision.
     fn speaks_one(&self) -> bool {
         self.revisions.iter().any(|(_, spoken)| !matches!(spoken, RevisionSupport::No(_)))
     }
@@ -194,7 +194,7 @@ impl Inspection {
         Ok(())
     }
 
-    /// Asks so through the proxy, and answers with what is wrong with that.
+    /// Sends the same request through the proxy, and returns the fault of the answer.
     pub(super) async fn asked_anew(&self, link: Link) -> Result<Option<Finding>, DoctorError> {
         let mut client = self.client(link);
         let answer = self.unless_stopped(client.discover("2026-07-28", PROXY_ANSWERS)).await;
@@ -230,7 +230,7 @@ impl Inspection {
     }
 }
 
-/// Whether the route says that HTTP+SSE is spoken.
+/// Whether the route names HTTP+SSE as the transport.
 fn is_of_2024(route: &Route) -> bool {
     matches!(&route.upstream, Upstream::Http(http) if http.url.is_none())
 }

@@ -27,8 +27,8 @@ impl TransportKind {
         }
     }
 
-    /// Whether a client reads notifications and answers from one stream, where those that come
-    /// together can be taken in the wrong order.
+    /// Whether a client reads notifications and answers from one stream: a client may handle
+    /// messages of one read in the wrong order.
     pub const fn is_shared(self) -> bool {
         !matches!(self, Self::Streamable)
     }
@@ -63,7 +63,7 @@ pub enum TrafficEvent {
     Received {
         /// The stream of the event.
         stream: TrafficStream,
-        /// In which read; what has the same number came together.
+        /// The number of the read; messages of one read have the same number.
         read: u64,
         /// The name of its event, if it came in an event that has one.
         event: Option<String>,

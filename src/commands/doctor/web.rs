@@ -161,7 +161,7 @@ impl Web {
     }
 }
 
-/// The headers that repeat members of a request of 2026-07-28, besides the revision, which all
+/// The headers that repeat members of a request of 2026-07-28, without the revision, which all
 /// messages name.
 fn mirrored(message: &Message) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let repeats = header_mirror::repeats(message).into_iter().flatten();
@@ -189,7 +189,7 @@ struct Left {
     retry: Duration,
 }
 
-/// Tells of what a response says, to its end.
+/// Reports the messages of a response, to its end.
 async fn receive(
     mut reply: RawResponse,
     stream: TrafficStream,

@@ -56,7 +56,7 @@ pub enum ReplayError {
 /// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
-    /// Each message and what became of it, or a transcript for tests.
+    /// Each message with its verdict, or a transcript for tests.
     pub text: String,
     /// Whether the output equals the recording.
     pub is_equal: bool,
@@ -163,7 +163,7 @@ fn limits(remark: &str) -> Option<&str> {
     said.iter().any(|said| remark.starts_with(said)).then_some(remark)
 }
 
-/// Something that came in, and what came out then.
+/// An input, and the output that followed.
 struct ReplayStep {
     part: u64,
     line: String,
@@ -186,7 +186,7 @@ struct Track {
 }
 
 impl Track {
-    /// Takes what came out now: to its last step, or to a new one.
+    /// Adds new output to the last step, or to a new step.
     fn take(&mut self, steps: &mut Vec<ReplayStep>, step: Option<ReplayStep>) {
         let out = self.player.take();
         self.actual.extend(out.iter().cloned());
@@ -251,7 +251,7 @@ fn written_later(lines: &[(usize, TranscriptLine<'_>)]) -> Vec<BTreeSet<StreamId
 /// The filters of a conversation, by their numbers in the file.
 type Tracks = BTreeMap<u64, Track>;
 
-/// The filter that a line tells of, which may begin there; whether it does.
+/// The filter of a line, and whether the filter begins with this line.
 fn track<'a>(
     tracks: &'a mut Tracks,
     line: &TranscriptLine<'_>,
@@ -360,7 +360,7 @@ fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[ReplayStep], path: &
     Played { text, is_equal }
 }
 
-/// Says where what came out is not what was recorded; whether that is nowhere.
+/// Writes the differences between the output and the recording; true if there are none.
 fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     let mut differ: Vec<(usize, String)> = Vec::new();
     for (part, Track { expected, actual, ends, .. }) in tracks {
@@ -393,8 +393,8 @@ fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     differ.is_empty()
 }
 
-/// Whether two lines say the same, the numbers of masks not counted: text of a server is masked once more
-/// before a client is shown it.
+/// Whether two lines are equal except for the numbers of masks: text of a server is masked again
+/// before a client gets it.
 fn is_same(one: &str, other: &str) -> bool {
     one == other || (one.contains(MASK) && unnumbered(one) == unnumbered(other))
 }
@@ -406,7 +406,7 @@ fn unnumbered(line: &str) -> String {
         .fold(first, |all, part| all + MASK + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
-/// The conversation as a transcript of tests: what comes out is what comes out now.
+/// The conversation as a transcript for tests, with the present output.
 fn as_test(
     recorded: &Recorded<'_>,
     policy: Policy,

@@ -35,9 +35,9 @@ pub(super) struct Player {
     start: Instant,
     /// The time of the recording.
     clock: Instant,
-    /// The time of the filter: what is done a little early is done when it is due.
+    /// The time of the filter. An output a little before its due time gets its due time.
     now: Instant,
-    /// Time does not pass over what is due: settings are others than those of the recording.
+    /// Whether time stops at each due output, because the settings differ from the recording.
     pub(super) eager: bool,
     streams: BTreeSet<StreamId>,
     /// The last client message.
@@ -46,7 +46,7 @@ pub(super) struct Player {
     last_message: Option<(Origin, Message)>,
     /// The words in front of the next message.
     announced: String,
-    /// A message that its client gets as it is.
+    /// A message that the client gets unchanged.
     passes: Option<String>,
     /// Streams whose client has not read its messages yet.
     unwritten: BTreeSet<StreamId>,
@@ -144,7 +144,7 @@ impl Player {
         Ok(before + 1..self.messages + 1)
     }
 
-    /// Gives the filter an input, and completes it with what the recording does not repeat.
+    /// Gives the filter an input, completed by the parts that the recording does not repeat.
     fn handle(&mut self, input: Input) -> Result<(), String> {
         let input = match input {
             Input::PollInVain(stream) => {
@@ -242,8 +242,7 @@ impl Player {
 
     /// Lets time pass.
     ///
-    /// # Errors
-    /// If that is no time.
+    /// # Errors If the text is not a time.
     pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
         let end = self.clock + values::time(text)?;
         while self.eager
@@ -263,8 +262,7 @@ impl Player {
 
     /// Advances a transcript of tests: all output comes when it is due.
     ///
-    /// # Errors
-    /// If that is no time.
+    /// # Errors If the text is not a time.
     pub(super) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
         let begin = self.now;
         let end = begin + values::time(text)?;
@@ -295,7 +293,7 @@ impl Player {
         }
     }
 
-    /// Tells what is due on a stream, or will be so soon.
+    /// Writes the output that is due on a stream now, or soon.
     fn look(&mut self, stream: StreamId, soon: Duration) {
         if !self.poll(stream)
             && let Some(due) = self.filter.poll_stream_timeout(stream)

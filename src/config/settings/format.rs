@@ -25,7 +25,7 @@ use crate::progress::policy::masks::Masks;
 pub(crate) trait Format: 'static {
     /// A value as a route file has it.
     type Written: DeserializeOwned + JsonSchema;
-    /// A value as it is meant.
+    /// The type of the parsed value.
     type Value: Clone + Debug + Send + Sync + 'static;
     /// The field that holds the value in effect.
     type Field: Debug + From<Self::Value>;
@@ -322,7 +322,7 @@ pub(crate) struct PatternList<T>(PhantomData<T>);
 
 /// A value that is read from a list of patterns.
 pub(crate) trait FromPatterns: Clone + Debug + Send + Sync + 'static {
-    /// Reads them, or says which is wrong and what would be right.
+    /// Reads the patterns; the error names the wrong pattern and the right form.
     fn read(patterns: &[String]) -> Result<Self, String>;
     /// The patterns as they were written.
     fn patterns(&self) -> Vec<&str>;
@@ -368,7 +368,7 @@ pub(crate) struct Object<const IS_META: bool = false>;
 /// A TOML table as a JSON object.
 pub(crate) struct JsonTable(JsonObject);
 
-/// Whether a value is what was written.
+/// Whether JSON can hold a value of TOML: JSON has no dates, and no numbers such as `inf`.
 fn is_json(value: &Value) -> bool {
     match value {
         // TOML has no null: it was a number that JSON has not.

@@ -40,7 +40,7 @@ pub struct Setting<S: SettingScope> {
     field: &'static dyn SettingField<S>,
 }
 
-/// A field of a scope, whose values are of some kind.
+/// A field of a scope, with the kind of its values.
 trait SettingField<S>: Sync {
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String>;
@@ -110,7 +110,7 @@ struct SettingOptions<S> {
     flag_default: &'static str,
     /// A further change, made whenever a flag or a route file names the setting.
     also: fn(&mut S),
-    /// Whether a recording has a word for it.
+    /// Whether a recording has a word for the setting.
     is_recorded: bool,
 }
 
@@ -126,7 +126,7 @@ pub struct Flag {
     pub heading: Option<&'static str>,
     /// The name of the flag's value; `None`: the flag takes no value and stands for `switches_to`.
     pub value: Option<&'static str>,
-    /// The value of the flag where it is given without one.
+    /// The value of the flag if the flag is given without a value.
     pub switches_to: &'static str,
     /// Whether the flag may be given more than once.
     pub repeats: bool,
@@ -209,7 +209,7 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// The default as a value of a route file, if that is what it is.
+    /// The default as a value of a route file, if the default is a value.
     pub fn printed_default(&self) -> Option<String> {
         self.print(&S::defaults(), &|_, text| plain(text))
     }
@@ -219,7 +219,7 @@ impl<S: SettingScope> Setting<S> {
         self.field.print(scope, show)
     }
 
-    /// The JSON Schema of the value, with what editors are told of the key.
+    /// The JSON Schema of the value, with the description of the key for editors.
     pub(crate) fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         let mut schema = self.field.schema(generator);
         schema.insert("description".to_owned(), self.description().into());
@@ -276,8 +276,8 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// The words of a recording that say how `scope` differs from the defaults; `None` if it differs
-    /// and there are no words for that.
+    /// The words of a recording for the difference between `scope` and the defaults; `None` if no
+    /// words exist for the difference.
     pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
         let usual = S::defaults();
         if self.field.debug(scope) == self.field.debug(&usual) {

@@ -32,7 +32,7 @@ impl Format for FilePath {
     }
 }
 
-/// A folder for what outlives the process, or `off`.
+/// The folder of data that outlives the process, or `off`.
 pub(crate) struct StateFolder;
 
 impl Format for StateFolder {

@@ -23,7 +23,7 @@ pub(crate) fn key(name: &str) -> String {
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 
-/// The path of a file as a TOML string that is right wherever it is read.
+/// The path of a file as a TOML string, correct from every folder.
 pub(crate) fn path(file: &Path) -> String {
     let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     plain(&whole.to_string_lossy().replace("${", "$${"))
@@ -40,7 +40,7 @@ pub(crate) fn table(items: impl IntoIterator<Item = String>) -> String {
     if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
 }
 
-/// A JSON value as TOML, on one line. A string alone is written as it is.
+/// A JSON value as TOML, on one line. A bare string is written unchanged.
 pub(crate) fn inline(value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => plain(text),

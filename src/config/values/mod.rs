@@ -15,10 +15,10 @@ use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, T
 
 /// A setting that is one of a few words.
 pub trait Word: Copy + 'static {
-    /// Every word and what it means.
+    /// Every word and its value.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// Finds the value that `word` stands for; the error names the word that may have been meant.
+    /// Finds the value of `word`; the error names the most similar word.
     fn read(word: &str) -> Result<Self, String> {
         let found = Self::WORDS.iter().find(|(known, _)| *known == word);
         found
@@ -228,8 +228,7 @@ impl From<OsString> for StateDir {
 
 /// Reads a switch of a recording.
 ///
-/// # Errors
-/// The error says what is expected instead.
+/// # Errors The error names the expected words.
 pub fn read_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),

@@ -25,7 +25,7 @@ pub(crate) trait Spelling: 'static {
     type Value: Clone;
     /// The expected text, with an example, for errors.
     fn expected() -> String;
-    /// Reads it, or says what would be right.
+    /// Reads the value; the error names the right form.
     fn read(text: &str) -> Result<Self::Value, String>;
     /// The value as text.
     fn spell(value: &Self::Value) -> String;
@@ -81,7 +81,7 @@ impl<S: Spelling> JsonSchema for TextValue<S> {
     }
 }
 
-/// Any string may hold a variable instead, whose value no editor knows.
+/// Also accepts a string with a variable, because an editor cannot know its value.
 pub(crate) fn or_variable(schema: Schema) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
@@ -157,8 +157,8 @@ impl<T: Word + PartialEq> Spelling for OneOf<T> {
     }
 }
 
-/// Ways of spelling: the type of the value, what is expected, how it is read and written, and its
-/// JSON Schema.
+/// Kinds of strings: the type of the value, the expected text, reading and writing, and the JSON
+/// Schema.
 macro_rules! spellings {
     ($(
         $(#[doc = $doc:literal])+
@@ -295,7 +295,7 @@ spellings! {
         schema: { "type": "string", "pattern": "^https?://" }
     }
 
-    /// A URL, or what leads to one from another. It may hold a key, too.
+    /// A URL, also relative to another URL. The URL may hold a key.
     Reference: String, "a path such as \"/tools/list\"" {
         read: |text: &str| match text {
             text if text.trim().is_empty() => Err(format!("{} is expected", Self::expected())),

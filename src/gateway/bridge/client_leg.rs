@@ -28,8 +28,8 @@ use crate::relay::{ClientHeaders, ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
-/// A client that takes nothing for so long, although there is something for it, is taken for gone: what
-/// waits for it would keep the server from being read.
+/// The time after which a client that takes none of its waiting messages counts as gone: the
+/// waiting messages would stop the reading of the server.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
@@ -44,9 +44,9 @@ pub(crate) struct SessionLeg {
     /// Client messages that the relay has not received yet.
     inputs: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
-    /// Streams that have ended for the filter, and whose requests have no answer here.
+    /// Streams that have ended for the filter, and whose requests have no answer yet.
     unanswered: BTreeSet<StreamId>,
-    /// Streams whose client has something to take, and since when.
+    /// Streams whose client has waiting messages, and the time since when.
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
     pub(crate) large: BTreeMap<StreamId, LargeToClient>,
@@ -64,8 +64,8 @@ pub(crate) struct SessionLeg {
 }
 
 impl SessionLeg {
-    /// The leg of a session whose clients say `commands`. `pacing`: of the stream that belongs to no
-    /// request.
+    /// The leg of a session whose clients send `commands`. `pacing`: the pacing of the stream that
+    /// belongs to no request.
     pub(crate) fn new(
         session: Arc<BridgeSession>,
         sessions: Arc<BridgeSessions>,
@@ -204,7 +204,8 @@ impl SessionLeg {
         self.open.iter().find(|(_, buffer)| buffer.has_request(id)).map(|(stream, _)| *stream)
     }
 
-    /// The stream of the request that is answered on `stream`: this one if it has a request of that id.
+    /// The stream of the request that is answered on `stream`: this stream if it has a request of
+    /// that id.
     pub(crate) fn stream_of_answer(&self, stream: StreamId, id: &Key) -> StreamId {
         let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.has_request(id));
         let elsewhere = if is_here { None } else { self.stream_of_request(id) };
@@ -235,7 +236,8 @@ impl SessionLeg {
         }
     }
 
-    /// Something was given to a stream. Where no client has to take it, it has been written.
+    /// Notes that a stream got bytes. Without a client that has to take the bytes, they count as
+    /// written.
     pub(crate) fn note_written(&mut self, stream: StreamId, attached: bool) {
         self.writing.entry(stream).or_insert_with(Instant::now);
         if !attached {
@@ -243,7 +245,8 @@ impl SessionLeg {
         }
     }
 
-    /// A stream whose client has taken nothing for too long, and goes on without it.
+    /// A stream whose client has taken nothing for too long. The stream continues without the
+    /// client.
     fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
         loop {
             let oldest = self.writing.iter().min_by_key(|(_, since)| **since);

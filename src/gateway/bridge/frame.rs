@@ -42,7 +42,7 @@ fn event_id(stream: StreamId, number: u64) -> String {
     format!("id: {}-{number}\n", stream.0)
 }
 
-/// The stream and position of an event id of ours.
+/// The stream and position in an event id of the bridge.
 pub(crate) fn read_id(id: &[u8]) -> Option<(u64, u64)> {
     let (stream, number) = std::str::from_utf8(id).ok()?.split_once('-')?;
     Some((stream.parse().ok()?, number.parse().ok()?))

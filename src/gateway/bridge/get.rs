@@ -19,7 +19,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 
 impl Bridge {
-    /// A client listens, or comes back for what it has missed.
+    /// Answers a GET: a client listens, or resumes a stream.
     pub(crate) fn get(&self, parts: &Parts, write_state: WriteState) -> Response<Body> {
         if !parts.headers.contains_key(SESSION_ID) {
             return no_method();

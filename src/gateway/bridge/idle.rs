@@ -18,7 +18,7 @@ use crate::relay::FromClient;
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
 impl SessionLeg {
-    /// Whether the server has turned out to be too old to be shared.
+    /// Whether the server is too old to be shared.
     pub(crate) fn is_of_no_use(&self) -> bool {
         self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
     }
@@ -36,12 +36,14 @@ impl SessionLeg {
         Some(FromClient::Settings(Arc::clone(policy)))
     }
 
-    /// Whether its route has another server now, and no request waits here for its answer.
+    /// Whether the route has another server now, and no request of the session waits for its
+    /// answer.
     pub(crate) fn has_been_left(&self) -> bool {
         self.waiting == 0 && self.watch.state().shared.is_retired()
     }
 
-    /// Whether somebody uses the session: a call whose client has gone may never have an answer.
+    /// Whether a client uses the session. A call whose client has left does not count, because its
+    /// answer may never come.
     fn is_in_use(&self) -> bool {
         let is_waiting = || self.open.values().any(|buffer| buffer.is_client_waiting());
         self.waiting > 0 && is_waiting() || self.session.listening.load(Ordering::Relaxed) > 0

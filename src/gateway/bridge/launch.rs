@@ -34,12 +34,13 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) id: Option<&'a [u8]>,
     /// `Authorization` was for us.
     pub(crate) ours: bool,
-    /// The number of the principal of everyone who will share it, if they present credentials.
+    /// The number of the principal of all clients that will share the server, if they present
+    /// credentials.
     pub(crate) principal: Option<u64>,
 }
 
 impl Bridge {
-    /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
+    /// Starts a session with a server of its own; the error is the response for the client.
     pub(crate) fn begin_session(
         &self,
         request: &SessionRequest<'_>,
@@ -128,9 +129,9 @@ impl Bridge {
         self.shared.session_of(headers, restarts, dead, start).await
     }
 
-    /// Starts the server of the route for `clients`, in whatever way they are connected, and the task that
-    /// relays their messages. `ours`: the client's `Authorization` was for us. The task drops the value of
-    /// `ended` at its end.
+    /// Starts the server of the route for `clients`, and the task that relays their messages.
+    /// `ours`: the client's `Authorization` was for Milepost. The task drops the value of `ended`
+    /// at its end.
     ///
     /// # Errors
     /// Why the server does not start.
@@ -208,7 +209,7 @@ fn no_noise() -> DiagnosticsSink {
     DiagnosticsSink::new(Box::new(ServerLog::default()), None)
 }
 
-/// Carries what clients and a server say that is no child, until either has said its last word.
+/// Relays messages between clients and a server that is not a child, until either side ends.
 async fn carry<C: ClientLeg, S: ServerLeg>(
     relay: Relay<C, S>,
     log: Connection,

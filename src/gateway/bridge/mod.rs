@@ -62,7 +62,7 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    /// A response of ours with the route's own headers.
+    /// A response of the bridge's own, with the route's headers.
     pub(crate) fn route_response(
         &self,
         status: StatusCode,

@@ -30,8 +30,9 @@ const UNSUPPORTED_REVISION: i32 = -32022;
 /// not match, capabilities that are missing, and revisions.
 const BAD_REQUEST: [i32; 4] = [INVALID_PARAMS, -32020, -32021, UNSUPPORTED_REVISION];
 
-/// The revision that a request names, in its body or in its header, if it is one of 2026-07-28 or later.
-/// No earlier one is named in a body: whatever is named there, known or not, is for the server to judge.
+/// The revision that a request names in its body or its header, if the revision is 2026-07-28 or
+/// later. Earlier revisions are not named in a body: the server judges every revision in a body,
+/// also an unknown one.
 pub(crate) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<String> {
     message.and_then(header_mirror::date_in).or_else(|| {
         let date = headers.get(REVISION)?.to_str().ok()?;
@@ -124,9 +125,9 @@ fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {
     response
 }
 
-/// Whether a request has the members about its client that 2026-07-28 requires. Without them a server that
-/// also speaks older revisions takes its first request for an older one, and speaks only that revision from
-/// then on, to all clients that share it.
+/// Whether a request has the members about its client that 2026-07-28 requires. Without these
+/// members a server that also speaks older revisions reads its first request as an older one, and
+/// speaks only the older revision from then on, to all clients that share the server.
 fn is_complete(message: &Message) -> bool {
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();

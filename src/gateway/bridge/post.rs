@@ -35,7 +35,7 @@ use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::RequestHead;
 
-/// After how long a client comes back whose stream has broken off, in milliseconds.
+/// The time after which a client resumes a broken stream, in milliseconds (`retry`).
 const RETRY_MS: u64 = 1000;
 
 /// The body of a POST.
@@ -55,7 +55,7 @@ impl PostedMessage {
     }
 }
 
-/// Reads the body of a POST; what its client is told if that is no message.
+/// Reads the body of a POST; the error is the response for a body that is not a message.
 pub(crate) async fn read(
     state: &RouteState,
     parts: &Parts,
@@ -244,7 +244,7 @@ pub(crate) fn broken_off() -> Response<Body> {
 }
 
 impl PendingPost {
-    /// Says it to the server; what the client is told if that cannot be.
+    /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
         let buffer = self.session.open(!self.reads_events);
         // Whoever leaves from now on has left this stream.
@@ -264,7 +264,7 @@ impl PendingPost {
         if complete { Ok(subscription) } else { Err(Box::new(self.gone())) }
     }
 
-    /// `initialize`: nothing can be answered before it is known whether there is a session.
+    /// Answers `initialize`. The response waits until the session exists or has failed.
     async fn begin(self, posted: PostedMessage, mut unborn: PendingSession) -> Response<Body> {
         let subscription = match self.send(posted).await {
             Ok(subscription) => subscription,

@@ -53,7 +53,7 @@ pub(crate) struct BufferedMessage {
     /// Pieces ahead of these that are not kept any more.
     pub(crate) lost: usize,
     pub(crate) bytes: usize,
-    /// All of it has come.
+    /// The message is complete.
     pub(crate) whole: bool,
 }
 
@@ -164,7 +164,7 @@ impl ReplayBuffer {
         self.push(class(kind, || false), id, piece.clone(), false)
     }
 
-    /// More of it; `last`: it is over, and what it was.
+    /// Adds a piece of a large message; `last`: the envelope, with the last piece.
     pub(crate) fn more(&self, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
@@ -214,13 +214,14 @@ impl ReplayBuffer {
         self.client.wake();
     }
 
-    /// Whether its client has been given enough for one write.
+    /// Whether the client has got enough bytes for one write.
     pub(crate) fn is_full(&self) -> bool {
         let state = self.lock();
         state.attached && state.unread >= BATCH_BYTES
     }
 
-    /// Whether its client has still to take something, and tells when it has.
+    /// Whether the client has still to take bytes. If so, the buffer signals when the client has
+    /// taken them.
     pub(crate) fn is_unread(&self) -> bool {
         self.lock().relay_waits
     }
@@ -233,7 +234,7 @@ impl ReplayBuffer {
         state.open.extend(requests);
     }
 
-    /// A request has its answer, or needs none. False if there is no such request.
+    /// Notes that a request has its answer, or needs none. False if the request is not known.
     pub(crate) fn settle(&self, id: &Key) -> bool {
         let mut state = self.lock();
         let found = state.open.iter().position(|(open, _)| open == id);
@@ -245,7 +246,7 @@ impl ReplayBuffer {
         self.lock().open.len()
     }
 
-    /// Whether a client is there that waits for an answer.
+    /// Whether a connected client waits for an answer.
     pub(crate) fn is_client_waiting(&self) -> bool {
         let state = self.lock();
         state.attached && !state.open.is_empty()
@@ -255,7 +256,7 @@ impl ReplayBuffer {
         self.lock().open.iter().any(|(open, _)| open == id)
     }
 
-    /// Whether its client has left and gave up its requests with that.
+    /// Whether the client has left and thereby given up its requests.
     pub(crate) fn is_given_up(&self) -> bool {
         self.cancels && !self.lock().attached
     }
@@ -296,18 +297,18 @@ impl ReplayBuffer {
 
     // ---- the session's side ----
 
-    /// Whether nothing more comes.
+    /// Whether the stream is over.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().over
     }
 
-    /// Whether a client may come back for it, and how many bytes are kept for that.
+    /// The bytes kept for a client that may resume; `None` if no client may.
     pub(crate) fn resumable(&self) -> Option<usize> {
         let state = self.lock();
         (state.resumable || !state.over).then_some(state.bytes)
     }
 
-    /// Whether there is anything for a client that has all up to this message.
+    /// Whether messages behind this one are kept or can still come.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();
         !state.over || state.last > from || !state.open.is_empty()
@@ -403,7 +404,7 @@ impl BufferState {
 }
 
 impl BufferedMessage {
-    /// The message, or what stands for one that was too large to be kept.
+    /// The message, or the error in place of a message that was too large to be kept.
     pub(crate) fn text(&self, broken: &Option<Broken>) -> Bytes {
         if self.lost == 0 && self.whole {
             return match self.pieces.len() {

@@ -40,7 +40,7 @@ pub(crate) struct BridgeBody {
 }
 
 impl BridgeBody {
-    /// `first`: what stands ahead of all that is said.
+    /// `first`: the bytes before all messages.
     pub(crate) fn new(
         subscription: Subscription,
         session: &Arc<BridgeSession>,

@@ -7,7 +7,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_REQUEST, own_error};
 use crate::transport::http::body::Body;
 
-/// The JSON-RPC error code of what is no JSON.
+/// The JSON-RPC error code for text that is not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
 
 pub(crate) fn json_head() -> HeaderMap {
@@ -23,7 +23,7 @@ pub(crate) fn no_method() -> Response<Body> {
     response
 }
 
-/// A JSON-RPC error of ours, for this request if its id is known.
+/// A JSON-RPC error of the bridge's own, for this request if its id is known.
 pub(crate) fn refusal(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
     refused(status, INVALID_REQUEST, why, id)
 }

@@ -9,11 +9,11 @@ use tokio::io::AsyncWrite;
 /// Bytes of one log line from a server's standard error. A longer line is cut.
 const LINE_MAX: usize = 4 << 10;
 
-/// Logs the lines that are written to it.
+/// A writer that logs each line.
 #[derive(Default)]
 pub(crate) struct ServerLog {
     line: Vec<u8>,
-    /// The line goes on beyond what is kept.
+    /// Whether the line is longer than its kept part.
     cut: bool,
 }
 

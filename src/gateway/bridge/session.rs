@@ -61,7 +61,7 @@ struct StreamTable {
     agreed: Agreed,
 }
 
-/// The kind of a session: who uses it.
+/// The kind of a session, by its users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionKind {
     /// One client's of Streamable HTTP.
@@ -72,7 +72,7 @@ pub(crate) enum SessionKind {
     Shared,
 }
 
-/// A session as those see it who answer requests.
+/// A session, as the handlers of requests see it.
 pub(crate) struct BridgeSession {
     pub(crate) id: String,
     pub(crate) kind: SessionKind,
@@ -82,7 +82,7 @@ pub(crate) struct BridgeSession {
     commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
     pub(crate) session_buffer: Arc<ReplayBuffer>,
-    /// Held by who sends a message in pieces.
+    /// A lock for the sender of a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
     /// Clients that listen and cannot be asked whether they are there.
@@ -90,7 +90,7 @@ pub(crate) struct BridgeSession {
 }
 
 impl BridgeSession {
-    /// A session, and what its clients say.
+    /// A session, and the receiver of its clients' messages.
     fn new(
         id: String,
         kind: SessionKind,
@@ -123,7 +123,7 @@ impl BridgeSession {
         self.signals.touch();
     }
 
-    /// For how long it has not been used.
+    /// The time since the last use.
     pub(crate) fn unused_for(&self) -> Duration {
         self.signals.unused_for()
     }
@@ -154,7 +154,7 @@ impl BridgeSession {
         buffer
     }
 
-    /// The stream of this number, if it is still known.
+    /// The stream of this number, if still known.
     pub(crate) fn find(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         if stream == SOLE_STREAM.0 {
             return Some(Arc::clone(&self.session_buffer));
@@ -173,12 +173,12 @@ impl BridgeSession {
         self.commands.try_send(command).is_ok()
     }
 
-    /// Whether it was ended, and not by its server.
+    /// Whether the session was ended by another side than its server.
     pub(crate) fn was_ended(&self) -> bool {
         self.signals.ended().is_some()
     }
 
-    /// Whether nothing more can be said in it.
+    /// Whether the session accepts no more messages.
     pub(crate) fn is_over(&self) -> bool {
         self.commands.is_closed() || self.signals.ended().is_some()
     }
@@ -275,7 +275,7 @@ impl BridgeSessions {
         self.lock().get(id).filter(|session| session.kind == kind).cloned()
     }
 
-    /// Whether there is one of this id.
+    /// Whether there is a session of this id.
     pub(crate) fn knows(&self, id: &[u8]) -> bool {
         std::str::from_utf8(id).is_ok_and(|id| self.lock().contains_key(id))
     }

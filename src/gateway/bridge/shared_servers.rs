@@ -76,9 +76,9 @@ impl SharedServers {
         }
     }
 
-    /// The session of the server that this caller shares. `start` begins one if there is none; its argument
-    /// tells whether the server has run before and died. `dead` is the error of a server that has died and
-    /// must not be started again.
+    /// The session of the server that this caller shares. `start` begins a session if there is
+    /// none; its argument is true if the server has run before and died. `dead` is the error of a
+    /// server that has died and must not be started again.
     pub(crate) async fn session_of<E>(
         &self,
         headers: &HeaderMap,
@@ -132,7 +132,7 @@ impl SharedServers {
     }
 }
 
-/// Tells when the server of a session has ended, in whatever way.
+/// Signals the end of the server of a session, whatever the cause.
 pub(crate) struct EndNotice {
     pub(crate) servers: Arc<SharedServers>,
     pub(crate) session: Arc<BridgeSession>,

@@ -75,7 +75,7 @@ impl SessionSignals {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// For how long it has not been used.
+    /// The time since the last use.
     pub(crate) fn unused_for(&self) -> Duration {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.map_or(Duration::ZERO, |used| used.elapsed())

@@ -91,7 +91,7 @@ impl Subscription {
         texts
     }
 
-    /// The client is given what there is, as events; with ids it can come back for them.
+    /// Writes the available messages as events; with ids the client can resume.
     pub(crate) fn events(&self, ids: bool, out: &mut Batch) -> ReadStatus {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {

@@ -228,7 +228,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.over |= !self.is_within() && !self.handler.is_open();
     }
 
-    /// Whether something of an event has been given out that is not over.
+    /// Whether an event has been given out in part.
     fn is_within(&self) -> bool {
         !matches!(self.large, LargeEvent::No)
     }
@@ -268,7 +268,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         }
     }
 
-    /// Whether what has been given out ends between two events.
+    /// Whether the bytes given out end between two events.
     pub(crate) fn at_boundary(&self) -> bool {
         self.events.at_boundary() && !self.is_within()
     }
@@ -308,7 +308,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         [handler_due, self.pacing.comment_due(), idle].into_iter().flatten().min()
     }
 
-    /// Waits for what happens by itself; true if it is time.
+    /// Waits for the next due time; true if it has come.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         self.next_due().is_some_and(|due| self.pacing.is_due(due, cx))
     }

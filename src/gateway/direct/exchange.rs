@@ -44,7 +44,7 @@ enum Handled {
     Here,
     /// On another stream, which has it now.
     Elsewhere,
-    /// Nowhere: it has been passed on as it is.
+    /// Nowhere: the message has been forwarded unchanged.
     AsItIs,
 }
 
@@ -146,15 +146,16 @@ impl Exchange {
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
-    /// The server has named a session in its answer: the requests belong to it from now on.
+    /// Joins the session that the server has named in its answer: the requests belong to this
+    /// session from now on.
     pub(crate) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
         if self.member.is_none() {
             self.member = Some(session.enter(Some(message), policy));
         }
     }
 
-    /// The requests will have no answer as far as progress goes: the server has refused them, or
-    /// answers in a way that is not read. The call is open as long as what is returned is there.
+    /// Releases the requests from progress: the server has refused them, or its answer is not read.
+    /// The call stays open until the returned guard is dropped.
     pub(crate) fn release(mut self) -> Option<InFlightGuard> {
         self.settle_all();
         self.open.take()
@@ -168,8 +169,8 @@ impl Exchange {
         self.note(None);
     }
 
-    /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
-    /// body.
+    /// Handles the whole body of a JSON answer. Returns the body for the client; `None` if the body
+    /// is unchanged.
     pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
         self.last_read = now();
@@ -259,7 +260,7 @@ impl Exchange {
         }
     }
 
-    /// A message goes on as it is, behind what has been said before.
+    /// Forwards a message unchanged, behind the earlier messages.
     fn pass(&mut self, message: &Message, out: &mut Batch) {
         if self.observing {
             return;
@@ -269,7 +270,7 @@ impl Exchange {
         out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
-    /// Tells the log what has happened, and keeps what withheld events had besides their message.
+    /// Logs the events, and keeps the other fields of withheld events.
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
@@ -303,7 +304,7 @@ impl Exchange {
     }
 }
 
-/// Whether the session has to know of a message that came on the stream of a request.
+/// Whether the session has to know of a message that arrived on the stream of a request.
 fn concerns_session(message: &Message) -> bool {
     match message.kind() {
         Kind::Response | Kind::Opaque | Kind::Batch => true,

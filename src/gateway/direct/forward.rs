@@ -20,7 +20,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 
 impl Direct {
-    /// Sends a request on and answers with what comes, as it comes.
+    /// Forwards a request, and returns the response while it arrives.
     pub(crate) async fn forward(
         &self,
         target: &Target,
@@ -88,7 +88,7 @@ impl Direct {
         self.state.forwarder.response(head, true, body)
     }
 
-    /// Asks the server for a stream of events with a GET; what the client is answered if there is none.
+    /// Asks the server for a stream of events with a GET; the error is the response for the client.
     pub(crate) async fn open_events(
         &self,
         target: &Target,

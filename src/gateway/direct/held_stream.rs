@@ -35,7 +35,7 @@ const QUEUE_BYTES_MAX: usize = 256 << 10;
 
 type HeldEventStream = EventStream<Listening, UpstreamBody>;
 
-/// A stream that is handed over with what has piled up.
+/// A stream that is handed over with its kept messages.
 struct Handover {
     stream: HeldEventStream,
     queue: VecDeque<Bytes>,

@@ -205,7 +205,7 @@ impl Direct {
         self.state.forwarder.response(head, true, body)
     }
 
-    /// A client posts for its stream: what it says is known before the server can answer it.
+    /// A client posts for its stream. The stream knows the message before the server can answer.
     pub(crate) async fn post_to_stream(
         self: &Arc<Self>,
         target: &Target,

@@ -23,7 +23,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// `replays`: the client has come back for what it missed.
+    /// `replays`: the client resumes the stream.
     pub(crate) fn new(member: SessionStream, observing: bool, replays: bool) -> Self {
         let event_ids = if replays { EventIds::resumed() } else { EventIds::default() };
         Self { member, observing, event_ids }

@@ -33,15 +33,15 @@ pub(crate) enum Mail {
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     queue: Mutex<VecDeque<Mail>>,
-    /// Whether there may be something in it, so that looking costs nothing.
+    /// Whether the mailbox may hold a message, so that a look costs nothing.
     filled: AtomicBool,
-    /// Whether anybody has looked: a response that is no stream has no use for mail.
+    /// Whether a reader has looked: a response that is not a stream needs no mail.
     read: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Mailbox {
-    /// Puts something in; false if that was left out because it is full.
+    /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
         if queue.len() >= MAIL_MAX && matches!(mail, Mail::Progress(_) | Mail::Event(_)) {
@@ -59,13 +59,13 @@ impl Mailbox {
         self.waker.wake();
     }
 
-    /// The reader is woken for what comes from now on.
+    /// Wakes the reader for mail from now on.
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.read.store(true, Ordering::Relaxed);
         self.waker.register(cx.waker());
     }
 
-    /// Whether what is put in will be taken out.
+    /// Whether a reader will take the mail.
     pub(crate) fn is_read(&self) -> bool {
         self.read.load(Ordering::Relaxed)
     }

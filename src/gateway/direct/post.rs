@@ -187,13 +187,13 @@ impl Post {
         &self.direct.state.route
     }
 
-    /// Whether the client says that its session can begin.
+    /// Whether the message is the client's `initialized` notification.
     fn begins(&self) -> bool {
         let method = self.message.as_ref().and_then(Message::method);
         method.as_deref() == Some(mcp::INITIALIZED)
     }
 
-    /// The revision that holds for this request, unless it says so itself.
+    /// The revision of this request where the request names none.
     fn revision(&self) -> Option<Revision> {
         let own = self.message.as_ref().and_then(header_mirror::date_in);
         let own = own.and_then(|date| Revision::from_date(&date));
@@ -369,7 +369,7 @@ impl Post {
         self.direct.state.forwarder.response(parts, false, body)
     }
 
-    /// The client gets a stream now; what the server answers will be an event on it.
+    /// Gives the client a stream now; the server's answer will be an event of the stream.
     fn upgrade(
         self,
         exchange: Exchange,

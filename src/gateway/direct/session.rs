@@ -28,7 +28,7 @@ use crate::transport::http::body::Batch;
 /// Messages of listening streams that wait for their verdict, where their order matters.
 const WAITING_MAX: usize = 256;
 
-/// One session, and what its streams share.
+/// One session, and the shared state of its streams.
 pub(crate) struct Session {
     shared: Mutex<SessionState>,
     /// The session among those of its route.
@@ -146,7 +146,7 @@ impl Session {
         shared.proven.is_some() && shared.refused != Some(caller)
     }
 
-    /// Whether the server has served another caller last.
+    /// Whether the caller that the server has served last is another one.
     pub(crate) fn has_served_another(&self, caller: u64) -> bool {
         self.lock().proven.is_some_and(|proven| proven != caller)
     }
@@ -191,7 +191,7 @@ impl Session {
         member
     }
 
-    /// Opens a stream on which the client listens; `replays` if it has come back for what it missed.
+    /// Opens a stream on which the client listens; `replays` if the client resumes.
     pub(crate) fn listen(self: &Arc<Self>, replays: bool) -> SessionStream {
         let mut shared = self.lock();
         let member = shared.join(self);
@@ -206,8 +206,7 @@ impl Session {
         member
     }
 
-    /// A message of the client that opens no stream. Answers with what is to be said to the server
-    /// besides.
+    /// Handles a client message that opens no stream. Returns further messages for the server.
     pub(crate) fn receive_one_way(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
         let mut shared = self.lock();
         shared.filter.set_policy(policy);
@@ -327,8 +326,8 @@ impl Session {
         Some(claim)
     }
 
-    /// A place for what a session has to say on a stream that has no client: another on which the
-    /// client listens, or a response that it waits for.
+    /// Offers an event of a stream without a client to another stream on which the client listens,
+    /// or to a response that the client waits for.
     pub(crate) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
         let mut shared = self.lock();
         let SessionState { filter, streams, listening, .. } = &mut *shared;

@@ -37,8 +37,8 @@ impl Sessions {
         Self { shards, hasher, max, tokens, audience }
     }
 
-    /// The session that a request belongs to among those of its route: `session`, else the one that the
-    /// request names as `id`, although nothing is known of it.
+    /// The session of a request among the sessions of its route: `session`, else the unknown
+    /// session that the request names as `id`.
     pub(crate) fn scope(&self, session: Option<&Arc<Session>>, id: Option<&[u8]>) -> TokenScope {
         match (session, id) {
             (Some(session), _) => session.scope.clone(),
@@ -70,7 +70,7 @@ impl Sessions {
         self.lock(id).get(id).cloned()
     }
 
-    /// The session of this id, made if it is not known.
+    /// The session of this id, created if unknown.
     pub(crate) fn find_or_begin(
         &self,
         id: &[u8],
@@ -109,8 +109,9 @@ impl Sessions {
         }
     }
 
-    /// The server says to a caller that it does not know the session. That counts if nobody else was
-    /// served in it: a stranger may be told so of any session.
+    /// Handles the server's answer that it does not know the session. The answer counts only if the
+    /// server has served no other caller in the session: a stranger gets this answer for every
+    /// session.
     pub(crate) fn forget_for(&self, id: &[u8], caller: u64) {
         if !self.find(id).is_some_and(|session| session.has_served_another(caller)) {
             self.forget(id);

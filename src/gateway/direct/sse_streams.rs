@@ -41,7 +41,7 @@ pub(crate) struct SseStreamState {
 }
 
 impl SseStreamState {
-    /// Whether what the server says goes on as it came.
+    /// Whether server messages are forwarded unchanged.
     pub(crate) fn observes(&mut self) -> bool {
         self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
     }
@@ -90,12 +90,12 @@ impl DirectSseStreams {
         self.lock().len()
     }
 
-    /// Whether there is one with an endpoint of this query.
+    /// Whether there is a stream with an endpoint of this query.
     pub(crate) fn knows(&self, query: &str) -> bool {
         self.lock().contains_key(query)
     }
 
-    /// Enters a stream under the query of its endpoint, or under one of ours.
+    /// Enters a stream under the query of its endpoint, or under a query of Milepost's own.
     pub(crate) fn enter(&self, endpoint: SsePostTarget) -> Option<String> {
         let mut known = self.lock();
         let query = endpoint.on_server.query().unwrap_or_default();
@@ -112,7 +112,7 @@ impl DirectSseStreams {
 }
 
 impl DirectSseStream {
-    /// By what the next request goes.
+    /// The policy of the next request.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         let mut state = self.lock();
         state.settle();

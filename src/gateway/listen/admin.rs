@@ -65,7 +65,7 @@ impl<H: Handler> AdminApi<H> {
         Self { server, via, handler, streams: AdminStreams::default() }
     }
 
-    /// Ends what is shown without end.
+    /// Ends the endless streams.
     pub(super) fn end_streams(&self) {
         self.streams.end();
     }
@@ -151,7 +151,7 @@ impl<H: Handler> AdminApi<H> {
         }
     }
 
-    /// Whether data may be shown to this client.
+    /// Checks whether this client may read data.
     fn authorize(&self, client: &Peer, parts: &Parts) -> Result<(), Refusal> {
         let server = self.server.load();
         if server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {

@@ -15,8 +15,8 @@ use crate::transport::http::authority::{Authority, Host};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
-/// Headers that decide what becomes of a request: who reads the first and who reads the last of
-/// several would not agree.
+/// Headers that decide about a request and may occur only once: a reader of the first and a reader
+/// of the last value would disagree.
 const ONCE: [&str; 7] = [
     "host",
     "origin",
@@ -27,10 +27,9 @@ const ONCE: [&str; 7] = [
     "mcp-name",
 ];
 
-/// Whether a request that came in on the address `local` may go on.
+/// Checks whether a request on the address `local` is admitted.
 ///
-/// # Errors
-/// With the first reason why not.
+/// # Errors The first reason for a refusal.
 pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Result<(), Refusal> {
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::Method);
@@ -55,11 +54,10 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
     if wants_another_protocol(parts) { Err(Refusal::Upgrade) } else { Ok(()) }
 }
 
-/// Whether a request may be served by a listener that asks for a token, and whether its
-/// `Authorization` was for us: then it goes no further.
+/// Checks the token of a request where the listener requires one. True if the `Authorization` was
+/// for Milepost, so that it is not forwarded.
 ///
-/// # Errors
-/// If the listener asks for a token and this is not it.
+/// # Errors If the listener requires a token and the request has another or none.
 pub fn authorize(server: &Server, headers: &HeaderMap) -> Result<bool, Refusal> {
     let Some(secret) = &server.bearer else { return Ok(false) };
     let presented = headers.get(AUTHORIZATION).and_then(|value| {
@@ -70,7 +68,7 @@ pub fn authorize(server: &Server, headers: &HeaderMap) -> Result<bool, Refusal> 
     if right { Ok(true) } else { Err(Refusal::Unauthorized) }
 }
 
-/// Compares in a time that depends on the length of what is presented and on nothing else.
+/// Compares in a time that depends only on the length of the presented text.
 fn is_secret(presented: &[u8], secret: &Secret) -> bool {
     let secret = secret.reveal().as_bytes();
     let mut differs = u8::from(presented.len() != secret.len() || secret.is_empty());
@@ -80,7 +78,7 @@ fn is_secret(presented: &[u8], secret: &Secret) -> bool {
     differs == 0
 }
 
-/// The head's size as it is written in HTTP/1.1, near enough.
+/// The approximate size of the head as written in HTTP/1.1.
 fn head_bytes(parts: &Parts) -> usize {
     let target = parts.uri.path_and_query().map_or(1, |target| target.as_str().len());
     let line = |name: usize, value: usize| name + value + 4;

@@ -123,8 +123,8 @@ impl Http {
         Self(builder, traffic)
     }
 
-    /// Speaks until the connection ends. Once `stop` is ready, what is under way is finished and
-    /// nothing new is begun.
+    /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and
+    /// new ones are not accepted.
     pub(super) async fn converse<I, A, F, B>(
         &self,
         io: I,
@@ -156,11 +156,11 @@ impl Http {
     }
 }
 
-/// Gives up on a client that does not say which HTTP it speaks. Once it has, HTTP/1.1 has a time
-/// limit of its own, and HTTP/2 its pings.
+/// Closes the connection of a client that does not show its version of HTTP in time. Afterwards
+/// HTTP/1.1 has a time limit of its own, and HTTP/2 has pings.
 struct Impatient<I> {
     io: I,
-    /// The limit, and what of the preface of HTTP/2 has been read before it.
+    /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
     write_state: WriteState,
 }

@@ -77,7 +77,7 @@ impl ServingConfig {
     }
 }
 
-/// A route whose CORS headers an answer gets.
+/// The route whose CORS headers an answer gets.
 struct MatchedRoute {
     route: usize,
     cors: Option<Arc<Cors>>,
@@ -188,7 +188,7 @@ impl<H: Handler> Dispatcher<H> {
     }
 }
 
-/// One log line about a refused request. Paths and queries may hold what is nobody's business.
+/// Writes one log line about a refused request. Paths and queries may be private.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     let header = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -207,7 +207,7 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     );
 }
 
-/// Reads what is small of a body that nobody wants.
+/// Reads a small part of a body that no handler needs.
 async fn read_some(parts: &Parts, body: Incoming) {
     // Whoever waits to be asked for the body has not sent it.
     if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {

@@ -24,11 +24,11 @@ use crate::transport::http::write_state::WriteState;
 pub struct Peer {
     /// The address that it came from.
     pub remote: SocketAddr,
-    /// The address of ours that it connected to.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// Whether it speaks TLS.
+    /// Whether the connection uses TLS.
     pub secure: bool,
-    /// Whether it takes what is written.
+    /// Whether the client takes written bytes.
     pub write_state: WriteState,
 }
 
@@ -45,7 +45,7 @@ pub struct Admitted {
     pub authorization_was_ours: bool,
 }
 
-/// The routes, behind a listener, and what operators see of their calls.
+/// The routes behind a listener, and the table of their calls for operators.
 pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
 
 impl Handler for Routed {
@@ -104,8 +104,8 @@ pub trait Handler: Send + Sync + 'static {
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Waits until no call is open: while the listener stops, what is left then are streams that
-    /// only listen, and nobody waits for those.
+    /// Waits until no call is open. While the listener stops, streams that only listen may remain,
+    /// and nothing waits for them.
     fn calls_done(&self) -> impl Future<Output = ()> + Send {
         future::pending()
     }

@@ -27,7 +27,7 @@ use crate::observe::metrics::Traffic;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
-/// A silent client is asked whether it is there after this long, ...
+/// The silence after which TCP probes a client, ...
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// ... so often again, ...
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ const TURNING_AWAY: Duration = Duration::from_secs(1);
 pub(super) enum ListenPhase {
     /// Serve.
     Serving,
-    /// Accept nothing new, and finish what is under way.
+    /// Accept no new connection, and finish open requests.
     Draining,
     /// End.
     Over,
@@ -87,8 +87,8 @@ pub(super) struct ConnectionTerms {
 }
 
 impl ConnectionTerms {
-    /// At most so many connections at once, with heads of at most so many bytes. `traffic` counts what
-    /// comes and goes.
+    /// Terms with the largest number of connections and of bytes of a head. `traffic` counts the
+    /// bytes.
     pub(super) fn new(
         tls: Option<TlsAcceptor>,
         (connections_max, head_bytes_max): (usize, usize),
@@ -116,7 +116,7 @@ impl Drop for Room {
 }
 
 impl HttpListener {
-    /// Serves what connects to `socket`, on these terms.
+    /// Serves connections to `socket`, on these terms.
     pub(super) fn new(socket: TcpListener, terms: ConnectionTerms) -> Self {
         Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
     }
@@ -209,7 +209,7 @@ fn note_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Whether what could not be accepted is one connection that is gone, and not the next one too.
+/// Whether the failure to accept concerns only one connection, and not the next one too.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

@@ -54,7 +54,7 @@ pub enum ServeError {
     /// A socket that systemd has passed cannot be listened on.
     #[error("the socket passed for [{table}] cannot be used; a listening TCP socket is expected")]
     Passed {
-        /// The table of the route file whose address it takes the place of.
+        /// The table of the route file whose address the socket replaces.
         table: &'static str,
         /// The cause.
         #[source]

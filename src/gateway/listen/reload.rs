@@ -61,7 +61,7 @@ impl Fixed {
         Self { listen: routes.server().listen.to_string(), admin, state }
     }
 
-    /// The keys whose values are others, with what runs and what is asked for.
+    /// The keys with changed values, with the running and the requested value.
     fn differing<'a>(
         &'a self,
         asked: &'a Self,
@@ -77,7 +77,7 @@ impl Fixed {
     }
 }
 
-/// Whether a terminal can send us signals.
+/// Whether a terminal can send signals to this process.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
