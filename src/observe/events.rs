@@ -36,7 +36,7 @@ pub struct ObserverEvent {
 pub enum EventKind {
     /// The filter takes an input. The next message of the server has this number.
     Input(Input, u64),
-    /// The server is sent something else than a client has sent, or something besides.
+    /// The server gets another message than the client has sent, or an additional message.
     ToServer(Bytes),
     /// A client is sent something. The decisions about it follow.
     ToClient(StreamId, Bytes),
@@ -47,7 +47,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The bytes of the messages and words in an event: what is counted against limits.
+    /// The bytes of the messages and words in an event, which count against limits.
     pub fn bytes(&self) -> usize {
         match self {
             // Before the general arm, which copies the line.
@@ -68,7 +68,7 @@ pub trait Observer: Debug + Send {
     /// Takes an event.
     fn on_event(&mut self, event: &ObserverEvent);
 
-    /// Takes the data of a call, before the event that the call opens or goes on here.
+    /// Receives the data of a call, before the event that the call opens or continues here.
     fn on_call(&mut self, _: &OpenCall<'_>) {}
 
     /// Ends the decisions about an input.
@@ -78,7 +78,7 @@ pub trait Observer: Debug + Send {
 /// The part of a conversation that one filter sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All of it: a client, or several, on wires of their own.
+    /// A whole connection: one client, or several clients with a wire each.
     Whole,
     /// The requests of one HTTP POST, and the messages to their client.
     Exchange,
@@ -145,7 +145,7 @@ pub struct EventEmitter {
     passed: BTreeMap<Option<StreamId>, (Bytes, u64)>,
     /// Large messages to clients, and whether they are sent in SSE events.
     large_to_clients: BTreeMap<StreamId, (Large, bool)>,
-    /// Streams whose client has not read yet all that it was sent.
+    /// Streams whose client has not read all of its messages yet.
     unwritten: BTreeSet<StreamId>,
     /// The same of which observers have been shown [`Input::MarkUnread`].
     waits: BTreeSet<StreamId>,
@@ -263,7 +263,7 @@ impl EventEmitter {
         }
     }
 
-    /// A large message is over; `broken`: why the rest of it is missing.
+    /// The end of a large message; `broken`: the reason why its rest is missing.
     pub fn finish_large(&mut self, at: Instant, origin: Origin, broken: Option<&str>) {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
@@ -313,7 +313,7 @@ impl EventEmitter {
         }
     }
 
-    /// The filter has decided something. `call`: the data of a call that opens or goes on here.
+    /// A decision of the filter. `call`: the data of a call that opens or continues here.
     pub fn decision(&mut self, event: &FilterEvent, call: Option<&OpenCall<'_>>) {
         if let Some(call) = call {
             self.observers.iter_mut().for_each(|observer| observer.on_call(call));

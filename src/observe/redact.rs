@@ -18,7 +18,7 @@ const KNOWN_MAX: usize = 10_000;
 /// Levels of nested values that are searched for secrets. A deeper value is masked whole.
 const DEPTH_MAX: usize = 64;
 
-/// The member whose value names a request. It is no secret, whatever it looks like.
+/// The member whose value names a request. The value is never a secret.
 const TOKEN: &str = "progressToken";
 
 /// The masks of one conversation.
@@ -48,7 +48,7 @@ impl Masking {
         [message.id(), token].into_iter().flatten().for_each(|name| self.spare(&name));
     }
 
-    /// Keeps in mind that this id or token is none, as it is written in JSON.
+    /// Notes that this id or token, as written in JSON, is no secret.
     pub fn spare(&mut self, name: &[u8]) {
         let words = json::decode_str(name).unwrap_or_else(|| String::from_utf8_lossy(name));
         if self.names.len() < KNOWN_MAX {
@@ -56,7 +56,7 @@ impl Masking {
         }
     }
 
-    /// The text without its secrets; what was JSON still is.
+    /// The text without its secrets; JSON stays JSON.
     pub fn mask(&mut self, text: &[u8]) -> Vec<u8> {
         let begin = json::skip_space(text, 0);
         let is_json = matches!(text.get(begin), Some(b'{' | b'['));
@@ -70,7 +70,7 @@ impl Masking {
         self.words(&String::from_utf8_lossy(text)).into_bytes()
     }
 
-    /// Words without what looks like a secret in them.
+    /// Words without text that looks like a secret.
     pub fn words(&mut self, words: &str) -> String {
         let mut out = String::with_capacity(words.len());
         let mut shown = 0;

@@ -31,7 +31,7 @@ const FRACTION_MAX: f64 = 0.99;
 pub struct Sample {
     /// The duration in milliseconds.
     pub millis: u32,
-    /// Whether the server reported a figure of its own.
+    /// Whether the server reported a value of its own.
     pub figured: bool,
 }
 
@@ -97,7 +97,7 @@ impl Durations {
         }
     }
 
-    /// Adds what was known before.
+    /// Adds older durations.
     pub fn precede(&mut self, older: &Self) {
         let room = REMEMBERED - self.samples.len();
         older.samples.iter().rev().take(room).for_each(|sample| self.samples.push_front(*sample));
@@ -120,7 +120,7 @@ impl Durations {
         sorted.get(rank.saturating_sub(1)).copied()
     }
 
-    /// Whether the server reported figures in one of them.
+    /// Whether the server reported values in one of the calls.
     pub fn are_figured(&self) -> bool {
         self.samples.iter().any(|sample| sample.figured)
     }
@@ -142,7 +142,7 @@ impl Durations {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usual(Arc<[u32]>);
 
-/// The expectation for a call that goes on.
+/// The expectation for an open call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Expected {
     /// The call will take about this long in total, of which this part has passed.
@@ -209,8 +209,8 @@ struct Tool {
 }
 
 impl LearnedDurations {
-    /// Knows nothing yet and tells `listener` of each call. It is called where messages pass, and must
-    /// not wait.
+    /// Begins without durations, and reports each call to `listener`. The listener is called while
+    /// messages pass, and must not wait.
     pub fn with_listener(listener: impl Fn(&str, SampleOutcome) + Send + Sync + 'static) -> Self {
         Self { tools: Mutex::default(), listener: Some(Box::new(listener)) }
     }
@@ -252,7 +252,7 @@ impl LearnedDurations {
 }
 
 impl Tools {
-    /// Changes what is known of a tool; of an unknown one only if it is to be known from now on.
+    /// Changes the durations of a tool. An unknown tool is added if `enters` is true.
     fn with(&mut self, name: &str, enters: bool, change: impl FnOnce(&mut Durations)) {
         if !self.known.contains_key(name) {
             if !enters {
@@ -278,8 +278,8 @@ impl fmt::Debug for LearnedDurations {
     }
 }
 
-/// The name that a tool is remembered by: its own, or the begin of a long one and what tells it from
-/// others with that begin.
+/// The name under which a tool is remembered: its own name, or the beginning of a long name and a
+/// number that distinguishes names with the same beginning.
 fn name_of(tool: &str) -> Cow<'_, str> {
     if tool.len() <= NAME_MAX {
         return tool.into();
@@ -289,8 +289,8 @@ fn name_of(tool: &str) -> Cow<'_, str> {
     format!("{begin}#{:016x}", fingerprint([tool.as_bytes()])).into()
 }
 
-/// A number that stands for these parts, the same in every version of the program (64-bit FNV-1a, a zero
-/// byte behind each part). It tells names apart, and is no secret keeper.
+/// A number for these parts, the same in every version of the program (64-bit FNV-1a, a zero byte
+/// behind each part). The number distinguishes names, and does not protect secrets.
 pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     fnv_1a(parts.into_iter().flat_map(|part| part.iter().copied().chain([0])))
 }

@@ -22,7 +22,9 @@ pub enum Origin {
 /// The filter's decision on a server message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
-    /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit).
+    /// The filter has taken the message;
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) returns the bytes for the
+    /// client.
     Consumed,
     /// The text is no message: it belongs on standard error.
     NotAMessage(Bytes),
@@ -45,8 +47,8 @@ pub enum FilterEvent {
     },
     /// A request was passed on and waits for its answer.
     Opened(CallId),
-    /// The client of a request whose stream has closed is told of it here now, where another filter told it
-    /// before.
+    /// This filter now sends the progress of a request whose stream has closed; another filter sent
+    /// it before.
     TakenOver(CallId),
     /// The client was sent a heartbeat.
     Heartbeat(CallId),

@@ -55,7 +55,7 @@ impl Filter {
         }
     }
 
-    /// Adds a client stream. The first shared one also carries what belongs to no request.
+    /// Adds a client stream. The first shared stream also carries messages of no request.
     pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
         match kind {
             StreamKind::Shared => drop(self.gate.session_stream.get_or_insert(id)),
@@ -64,18 +64,17 @@ impl Filter {
         self.gate.streams.insert(id, Box::new(Stream::new(kind, pacing)));
     }
 
-    /// Says whose a client stream is: streams of one principal may see each other's messages. A stream of
-    /// which this is not said counts as a client of its own.
+    /// Sets the principal of a client stream: streams of one principal may see each other's
+    /// messages. A stream without a principal counts as a client of its own.
     pub fn set_principal(&mut self, id: StreamId, principal: u64) {
         if let Some(stream) = self.gate.streams.get_mut(&id) {
             stream.principal = Some(principal);
         }
     }
 
-    /// Ends a client stream. Its open calls stay (the client may come back for the answer);
-    /// `cancels` also gives them up, as closing a stream does in 2026-07-28, and tells the server.
-    /// Where no stream is left on which the client could come back, the open calls have their record
-    /// at once.
+    /// Ends a client stream. Its open calls stay, because the client may resume. With `cancels` the
+    /// calls are cancelled at the server too, as in 2026-07-28. Where no stream is left on which
+    /// the client could resume, the open calls have their record at once.
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         if cancels {
             for call in self.correlator.calls_on(id) {
@@ -134,8 +133,9 @@ impl Filter {
         self.gate.alive = false;
     }
 
-    /// The clients say nothing more and are about to leave. They get what the server still says, but
-    /// nothing of ours: the Python SDK fails on what it reads while it closes.
+    /// Notes that the clients send nothing more and are about to leave. The clients still get the
+    /// server's messages, but no messages of Milepost's own: the Python SDK fails on them while it
+    /// closes.
     pub fn close_clients(&mut self) {
         self.stop_heartbeats();
         self.gate.client_left = true;
@@ -148,7 +148,7 @@ impl Filter {
         }
     }
 
-    /// Whether so much waits on a stream that the server should not be read from.
+    /// Whether so many bytes wait on a stream that the server should not be read.
     pub fn is_full(&self) -> bool {
         self.gate.streams.values().any(|stream| stream.backlog() >= QUEUE_MAX)
     }
@@ -159,12 +159,12 @@ impl Filter {
         full.map(|(id, _)| *id).collect()
     }
 
-    /// Whether nothing waits to be written to a client.
+    /// Whether no bytes wait for a client.
     pub fn is_drained(&self) -> bool {
         self.gate.is_drained()
     }
 
-    /// Whether a stream has neither a request that waits for its answer nor anything to be written.
+    /// Whether a stream has neither an open request nor waiting bytes.
     pub fn is_over(&self, stream: StreamId) -> bool {
         !self.has_calls_on(stream)
             && self
@@ -181,7 +181,7 @@ impl Filter {
         self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
     }
 
-    /// Whether every request of its clients has been answered, and the answers are written.
+    /// Whether every request of the clients has been answered, and the answers have been written.
     pub fn has_answered_all(&self) -> bool {
         !self.correlator.ledger.overflowed && self.open_calls() == 0 && self.is_drained()
     }
@@ -218,7 +218,7 @@ impl Filter {
         self.events.push_back(FilterEvent::Message { number, call, verdict });
     }
 
-    /// Whether a request of a client stream is not answered yet.
+    /// Whether a client stream has a request without an answer.
     pub fn has_calls_on(&self, stream: StreamId) -> bool {
         self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_none())
     }

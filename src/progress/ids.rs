@@ -14,7 +14,7 @@ impl StreamId {
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
-/// The client of a stream, as far as it is known: streams of one principal may see each other's messages.
+/// The client of a stream, as far as known: streams of one principal may see each other's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Principal {
     /// The shell has given this number to a principal.
@@ -27,7 +27,7 @@ pub(crate) enum Principal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
-/// An id or a token: the client's own text, and what the server knows it by.
+/// An id or a token: the client's text, and the server's text for it.
 #[derive(Debug, Clone)]
 pub(crate) struct MappedId {
     pub(crate) client: Bytes,
@@ -42,7 +42,7 @@ impl MappedId {
         Self { client, server, translated: false }
     }
 
-    /// Whether `text` means it to both.
+    /// Whether `text` is the name for both sides.
     pub(crate) fn is_just(&self, text: &[u8]) -> bool {
         !self.translated && *self.client == *text
     }

@@ -13,12 +13,12 @@ pub enum Form {
     /// The bytes are those that arrived, with their frame.
     #[default]
     AsCame,
-    /// The bytes are one message without a frame. The message takes the place of what came in
-    /// the frame given here.
+    /// The bytes are one message without a frame. The message replaces the content of the frame
+    /// given here.
     Own(Option<Bytes>),
 }
 
-/// Bytes to be written, in pieces of what arrived and of our own.
+/// Bytes to be written: pieces of the received bytes and of Milepost's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
     first: Bytes,
@@ -43,7 +43,7 @@ impl Payload {
         Self { form: Form::Own(None), ..message.into() }
     }
 
-    /// Makes the payload take the place of what came in `framing`.
+    /// Makes the payload replace the content of `framing`.
     #[must_use]
     pub fn in_place_of(mut self, framing: &Framing) -> Self {
         self.form = Form::Own(match framing {
@@ -65,7 +65,7 @@ impl Payload {
         Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
     }
 
-    /// The relation of the payload to what arrived.
+    /// The relation of the payload to the received bytes.
     pub fn form(&self) -> &Form {
         &self.form
     }
@@ -128,7 +128,7 @@ pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// A message with other text in some places; as it is if there are none.
+/// A message with replaced parts; unchanged if there are none.
 pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
     if splices.is_empty() {
         return Payload::of(message);

@@ -15,8 +15,8 @@ pub(crate) enum Topology {
         /// See [`Topology::is_paired`].
         paired: bool,
     },
-    /// Several streams of clients that must not see each other's messages. The server knows each request
-    /// by an id of ours.
+    /// Several streams of clients that must not see each other's messages. The server knows each
+    /// request by an id of Milepost's own.
     SharedByStrangers {
         /// See [`Topology::is_paired`].
         paired: bool,
@@ -71,7 +71,7 @@ impl Topology {
         matches!(self, Self::Session { .. })
     }
 
-    /// Whether messages may belong to different client streams though they come on one upstream stream.
+    /// Whether messages on one upstream stream may belong to different client streams.
     pub(crate) fn has_many_streams(self) -> bool {
         !matches!(self, Self::SingleStream { .. } | Self::Session { has_requests: false })
     }
@@ -86,12 +86,13 @@ impl Topology {
         )
     }
 
-    /// Whether different clients share the server. What may be another client's goes nowhere then.
+    /// Whether different clients share the server. A message of uncertain owner then goes to no
+    /// client.
     pub(crate) fn has_strangers(self) -> bool {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
-    /// Whether every message goes to the one client stream that there is.
+    /// Whether every message goes to the only client stream.
     pub(crate) fn needs_no_choice(self) -> bool {
         !self.has_many_streams() && !self.is_paired()
     }

@@ -40,7 +40,7 @@ pub enum Reason {
     Unreadable,
     /// The client received the same progress less than a second ago.
     Duplicate,
-    /// The figure repeats or falls, and the route drops such figures.
+    /// The value repeats or falls, and the route drops such values.
     Fell,
     /// No larger number exists.
     Exhausted,
@@ -202,7 +202,7 @@ impl Repairs {
         self.0 |= other.0;
     }
 
-    /// Whether there is none.
+    /// Whether there is no repair.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

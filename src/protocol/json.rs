@@ -136,12 +136,12 @@ impl<'a> Members<'a> {
         Self { text, at, end: None, cut_off: None, done: false }
     }
 
-    /// The position after the closing brace, once the iterator has come to it.
+    /// The position after the closing brace, after the iterator has reached the brace.
     pub fn end(&self) -> Option<usize> {
         self.end
     }
 
-    /// The key of the member whose value is not whole, and where that value begins.
+    /// The key of the member whose value is not whole, and the position of this value.
     pub fn cut_off(&self) -> Option<(Range<usize>, usize)> {
         self.cut_off.clone()
     }
@@ -188,8 +188,8 @@ impl Iterator for Members<'_> {
     }
 }
 
-/// The elements of the array that begins at the start of a text, and the position after it;
-/// `None` if it is no whole array.
+/// The elements of the array at the start of a text, and the position after the array; `None` if
+/// there is no whole array.
 pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
     let mut at = skip_space(text, 0);
     if text.get(at) != Some(&b'[') {
@@ -229,8 +229,8 @@ pub fn member(text: &Bytes, name: &str) -> Option<Bytes> {
     found.map(|member| text.slice(member.value))
 }
 
-/// The bytes that a JSON string stands for; lone surrogates come out in their three-byte form.
-/// `None` if `text` is no string.
+/// The bytes of a JSON string; lone surrogates become their three-byte form. `None` if `text` is
+/// not a string.
 pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if !inner.contains(&b'\\') {
@@ -251,7 +251,8 @@ pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     reader.deserialize_bytes(Raw).ok().map(Cow::Owned)
 }
 
-/// The words of a JSON string, what is no Unicode replaced by U+FFFD. `None` if it is no string.
+/// The text of a JSON string, with U+FFFD for all that is not Unicode. `None` if `text` is not a
+/// string.
 pub fn decode_str(text: &[u8]) -> Option<Cow<'_, str>> {
     Some(match unescape(text)? {
         Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),

@@ -22,14 +22,15 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 pub enum LineFrame {
     /// One line, its terminator included exactly as it came (`\n`, `\r\n`), never blank.
     Line(Bytes),
-    /// The first bytes, as many as the limit allows, of a line longer than the limit; `Chunk`s and
-    /// one `End` follow. Such a line passes even if it is blank: it cannot be held to find out.
+    /// The first bytes of a line that is longer than the limit, as many as the limit allows;
+    /// `Chunk`s and one `End` follow. Such a line passes even if it is blank, because it cannot be
+    /// held to find out.
     Start(Bytes),
     /// More of a long line, never empty; the last one carries the terminator.
     Chunk(Bytes),
     /// The long line is over.
     End {
-        /// Whether by its newline, not by the end of input.
+        /// Whether the line ended with a newline, and not with the input.
         terminated: bool,
     },
     /// The bytes after the last newline at the end of the input, never blank.
@@ -88,7 +89,7 @@ impl Lines {
         }
     }
 
-    /// Takes what is left once the input has ended; to be called until it says `None`.
+    /// Takes the rest after the end of the input; to be called until it returns `None`.
     pub fn finish(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         if let Some(frame) = self.decode(input) {
             return Some(frame);

@@ -73,9 +73,9 @@ pub const TASKS_LIST: &str = "tasks/list";
 
 /// `_meta` key of a request of 2026-07-28 that names its revision.
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
-/// In a request's `_meta`, from 2026-07-28 on: who its client is.
+/// The member of a request's `_meta` with the client's name, from 2026-07-28 on.
 pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
-/// In a request's `_meta`, from 2026-07-28 on: what its client can do.
+/// The member of a request's `_meta` with the client's capabilities, from 2026-07-28 on.
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";

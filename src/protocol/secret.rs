@@ -1,7 +1,7 @@
 //! Recognition of secrets in settings and in text, so that secrets are not shown. A false match is
 //! better than a missed secret.
 
-/// Words in a name whose value is one.
+/// Words in the names of secrets.
 pub const WORDS: [&str; 18] = [
     "apikey",
     "auth",
@@ -45,12 +45,12 @@ pub const BEGINNINGS: [&str; 15] = [
 /// A run of letters and digits as long as this is no word.
 const RUN_MIN: usize = 16;
 
-/// Whether `value`, which goes by `name`, looks like a secret.
+/// Whether `value`, which is named `name`, looks like a secret.
 pub fn is_secret(name: &str, value: &str) -> bool {
     is_secret_value(value) || (is_secret_name(name) && !is_plain(value))
 }
 
-/// Whether what goes by `name` is a secret.
+/// Whether a value named `name` is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
@@ -59,13 +59,13 @@ pub fn is_secret_name(name: &str) -> bool {
         || ["apikey", "token", "secret", "password"].iter().any(|end| name.ends_with(end))
 }
 
-/// A switch or a small number is no secret, whatever its name.
+/// Whether a value is a switch or a small number, which is no secret, whatever its name.
 pub fn is_plain(value: &str) -> bool {
     let is_word = ["", "true", "false", "yes", "no", "on", "off", "none"].contains(&value);
     is_word || (value.len() <= 6 && value.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// Whether `value` looks like a secret, whatever it goes by.
+/// Whether `value` looks like a secret, whatever its name.
 pub fn is_secret_value(value: &str) -> bool {
     let has_beginning =
         value.len() >= RUN_MIN && BEGINNINGS.iter().any(|begin| value.starts_with(begin));

@@ -13,8 +13,8 @@ use anstyle_parse::state::{Action, State, state_change};
 /// of eighty columns has a few hundred bytes.
 pub const LINE_MAX: usize = 4 << 10;
 
-/// Writes into a pipe are whole up to this size (`PIPE_BUF` of Linux). So a read of less came to the
-/// end of what was written: no number in it is cut in two.
+/// The size up to which writes into a pipe are whole (`PIPE_BUF` of Linux). A shorter read
+/// therefore ends at the end of a write, so that no number in it is cut in two.
 const WHOLE_BELOW: usize = 4 << 10;
 
 /// The largest parameter of a control sequence. Larger parameters count as this number; no screen
@@ -24,7 +24,7 @@ const PARAMETER_MAX: usize = 9_999;
 /// A reader of one stream of output, fed as it comes.
 #[derive(Debug, Default)]
 pub struct Terminal {
-    /// The state of the line as far as it is written.
+    /// The state of the line so far.
     shown: String,
     /// The last state that was reported of this line.
     last: String,
@@ -40,8 +40,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes what one read gave, and reports each line that has come to its end. A line that is being
-    /// redrawn need not end: its newest state is reported too, once nothing more is to be read.
+    /// Takes the bytes of one read, and reports each finished line. A line that is being redrawn
+    /// need not end: its newest state is reported too, at the end of the read.
     pub fn feed(&mut self, bytes: &[u8], line: &mut dyn FnMut(&str)) {
         self.decode(bytes, line);
         if self.redrawn && bytes.len() < WHOLE_BELOW {
@@ -211,14 +211,14 @@ pub fn plain(words: &str) -> String {
     shown.collect()
 }
 
-/// Whether this is nothing but text: no control character, and no beginning of one of two bytes. Reads
-/// to the end, which compilers make many bytes at a time.
+/// Whether a text has no control character, and no first byte of a two-byte control character. The
+/// loop reads to the end, so that the compiler can handle many bytes at a time.
 fn is_plain(words: &str) -> bool {
     let is_text = |byte: u8| byte >= b' ' && byte != 0x7f && byte != 0xc2;
     words.bytes().fold(true, |plain, byte| plain & is_text(byte))
 }
 
-/// Whether so much of it could not be read that it is another encoding, or none.
+/// Whether so much of a text is unreadable that the text has another encoding, or is no text.
 fn is_rubbish(words: &str) -> bool {
     if words.is_ascii() {
         return false;

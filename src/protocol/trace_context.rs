@@ -84,7 +84,7 @@ fn from_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The fields as one, without empty entries; `None` if there is nothing in it or it is no `tracestate`.
+/// The fields as one, without empty entries; `None` if the result is empty or not a `tracestate`.
 fn state_of<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<str>> {
     let mut state = String::new();
     let mut keys: Vec<&str> = Vec::new();
@@ -134,7 +134,8 @@ mod tests {
         TraceContext::read(parent.as_bytes(), [])
     }
 
-    /// `text` with `T` for a trace and `P` for a parent. `Some(sampled)` if it is to be read.
+    /// Checks the reading of `text`, with `T` for a trace and `P` for a parent. `Some(sampled)`:
+    /// the text is valid.
     #[track_caller]
     fn check(text: &str, expected: Option<bool>) {
         let text = text.replace('T', TRACE).replace('P', PARENT);

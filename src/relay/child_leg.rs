@@ -29,8 +29,8 @@ impl ChildLeg {
         Self { pipe, probe: DiscoverProbe::new(era), spool: max_spill.map(SpoolLarge::new) }
     }
 
-    /// Whether the server has ended over the question. The client is told that there is no such method,
-    /// and a fresh server is to take the place of this one.
+    /// Whether the server has ended over `server/discover`. The client then gets the error for an
+    /// unknown method, and a new server replaces this server.
     pub fn has_failed(&mut self) -> bool {
         self.probe.has_failed()
     }

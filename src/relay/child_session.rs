@@ -95,12 +95,11 @@ pub struct ChildSession<C> {
 }
 
 impl<C: ClientLeg> ChildSession<C> {
-    /// Starts a server. Its standard error and stray text go to `diagnostics`. `era`: the revisions that it is
-    /// known to speak. `shared`: limits for large messages, if several streams share it. `relay` builds the
-    /// relay from its leg; `log` counts its events.
+    /// Starts a server. Its standard error and stray text go to `diagnostics`. `era`: the revisions
+    /// that the server is known to speak. `shared`: limits for large messages, if several streams
+    /// share the server. `relay` builds the relay from the server's leg; `log` counts its events.
     ///
-    /// # Errors
-    /// If it does not start.
+    /// # Errors If the server does not start.
     pub fn start(
         program: Program,
         shared: Option<SpoolLimits>,
@@ -130,8 +129,8 @@ impl<C: ClientLeg> ChildSession<C> {
         self.child.id()
     }
 
-    /// Carries what clients and server say until the server has ended and nothing of it is left. With
-    /// `signals`, those that we get are passed on.
+    /// Relays messages until the server and its output have ended. With `signals`, received signals
+    /// are forwarded to the server.
     pub async fn run(&mut self, mut signals: Option<Signals>) -> Exit {
         let mut server_done = false;
         let exit = loop {
@@ -176,7 +175,8 @@ impl<C: ClientLeg> ChildSession<C> {
         exit
     }
 
-    /// Starts the server again if it has ended over a question that an old server need not know.
+    /// Starts the server again if it has ended over `server/discover`, which an old server need not
+    /// know.
     async fn starts_afresh(&mut self) -> bool {
         if self.client_done || !self.relay.server().has_failed() {
             return false;
@@ -244,8 +244,8 @@ impl<C: ClientLeg> ChildSession<C> {
         }
     }
 
-    /// The server has ended: what it left is passed on, open calls are answered, nothing of it
-    /// stays behind.
+    /// Handles the end of the server: forwards its remaining output, answers open calls, and ends
+    /// its descendants.
     async fn end(&mut self, exit: Exit) {
         self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
@@ -259,8 +259,8 @@ impl<C: ClientLeg> ChildSession<C> {
         self.child.sweep().await;
     }
 
-    /// Passes on what the server has left in its pipe, for as long as the client takes any of it. A
-    /// grandchild may hold the pipe open: then it is over when nothing more comes.
+    /// Forwards the remaining output in the server's pipe, as long as the client reads. A
+    /// grandchild may hold the pipe open: then forwarding ends when no more output comes.
     async fn drain(&mut self) {
         loop {
             let patience = if self.relay.is_writing() { LAST_WORDS } else { DRAIN };
@@ -289,7 +289,7 @@ fn pipe_of(
     (Pipe::holding(from, to, limit), errors)
 }
 
-/// The leg towards something that is no child of ours and speaks like one.
+/// The leg towards a server that is not a child process but speaks like one.
 pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
     ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.max_spill))
 }

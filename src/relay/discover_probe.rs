@@ -89,7 +89,8 @@ struct OpenQuestion {
     has_spoken: bool,
     /// Whether the client has received the error for its request.
     refused: bool,
-    /// Whether the client waits no longer: it takes no answer before the one to its `initialize`.
+    /// Whether the client no longer waits: it accepts no answer before the answer to its
+    /// `initialize`.
     is_abandoned: bool,
 }
 
@@ -97,7 +98,7 @@ struct OpenQuestion {
 pub(crate) struct DiscoverProbe {
     era: Arc<Era>,
     state: ProbeState,
-    /// The server has said something, on whatever stream.
+    /// The server has sent a message, on any stream.
     pub(crate) awake: bool,
     /// The message in its place.
     pub(crate) own: Option<Message>,
@@ -111,7 +112,8 @@ impl DiscoverProbe {
         Self { era, state: ProbeState::Fresh, awake: false, own: None, again: None }
     }
 
-    /// Whether the server has ended over the question. The client is told that there is no such method.
+    /// Whether the server has ended over `server/discover`. The client then gets the error for an
+    /// unknown method.
     pub(crate) fn has_failed(&mut self) -> bool {
         if let ProbeState::Probing(question) = &mut self.state {
             tracing::info!("the server ended over server/discover; starting it afresh");
@@ -142,7 +144,7 @@ impl DiscoverProbe {
         };
     }
 
-    /// Answers in the server's place when it is time to.
+    /// Answers in the server's place when the time is due.
     pub(crate) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
         let ProbeState::Probing(probe) = &mut self.state else { return false };
         if probe.refused || probe.is_abandoned {
@@ -204,7 +206,7 @@ impl DiscoverProbe {
         true
     }
 
-    /// Looks at what the server says; `None` if that goes no further.
+    /// Examines a server message; `None` if the message is not forwarded.
     pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
         self.awake = true;
         let FromServer::Message(origin, message) = from_server else { return Some(from_server) };

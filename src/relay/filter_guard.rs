@@ -22,7 +22,7 @@ use crate::progress::{
 };
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
-/// A [`Filter`] whose panics stay inside.
+/// A [`Filter`] whose panics do not leave the guard.
 #[derive(Debug)]
 pub struct FilterGuard {
     filter: Filter,
@@ -45,7 +45,7 @@ struct Failed {
     withholding: bool,
 }
 
-/// Shows a decision to the observers, with the data of a call that opens or goes on here.
+/// Shows a decision to the observers, with the data of a call that opens or continues here.
 fn show_decision(emitter: &mut EventEmitter, filter: &Filter, event: &FilterEvent) {
     let call = match event {
         FilterEvent::Opened(call) | FilterEvent::TakenOver(call) => filter.opened(*call),
@@ -84,8 +84,8 @@ impl FilterGuard {
         })
     }
 
-    /// Goes on with the calls of `own`, another filter of the conversation, whose stream is about to close.
-    /// Its stream is `on` here.
+    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to
+    /// close. `on`: the stream in this filter.
     pub fn take_over(&mut self, now: Instant, own: &mut Self, on: StreamId) {
         if let Some(from) = own.filter_id() {
             self.show(now, || Input::TakeOver(from.filter, Some(on)));
@@ -123,7 +123,7 @@ impl FilterGuard {
         }
     }
 
-    /// Tells what was decided just now.
+    /// Shows the latest decisions to the observers.
     fn note(&mut self) {
         let Some(emitter) = &mut self.emitter else { return };
         if self.failed.is_some() {
@@ -136,7 +136,7 @@ impl FilterGuard {
         emitter.end_decisions();
     }
 
-    /// Asks the filter; `None` if it has failed, now or before.
+    /// Runs `question` on the filter; `None` if the filter has failed, now or before.
     pub fn try_with<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
         if self.failed.is_some() {
             return None;
@@ -151,7 +151,8 @@ impl FilterGuard {
         }
     }
 
-    /// Whether the filter has failed and nothing can pass without it: the connection is to be ended.
+    /// Whether the filter has failed and nothing can pass without it, so that the connection must
+    /// end.
     pub fn is_lost(&self) -> bool {
         self.failed.is_some() && self.policy.remap
     }
@@ -454,8 +455,8 @@ impl FilterGuard {
         if self.failed.is_some() { None } else { self.filter.poll_stream_timeout(stream) }
     }
 
-    /// [`Filter::poll_event`]. Who polls it learns from the calls that end how long they take: whatever
-    /// carries messages asks here.
+    /// [`Filter::poll_event`]. The guard also learns durations from calls that end, so every
+    /// carrier of messages polls this function.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
         self.note();
         let recorded = self.recorded.pop_front();

@@ -13,7 +13,7 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// Takes what clients say, all that has come.
+    /// Takes all arrived client messages.
     pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> RelayStep {
         let mut next = Some(received);
         while let Some(received) = next {
@@ -87,7 +87,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Takes what the server says, all that has come.
+    /// Takes all arrived server messages.
     pub(crate) fn receive_from_server(&mut self, received: FromServer) -> RelayStep {
         let now = now();
         let mut next = Some(received);

@@ -109,7 +109,7 @@ pub trait ClientLeg: Send {
     /// decided now.
     fn ready_streams(&mut self, streams: &mut Vec<StreamId>);
 
-    /// Whether a stream has been given enough for one write.
+    /// Whether a stream has got enough bytes for one write.
     fn is_full(&self, stream: StreamId) -> bool;
 
     /// Gives something to a stream.
@@ -122,19 +122,19 @@ pub trait ClientLeg: Send {
     /// stream has been given everything: it ends.
     fn finish(&mut self, stream: StreamId);
 
-    /// Writes what was given. Ready with a stream that has taken all of it, or that takes nothing
-    /// any more (`false`).
+    /// Writes the given bytes. Ready with a stream that has taken all of its bytes, or that takes
+    /// no more bytes (`false`).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)>;
 
-    /// Whether something that was given is not written yet.
+    /// Whether given bytes are not written yet.
     fn is_writing(&self) -> bool;
 
-    /// Whether so much waits to be written that the server should not be read.
+    /// Whether so many bytes wait to be written that the server should not be read.
     fn is_behind(&self) -> bool;
 
-    /// Whether its streams are of clients that do not know each other, and none is to wait for another
-    /// that takes nothing: such a leg is given what waits all the same, and cuts a client off before
-    /// that is too much.
+    /// Whether the streams belong to different clients, so that none may wait for another that does
+    /// not read. Such a leg always gets the waiting bytes, and disconnects a client before its
+    /// bytes are too many.
     fn are_strangers(&self) -> bool {
         false
     }
@@ -171,9 +171,10 @@ pub trait ServerLeg: Send {
         None
     }
 
-    /// Sends a message to the server: `payload` is the text for the server, `message` the client's own
-    /// text; without one the message is the proxy's. Answers with the upstream stream of its own on which what the server says to it comes,
-    /// numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if it has one.
+    /// Sends a message to the server: `payload` is the text for the server, `message` the client's
+    /// own text (`None`: a message of the proxy). Returns the upstream stream for the server's
+    /// messages about this message, numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if
+    /// there is one.
     fn send(
         &mut self,
         message: Option<&Message>,
@@ -197,10 +198,10 @@ pub trait ServerLeg: Send {
     /// nothing more can be (`false`).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 
-    /// Whether something is not written yet.
+    /// Whether bytes are not written yet.
     fn is_writing(&self) -> bool;
 
-    /// Whether so much waits to be written that clients should not be read.
+    /// Whether so many bytes wait to be written that clients should not be read.
     fn is_behind(&self) -> bool;
 
     /// Bytes are to be passed on as they come, if this leg can; whether it can.

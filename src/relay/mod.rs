@@ -53,7 +53,7 @@ pub use pipe::Pipe;
 pub enum RelayStep {
     /// Something moved.
     Moved,
-    /// Clients will say nothing more. Comes again once the server has been given all of it.
+    /// Clients send nothing more. This step comes again after the server has got all messages.
     ClientDone,
     /// Clients read no more.
     ClientGone,
@@ -67,7 +67,7 @@ enum RelayEvent {
     Server(FromServer),
     ClientWritten(StreamId, bool),
     ServerWritten(bool),
-    /// Another piece of what came apart; `None`: that was all.
+    /// Another piece of a message in pieces; `None`: the end.
     Piece(StreamId, Option<Bytes>),
     Stderr(Activity),
     Due,
@@ -152,7 +152,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Tells `emitter` what passes through the filter from now on.
+    /// Shows the events of the filter to `emitter` from now on.
     pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
         self.filter.set_emitter(emitter);
         if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
@@ -185,7 +185,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.apply(now(), Input::OpenStream(stream, kind, pacing));
     }
 
-    /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
+    /// Waits for the next event and handles it. Cancel-safe.
     pub async fn step(&mut self) -> RelayStep {
         if self.filter.is_lost() && !self.client_gone {
             return self.client_written(SOLE_STREAM, false);
@@ -291,8 +291,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.open_calls()
     }
 
-    /// The server is gone: open calls are answered with an error, nothing waits any more, and it is
-    /// told nothing more.
+    /// Handles the end of the server: open calls get an error, nothing waits any more, and the
+    /// server gets no more messages.
     pub fn server_gone(&mut self, why: &str) {
         self.reads_server = false;
         self.stop_reading_clients();
@@ -306,8 +306,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         &mut self.server
     }
 
-    /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
-    /// error.
+    /// Reads a new server in place of an ended server, with its standard error.
     pub fn read_server_again(&mut self, errors: Option<ByteReader>) {
         self.reads_server = true;
         self.server_closed = false;
@@ -319,13 +318,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.server.is_writing()
     }
 
-    /// Whether a client has not yet taken all that there is for it.
+    /// Whether bytes still wait for a client.
     pub fn is_writing(&self) -> bool {
         self.clients.is_writing() || !self.filter.is_drained()
     }
 
-    /// Writes what is left for clients, and then for standard error; gives up on either once it
-    /// has taken nothing for as long as `patience`.
+    /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that
+    /// takes nothing for `patience`.
     pub async fn finish(&mut self, patience: Duration) {
         self.filter.apply(now(), Input::Flush);
         loop {
@@ -343,8 +342,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.diagnostics.finish(patience).await;
     }
 
-    /// Closes the server's input, so that it knows that nothing more comes; does nothing while it
-    /// has not read all of what clients said.
+    /// Closes the server's input, after the server has read all client messages.
     pub async fn close_server_input(&mut self) {
         if self.server.is_writing() {
             return;
@@ -354,7 +352,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Takes from the filter what can be written now, and says when to look again.
+    /// Takes the writable bytes from the filter, and returns the time of the next look.
     fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
         while let Some(payload) = self.filter.poll_to_server() {

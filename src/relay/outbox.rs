@@ -41,13 +41,13 @@ impl Outbox {
         }
     }
 
-    /// Whether all of it has reached its reader, as far as we can know.
+    /// Whether all bytes have reached their reader, as far as can be known.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && !self.unflushed
     }
 
-    /// Writes as much as goes at once, and flushes after the last piece. Cancel-safe: what was not
-    /// written or flushed still is to be.
+    /// Writes as many bytes as possible at once, and flushes after the last piece. Cancel-safe:
+    /// unwritten bytes stay in the outbox.
     pub(crate) async fn write(&mut self, writer: &mut ByteWriter) -> io::Result<()> {
         if self.pieces.is_empty() {
             writer.flush().await?;

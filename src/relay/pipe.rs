@@ -31,7 +31,7 @@ pub struct Pipe {
     writer: ByteWriter,
     buffer: BytesMut,
     lines: Lines,
-    /// Whether the reader has not come to its end.
+    /// Whether the reader has not ended.
     open: bool,
     /// The other side is written to no more.
     gone: bool,
@@ -52,7 +52,7 @@ enum PipeRead {
 }
 
 impl Pipe {
-    /// A side that says what `reader` reads, and reads what is written to `writer`.
+    /// A leg whose side sends through `reader` and receives through `writer`.
     pub fn new(reader: ByteReader, writer: ByteWriter) -> Self {
         Self::holding(reader, writer, INSPECT_MAX)
     }
@@ -312,7 +312,7 @@ impl ServerLeg for Pipe {
     }
 }
 
-/// Whether what was left at the end of input is one JSON value, and not the first half of one.
+/// Whether the rest at the end of input is one whole JSON value.
 fn is_whole(rest: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(rest).is_ok()
 }

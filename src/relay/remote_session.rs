@@ -12,9 +12,9 @@ use crate::relay::{ClientLeg, Relay, RelayStep, ServerLeg};
 /// The time that a client has to read the last messages before the proxy ends.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// Carries what clients and server say until the clients have said their last word and their calls are
-/// answered, the server says nothing more, or `ended` comes; then the server is told that it is over.
-/// Calls that are open at the last word may go on for `grace`; `log` is told of all.
+/// Relays messages until the clients have ended and their calls are answered, the server has ended,
+/// or `ended` is ready; then ends the session at the server. Calls that are open when the clients
+/// end may go on for `grace`; `log` receives all events.
 pub async fn run<C: ClientLeg, S: ServerLeg>(
     mut relay: Relay<C, S>,
     grace: Duration,

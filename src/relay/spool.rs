@@ -24,7 +24,7 @@ enum SpoolState {
     Idle,
     /// A large message is coming.
     Coming(Box<Coming>),
-    /// A piece of it is being written.
+    /// A piece of the message is being written.
     Writing(Box<Scan>, BoxFuture<'static, (Spill, Result<(), SpillError>)>),
 }
 
@@ -45,7 +45,7 @@ impl SpoolLarge {
         Self::new(self.max)
     }
 
-    /// Whether a piece is on its way into the file.
+    /// Whether a piece is being written to the file.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self.state, SpoolState::Writing(..))
     }
@@ -108,7 +108,7 @@ impl SpoolLarge {
         Some(FromServer::Message(Origin::Shared, error))
     }
 
-    /// Takes what the server says; what is left of it for others.
+    /// Takes a server message for the file; returns a message that is not for the file.
     pub(crate) fn intercept(
         &mut self,
         received: FromServer,
@@ -131,8 +131,8 @@ impl SpoolLarge {
     }
 }
 
-/// Refuses a message that is not an answer: it has no stream of its own for its pieces, and a server does
-/// not wait for ever.
+/// Refuses a message that is not an answer: such a message has no stream for its pieces, and a
+/// server does not wait for ever.
 fn refuse(scan: &Scan, server: &mut impl ServerLeg) {
     tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
     if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {

@@ -31,7 +31,7 @@ impl SpooledResponse {
         self.scan.id()
     }
 
-    /// Reads the response for a client stream, with the client's own id in place of ours.
+    /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, stream: StreamId, id: Bytes) -> SpoolReader {
         let replace = self.scan.id_place().map(|place| (place, id));
         let rest = self.spill.into_reader(replace).boxed();
@@ -45,7 +45,7 @@ pub(crate) struct SpoolReader {
     rest: BoxStream<'static, std::io::Result<Bytes>>,
     /// The first bytes, until they show their kind: the id may stand alone.
     head: BytesMut,
-    /// Some of it has been given: nothing may come between.
+    /// A part of the response has been given out: nothing may come between its parts.
     pub(crate) begun: bool,
 }
 

@@ -33,7 +33,7 @@ const LINES_MAX: usize = 16;
 /// them before the request. A pipe holds a quarter of this.
 const CATCH_UP_MAX: usize = 256 << 10;
 
-/// Takes what is not for the client.
+/// The receiver of text that is not for the client.
 pub struct DiagnosticsSink {
     to: ByteWriter,
     from: Option<ByteReader>,
@@ -53,7 +53,7 @@ pub(crate) enum Activity {
 }
 
 impl DiagnosticsSink {
-    /// Text goes `to`, as does the server's standard error, if it is ours to read.
+    /// A sink that writes text, and the server's standard error if Milepost reads it, to `to`.
     pub fn new(to: ByteWriter, from: Option<ByteReader>) -> Self {
         let (read, outbox, lines) = (BytesMut::new(), Outbox::default(), VecDeque::new());
         Self { to, from, read, outbox, terminal: None, lines }
@@ -69,8 +69,8 @@ impl DiagnosticsSink {
         self.lines.drain(..)
     }
 
-    /// Reads what stands in the pipe already: it was written before what comes now. Does nothing unless
-    /// the lines are kept.
+    /// Reads the waiting text in the pipe, which was written before the next message. Does nothing
+    /// unless the lines are kept.
     pub(crate) fn catch_up(&mut self) {
         // Whoever is woken by it polls again before it waits.
         let mut cx = Context::from_waker(Waker::noop());
@@ -128,8 +128,8 @@ impl DiagnosticsSink {
         Poll::Pending
     }
 
-    /// Writes what is left, also what the server has left on its standard error; gives up once nothing
-    /// was taken for as long as `patience`.
+    /// Writes the remaining text, also from the server's standard error; gives up if nothing is
+    /// taken for `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
         // Who holds it open and is silent has nothing to say about this server.
         while self.from.is_some() && timeout(ERRORS_LAST, poll_fn(|cx| self.poll(cx))).await.is_ok()

@@ -101,7 +101,7 @@ impl Hangups {
 struct RouteFileText {
     text: Result<String, RoutesError>,
     named: Vec<PathBuf>,
-    /// Stands for all of it.
+    /// A number for the contents of all files.
     mark: u64,
 }
 
@@ -130,7 +130,7 @@ impl Reloading {
         reloading
     }
 
-    /// Looks after the file for as long as it is served. `hangups` asks for it to be read.
+    /// Watches the file while it is served. `hangups` asks for a reload.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
         let mut watch = FileWatch::new(self.files());
         // It may have changed since it was read at the start.
@@ -198,7 +198,7 @@ impl Reloading {
         named_files(&self.path, text, &Environment::of_process())
     }
 
-    /// Stands for a text, or for why there is none, and for what is in the files that it names.
+    /// A number for a text, or for the error in its place, and for the contents of the named files.
     fn mark(&self, text: Result<&str, &RoutesError>, named: &[PathBuf]) -> u64 {
         let mut mark = DefaultHasher::new();
         text.map_err(|error| error_chain(error)).hash(&mut mark);

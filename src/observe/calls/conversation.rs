@@ -227,7 +227,7 @@ impl Conversation {
         });
     }
 
-    /// Adds a message to what is known of a call, and shows it to those who tap.
+    /// Adds a message to its call, and shows the message to the observers of `/tap`.
     fn keep(
         &self,
         entry: Option<Arc<CallEntry>>,
@@ -263,7 +263,7 @@ impl Conversation {
         }
     }
 
-    /// Shows how a call has ended whose answer does not say so.
+    /// Shows the end of a call that ended without an answer.
     fn show_end(&self, entry: &CallEntry, at: Instant, ended: CallEnd) {
         let is_answer = matches!(
             ended,
@@ -337,14 +337,14 @@ impl Conversation {
     }
 }
 
-/// Whether a message looks like progress as the specification has it.
+/// Whether a message has the method of the specification's progress notifications.
 fn names_progress(text: &[u8]) -> bool {
     static NAME: LazyLock<Finder<'static>> =
         LazyLock::new(|| Finder::new(mcp::PROGRESS.as_bytes()));
     NAME.find(text).is_some()
 }
 
-/// The request of this id in what a client has said.
+/// The request with this id in a client message.
 fn request_in(text: &Bytes, id: &Bytes) -> MessageText {
     let is_array = text.first() == Some(&b'[');
     let mut elements = is_array.then(|| Message::parse(text.clone())).into_iter();

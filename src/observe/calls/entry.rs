@@ -67,7 +67,7 @@ impl CallEnd {
     }
 }
 
-/// A message, and what became of it.
+/// A message with its verdict.
 #[derive(Debug, Clone)]
 pub(super) struct CapturedMessage {
     pub(super) at: Instant,
@@ -168,7 +168,7 @@ impl CallEntry {
         self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
     }
 
-    /// Another filter goes on with it. Answers how often that has been so.
+    /// Notes that another filter continues the call. Returns the number of such changes.
     pub(super) fn take_over(&self) -> usize {
         self.moves.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -178,17 +178,17 @@ impl CallEntry {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Whether `text` is its id.
+    /// Whether `text` is the id of the call.
     pub(super) fn has_id(&self, text: &Bytes) -> bool {
         *self.id == **text
     }
 
-    /// Whether `text` is its token.
+    /// Whether `text` is the token of the call.
     pub(super) fn has_token(&self, text: &Bytes) -> bool {
         self.token.as_ref().is_some_and(|token| **token == **text)
     }
 
-    /// Takes a message, and what it changes besides.
+    /// Adds a message, and applies its other changes.
     pub(super) fn take(&self, kept: CapturedMessage, change: impl FnOnce(&mut CallState)) {
         let mut state = self.state();
         change(&mut state);
@@ -197,7 +197,7 @@ impl CallEntry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Changes what is known of it.
+    /// Changes the state of the call.
     pub(super) fn change(&self, change: impl FnOnce(&mut CallState)) {
         change(&mut self.state());
         self.version.fetch_add(1, Ordering::Release);
@@ -214,7 +214,7 @@ impl CallEntry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes secrets out of what was said of it.
+    /// The masking of secrets in messages of the call.
     pub(super) fn masking(&self) -> Masking {
         let mut masking = Masking::new(self.masks.clone());
         masking.spare(&self.id);
@@ -256,7 +256,7 @@ impl CallState {
         total.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Counts what became of progress, as long as the call's own account is not there.
+    /// Counts the verdict on progress, until the call's own summary exists.
     pub(super) fn count(&mut self, verdict: Verdict) {
         self.account.received += 1;
         match verdict {
@@ -273,7 +273,7 @@ impl CallState {
         }
     }
 
-    /// The call has ended, and this is what it came to.
+    /// Ends the call, with its summary.
     pub(super) fn end(&mut self, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
         self.ended.get_or_insert((at, ended));
         if let Some(summary) = summary {

@@ -14,7 +14,7 @@ pub const ROUND: Duration = Duration::from_millis(250);
 /// The interval of messages to an observer without changes.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
-/// Someone who looks at a table again and again.
+/// An observer that reads the table repeatedly.
 #[derive(Debug)]
 pub struct CallTableReader {
     table: Arc<Table>,
@@ -25,7 +25,7 @@ pub struct CallTableReader {
 }
 
 impl CallTableReader {
-    /// Someone who has seen nothing yet.
+    /// An observer that has read nothing yet.
     pub fn at(table: &Arc<Table>) -> Self {
         Self {
             table: Arc::clone(table),

@@ -58,7 +58,7 @@ pub const PATH_OF_TAP: &str = "/tap";
 /// other routes.
 const ROUTES_MAX: usize = 1024;
 
-/// A route, and what its calls came to.
+/// A route, and the totals of its calls.
 #[derive(Debug)]
 struct RouteTotals {
     name: Box<str>,
@@ -104,7 +104,7 @@ impl Sums {
     }
 }
 
-/// Whether a call that has ended so is one that has failed.
+/// Whether an outcome is a failure.
 fn has_failed(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::ToolError | Outcome::Error | Outcome::TimedOut | Outcome::ServerGone)
 }

@@ -26,7 +26,7 @@ const FIGURE_MAX: usize = 64;
 /// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
-/// A route as it is shown.
+/// A route in its JSON form.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct RouteJson {
     route: Box<str>,
@@ -35,7 +35,7 @@ pub(super) struct RouteJson {
     sums: Sums,
 }
 
-/// A call as it is shown.
+/// A call in its JSON form.
 #[derive(Debug, Serialize)]
 pub(super) struct CallJson<'a> {
     n: u64,
@@ -101,7 +101,8 @@ impl Table {
         text(&AllJson { now: self.ms(self.now()), routes: self.routes(&all), calls })
     }
 
-    /// One call with its messages, as a JSON object; `None` if it is not known, or no longer.
+    /// One call with its messages, as a JSON object; `None` if the call is unknown or no longer
+    /// kept.
     pub fn call_json(&self, number: u64) -> Option<String> {
         let all = self.all();
         let entry = all.iter().find(|entry| entry.number == number)?;
@@ -212,7 +213,7 @@ struct Figure {
     message: Option<String>,
 }
 
-/// Reads what a notification says, however it says it.
+/// Reads the progress of a notification in any form.
 fn figure_in(text: &MessageText, masks: &Masks) -> Figure {
     let message = Message::parse(Bytes::copy_from_slice(&text.closed()));
     let params = message.params().unwrap_or_default();

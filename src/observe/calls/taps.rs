@@ -37,7 +37,7 @@ pub struct TapFilter {
     pub json: bool,
 }
 
-/// A message for those who tap.
+/// A message for the observers of `/tap`.
 #[derive(Debug)]
 pub(super) struct TapMessage<'a> {
     at: u64,
@@ -82,14 +82,14 @@ struct SharedTap {
     queue: Mutex<TapQueue>,
 }
 
-/// Everyone who taps.
+/// All observers of `/tap`.
 #[derive(Debug, Default)]
 pub struct Taps {
     count: AtomicUsize,
     all: RwLock<Vec<Weak<SharedTap>>>,
 }
 
-/// Someone who is shown each message.
+/// An observer of `/tap`, who gets each message.
 #[derive(Debug)]
 pub struct TapReader {
     table: Arc<Table>,
@@ -139,12 +139,12 @@ impl TapFilter {
 }
 
 impl Taps {
-    /// Whether there is anyone.
+    /// Whether there is an observer.
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Shows a message to all who want to see it.
+    /// Sends a message to all observers whose filter accepts it.
     pub(super) fn publish(&self, tapped: &TapMessage<'_>) {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         for tap in all.iter().filter_map(Weak::upgrade).filter(|tap| tap.filter.wants(tapped)) {
@@ -171,7 +171,7 @@ impl Taps {
 }
 
 impl TapReader {
-    /// Begins to show what passes from now on.
+    /// Begins to observe messages from now on.
     pub fn begin(table: &Arc<Table>, filter: TapFilter) -> Self {
         let shared = Arc::new(SharedTap { filter, queue: Mutex::default() });
         table.taps.change(|all| all.push(Arc::downgrade(&shared)));

@@ -10,7 +10,8 @@ pub const TEXT_MAX: usize = 2 << 10;
 /// The sign at the end of cut text.
 const REST: char = '…';
 
-/// A message, or its beginning. A copy: what came in is part of a whole read buffer.
+/// A copy of a message or of its beginning. The original bytes would keep a whole read buffer in
+/// memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessageText {
     bytes: Arc<[u8]>,
@@ -62,7 +63,7 @@ fn boundary(text: &[u8], max: usize) -> usize {
     (max.saturating_sub(3)..=max).rev().find(begins).unwrap_or(max)
 }
 
-/// The beginning of a JSON text without an escape that is cut through, and what closes it.
+/// The beginning of a JSON text, without a cut escape, and the text that closes it.
 fn closed(text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut open = Vec::new();
     // Where the escape began that is not over, and how many signs it still has.

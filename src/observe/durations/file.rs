@@ -12,11 +12,10 @@ use nix::unistd::geteuid;
 /// Unreadable state files that are kept aside. The oldest is overwritten.
 const BAD_MAX: usize = 5;
 
-/// Opens the file, and makes it and its folder if `create` says so. Nobody else can read either. `None`
-/// if it is not there.
+/// Opens the file, and creates the file and its folder if `create` is true. No other user can read
+/// them. `None` if the file does not exist.
 ///
-/// # Errors
-/// If the system refuses, or somebody else could have a hand in it.
+/// # Errors If the system refuses, or another user could change the file.
 pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     if create && let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -36,8 +35,8 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Gives a file that cannot be used another name, unless another process already has. `None`: it has, or
-/// it works on it.
+/// Renames a file that cannot be used. `None` if another process has already renamed the file, or
+/// works on it.
 ///
 /// # Errors
 /// If the system refuses.

@@ -32,8 +32,8 @@ pub fn now() -> u64 {
 pub struct DurationStore(Option<Arc<DurationWriter>>);
 
 impl DurationStore {
-    /// Keeps what is learned in this folder, which need not be there yet; nothing of it is touched
-    /// before the first call ends or anything is asked for. Without a folder nothing is kept.
+    /// Keeps learned durations in this folder, which need not exist yet. The folder is not touched
+    /// before the first call ends or a duration is asked for. Without a folder nothing is kept.
     pub fn open(folder: Option<&Path>) -> Self {
         Self(folder.and_then(|folder| DurationWriter::start(Store::new(folder))))
     }
@@ -60,7 +60,7 @@ impl DurationStore {
         }
     }
 
-    /// The process ends: what is not written yet is, if that takes no longer than half a second.
+    /// Writes the remaining durations at the end of the process, for half a second at most.
     pub fn close(&self) {
         if let Some(writer) = &self.0 {
             writer.close(LAST_WRITE);

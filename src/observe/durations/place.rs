@@ -19,8 +19,9 @@ const ROUTE_MAX: usize = 256;
 /// Characters of a program's name in a label.
 const PROGRAM_MAX: usize = 40;
 
-/// The folder for what is kept: as a flag says, else the environment, else the route file, else where
-/// such things belong on this system. `None` if nothing is to be kept, or there is no such place.
+/// The folder of the durations: from a flag, else from the environment, else from the route file,
+/// else the usual folder for such data on this system. `None` if nothing is kept, or there is no
+/// such folder.
 pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<PathBuf> {
     let variable = env::var_os(VARIABLE).filter(|text| !text.is_empty());
     let variable = variable.map(StateDir::from);
@@ -60,7 +61,7 @@ fn label<'a>(shown: String, whole: impl IntoIterator<Item = &'a [u8]>) -> String
     format!("{shown}#{:08x}", (number >> 32) ^ (number & 0xffff_ffff))
 }
 
-/// A route's name as it is kept.
+/// A route's name in the store.
 pub(super) fn cut(route: &str) -> &str {
     route.get(..route.floor_char_boundary(ROUTE_MAX)).unwrap_or_default()
 }

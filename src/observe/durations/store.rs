@@ -37,7 +37,7 @@ const ENTRIES_MAX: u64 = 2000;
 /// The time to wait for another process; each process holds the file for some milliseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes that are held of the file while it is open.
+/// Bytes of the file that are cached while it is open.
 const CACHE: usize = 1 << 20;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -147,8 +147,8 @@ impl Store {
 
     /// All that is kept, by route and tool.
     ///
-    /// # Errors
-    /// If the file is there and cannot be used. One that is damaged is set aside, and nothing is known.
+    /// # Errors If the file exists and cannot be used. One that is damaged is set aside, and
+    /// nothing is known.
     pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
         let entries = self.with(false, |database| {
             let from = database.begin_read()?;
@@ -170,10 +170,9 @@ impl Store {
         Ok(entries.unwrap_or_default())
     }
 
-    /// Adds calls to what is kept, as having ended `now`, in seconds since 1970.
+    /// Adds calls that have ended `now`, in seconds since 1970.
     ///
-    /// # Errors
-    /// If the file cannot be used or made. One that is damaged is set aside.
+    /// # Errors If the file cannot be used or created. A damaged file is set aside.
     pub(super) fn add(&mut self, added: &PendingSamples, now: u64) -> Result<(), StoreError> {
         self.with(true, |database| {
             let to = database.begin_write()?;
@@ -210,10 +209,9 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a route, or one tool of it, and says how many tools that were.
+    /// Forgets a route, or one tool of the route, and returns the number of forgotten tools.
     ///
-    /// # Errors
-    /// If the file is there and cannot be used.
+    /// # Errors If the file exists and cannot be used.
     pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
         let gone = self.with(false, |database| {
             let to = database.begin_write()?;
@@ -233,8 +231,8 @@ impl Store {
         Ok(gone.unwrap_or_default())
     }
 
-    /// Does something with the open file; `None` if there is none and none is to be made. A bad one is
-    /// set aside, and it is tried once more.
+    /// Works on the open file; `None` if there is no file and none is to be created. A bad file is
+    /// set aside, and the work is tried once more.
     fn with<T>(
         &mut self,
         create: bool,
@@ -280,8 +278,8 @@ fn pause(attempt: u32) -> Duration {
     Duration::from_millis(3 + spread)
 }
 
-/// Opens the database, which is read through first if it is to be `checked`, works and closes it. What
-/// is damaged can make it panic all the same.
+/// Opens the database, works on it and closes it. With `checked` the whole database is read first.
+/// A damaged database can still make the library panic.
 fn with_database<T>(
     file: File,
     checked: bool,
@@ -298,7 +296,7 @@ fn with_database<T>(
         .unwrap_or_else(|_| Err(FileFault::Bad("it cannot be made sense of".to_owned())))
 }
 
-/// Whether there is anything in the file; it has to be ours.
+/// Whether the file has data; the data must have been written by Milepost.
 fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
     let mut names = from.list_tables()?.map(|table| table.name().to_owned());
     let version = match from.open_table(META) {

@@ -24,7 +24,7 @@ const APART_MAX: Duration = Duration::from_secs(10);
 /// The time until the file is tried again after it was in use.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Routes of which is to be known what is kept.
+/// Routes whose stored durations are to be loaded.
 type Loads = Vec<(Arc<str>, Weak<LearnedDurations>)>;
 
 /// The waiting work of the thread.
@@ -177,7 +177,7 @@ impl DurationWriter {
         queue.closing
     }
 
-    /// Lets time pass, unless it is the end.
+    /// Waits for a time, or until the process ends.
     fn rest(&self, time: Duration) {
         let rested = self.changed.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
         drop(rested.unwrap_or_else(PoisonError::into_inner));
@@ -188,7 +188,7 @@ impl DurationWriter {
     }
 }
 
-/// Says that the thread has ended, in whatever way.
+/// Signals the end of the thread, whatever the cause.
 struct NotifyEnd<'a>(&'a DurationWriter);
 
 impl Drop for NotifyEnd<'_> {

@@ -64,7 +64,7 @@ impl PlainFieldVisitor<'_> {
     }
 }
 
-/// Whether a sign means nothing but itself in a line.
+/// Whether a character needs no quotes in a log line.
 fn is_plain(sign: char) -> bool {
     !matches!(sign, ' ' | '"' | '=' | '\'' | '\\') && sign.escape_debug().len() == 1
 }
@@ -232,7 +232,7 @@ impl Visit for JsonFieldVisitor<'_> {
     }
 }
 
-/// A field's name without what only the compiler needs.
+/// A field's name without the prefix of raw identifiers.
 fn name(field: &Field) -> &'static str {
     field.name().trim_start_matches("r#")
 }

@@ -37,7 +37,7 @@ pub enum LogFormat {
 /// because a log must not delay calls.
 const LINES_MAX: usize = 10_000;
 
-/// Keeps the log going; what is left of it is written when this is dropped.
+/// The guard of the log. Dropping the guard writes the remaining lines.
 #[must_use]
 pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option<WorkerGuard>);
 
@@ -80,10 +80,11 @@ fn of_level(level: &str) -> String {
     format!("milepost={level},server={level}")
 }
 
-/// HTTP/2's package tells of a request's path if it cannot be read; that may be a secret.
+/// The HTTP/2 library logs the path of a request that it cannot read; the path may hold a secret.
 const CAPPED: (&str, &str) = ("h2", "h2=info");
 
-/// A filter in the words of tracing's `EnvFilter`. What is [`CAPPED`] is shown only where it is named.
+/// A filter in the syntax of tracing's `EnvFilter`. Lines of the [`CAPPED`] library are shown only
+/// if the filter names the library.
 fn parsed(words: &str) -> Result<EnvFilter, ParseError> {
     let filter = EnvFilter::builder().parse(words)?;
     let target = |word: &str| word.trim().split(['=', '[', ':']).next() == Some(CAPPED.0);
@@ -143,7 +144,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
     Ok(())
 }
 
-/// Back to what the log began with.
+/// Restores the filter of the start.
 ///
 /// # Errors
 /// If there is no log.
@@ -184,7 +185,7 @@ const MARKED_MAX: usize = 1024;
 /// The clients whose calls a connection has carried.
 #[derive(Debug, Default)]
 enum Who {
-    /// Nobody has said who they are.
+    /// No client has given its name.
     #[default]
     Unknown,
     One(Arc<Client>),
@@ -282,7 +283,7 @@ impl Connection {
         }
     }
 
-    /// Says what the connection came to.
+    /// Logs the counts of the connection.
     pub fn finish(&self) {
         info!(
             forwarded = self.forwarded,
@@ -306,7 +307,7 @@ impl Drop for Connection {
     }
 }
 
-/// The one line per call. Other requests than `tools/call` are only told at `debug`.
+/// Writes the line of a call. Requests other than `tools/call` are logged at `debug` only.
 fn note_call(call: &Summary, trace_id: Option<&str>) {
     if !tracing::enabled!(Level::INFO) {
         return;
@@ -335,7 +336,8 @@ fn note_call(call: &Summary, trace_id: Option<&str>) {
     if call.tool.is_some() { line!(info) } else { line!(debug) }
 }
 
-/// Says once of each client what it does not support and what to set in it, when a call shows that.
+/// Logs once for each client the missing abilities and the settings, when a call shows that they
+/// are missing.
 fn advise(call: &Summary) {
     // Heartbeats have reached it, and it has given up all the same.
     let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;

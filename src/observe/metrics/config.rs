@@ -84,7 +84,7 @@ impl Config {
         }
     }
 
-    /// The file says again what holds, after it was refused.
+    /// Marks the file as good: after a refusal its settings equal the current settings again.
     pub fn mark_good(&self) {
         self.is_good.set(1);
     }

@@ -69,7 +69,7 @@ pub struct Metrics {
     spans: [Counter; 2],
     uptime: Gauge,
     started: Instant,
-    /// One scrape after the other: what is read for one must not mix with what is read for the next.
+    /// A lock that lets one scrape follow the other, so that the gauges of two scrapes do not mix.
     scraping: Mutex<()>,
 }
 
@@ -198,7 +198,7 @@ impl Metrics {
         }
     }
 
-    /// The counters of a route; the same ones whenever it is asked for.
+    /// The counters of a route; every call with the same path returns the same counters.
     pub fn route(&self, path: &str) -> Arc<RouteCounts> {
         Arc::new(RouteCounts::new(&self.families, path))
     }
@@ -213,8 +213,8 @@ impl Metrics {
         &self.clients
     }
 
-    /// All of it as text, after `read` has set the gauges that are only known when they are asked for.
-    /// `log_lines_dropped`: so many since the start.
+    /// All metrics as text, after `read` has set the gauges that are computed for each scrape.
+    /// `log_lines_dropped`: the number since the start.
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();

@@ -141,8 +141,8 @@ impl RouteCounts {
         }
     }
 
-    /// Counts one record. Requests that are open are counted by whoever carries them
-    /// ([`RouteCounts::in_flight`]): a connection that ends takes its requests with it.
+    /// Counts one event. The connection counts its own open requests ([`RouteCounts::in_flight`]),
+    /// because they end with the connection.
     pub fn note(&self, record: &FilterEvent) {
         match record {
             FilterEvent::Message { verdict, .. } => match verdict {
@@ -216,7 +216,7 @@ impl RouteCounts {
         &self.traffic
     }
 
-    /// A child has been started, and runs as long as what is returned is there.
+    /// Counts a started child, which runs until the returned gauge is dropped.
     pub fn record_child_start(self: &Arc<Self>) -> ChildGauge {
         self.child_starts.inc();
         self.children.inc();
@@ -228,7 +228,7 @@ impl RouteCounts {
         self.child_restarts.inc();
     }
 
-    /// Sets what is read when it is asked for.
+    /// Sets the gauges that are computed for each scrape.
     pub fn tables(&self, tables: Tables) {
         let set = |gauge: &Gauge, count| gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         for (gauge, count) in self.sessions.iter().zip(tables.sessions) {

@@ -15,7 +15,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts what comes and goes over `io`.
+    /// Counts the bytes of `io` in both directions.
     pub fn over<I>(&self, io: I) -> MeteredIo<I> {
         MeteredIo { io, traffic: self.clone() }
     }

@@ -186,7 +186,7 @@ fn instance() -> String {
 }
 
 impl Traces {
-    /// Sends the spans that are left, and waits for that, but not for long.
+    /// Sends the remaining spans, and waits for a short time.
     pub fn close(self) {
         let Some(Pipeline { provider, tally, .. }) = PIPELINE.get() else { return };
         let _ = provider.shutdown_with_timeout(FLUSH_MAX);

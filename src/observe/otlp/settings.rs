@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use url::Url;
 
-/// Spans that may wait, whatever the environment says: the SDK allocates the queue at once.
+/// Spans that may wait, also if the environment asks for more: the SDK allocates the queue at once.
 const QUEUE_MAX: usize = 65_536;
 
 /// The collector if the environment asks for traces and names none.
@@ -39,7 +39,7 @@ pub struct Collector {
     pub url: Url,
     /// The time that an export may take, retries included.
     pub timeout: Duration,
-    /// Authorities that the collector's certificate may be of, besides the system's.
+    /// Certificate authorities that the collector may use, besides the system's.
     pub ca_file: Option<PathBuf>,
     /// Our own certificate and its key.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
@@ -96,8 +96,8 @@ impl<F: Fn(&str) -> Option<String>> EnvReader<F> {
     }
 }
 
-/// Reads the variables; `None` if no traces are wanted. Variables that are not understood, and count
-/// as not set, are returned besides.
+/// Reads the variables; `None` if no traces are wanted. Also returns the variables with invalid
+/// values, which count as not set.
 ///
 /// # Errors
 /// If traces are wanted and cannot be sent.

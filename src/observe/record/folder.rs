@@ -87,7 +87,7 @@ impl Folder {
         OpenOptions::new().append(true).open(self.path.join(name))
     }
 
-    /// Nothing more is written to it: it may make room.
+    /// Marks a file as finished, so that it may be removed to make room.
     pub(super) fn end(&mut self, name: &str) {
         self.live.remove(name);
     }
@@ -117,7 +117,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A route's path as it stands in a name: letters, digits, and what is neither as `-`.
+/// A route's path in a file name: letters, digits, and `-` for all other characters.
 fn plain(route: &str) -> String {
     let plain = |sign: char| if sign.is_ascii_alphanumeric() { sign } else { '-' };
     let text: String = route.chars().take(ROUTE_MAX + 1).map(plain).collect();
@@ -126,7 +126,7 @@ fn plain(route: &str) -> String {
     if text.is_empty() { String::new() } else { format!("-{text}") }
 }
 
-/// Whether a file is a recording: nothing else is removed.
+/// Whether a file is a recording: only recordings are removed.
 fn is_ours(name: &str) -> bool {
     let Some((time, rest)) = name.strip_suffix(END).and_then(|stem| stem.split_once("Z-")) else {
         return false;

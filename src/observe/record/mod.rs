@@ -163,7 +163,7 @@ impl ObserverFactory for Records {
     }
 }
 
-/// Takes what passes through one filter to the thread that writes it.
+/// Sends the events of one filter to the writing thread.
 #[derive(Debug)]
 struct Recorder {
     id: FilterId,

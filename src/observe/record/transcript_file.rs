@@ -120,12 +120,12 @@ impl TranscriptFile {
         self.parts.is_empty()
     }
 
-    /// Whether there is something for the file.
+    /// Whether text waits for the file.
     pub(super) fn has_text(&self) -> bool {
         !self.text.is_empty() && (self.speaks || self.text.len() > HEAD_MAX)
     }
 
-    /// Writes what there is for the file.
+    /// Writes the waiting text to the file.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.write_all(self.text.as_bytes())?;
@@ -133,7 +133,7 @@ impl TranscriptFile {
         Ok(())
     }
 
-    /// Writes what is held back of the file.
+    /// Writes the buffered text of the file.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
@@ -300,7 +300,7 @@ impl TranscriptFile {
     }
 }
 
-/// Whether two are the very same bytes in memory, so that one of them need not be written again.
+/// Whether two values are the same bytes in memory, so that the second need not be written again.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
     !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }

@@ -117,7 +117,7 @@ impl RecordWriter {
         }
     }
 
-    /// Writes what there is of a conversation to its file.
+    /// Writes the waiting text of a conversation to its file.
     fn write(&mut self, conversation: u64) -> io::Result<()> {
         let Some(transcript) =
             self.transcripts.get_mut(&conversation).filter(|transcript| transcript.has_text())
@@ -165,7 +165,7 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Writes what is held back of all files.
+    /// Writes the buffered text of all files.
     fn flush(&mut self) {
         let held: Vec<u64> = self.open.values().copied().collect();
         for conversation in held {

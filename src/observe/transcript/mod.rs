@@ -26,7 +26,7 @@ use std::fmt::Write;
 
 use crate::progress::Summary;
 
-/// The mark of a line whose message is that of the last line with the same sign.
+/// The mark of a line that repeats the message of the last line with the same sign.
 pub const SAME: &str = "\"";
 
 /// The error for a line with another sign.
@@ -59,10 +59,9 @@ pub enum LineStream {
 }
 
 impl<'a> TranscriptLine<'a> {
-    /// Reads a line; `None` for a remark or an empty one.
+    /// Reads a line; `None` for a comment or an empty line.
     ///
-    /// # Errors
-    /// The error says what is expected instead.
+    /// # Errors The error names the expected text.
     pub fn read(line: &'a str) -> Result<Option<Self>, String> {
         let (part, line) = match line.split_once("| ") {
             Some((part, line)) if part.bytes().all(|byte| byte.is_ascii_digit()) => {

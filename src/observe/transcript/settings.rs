@@ -23,7 +23,7 @@ fn switches(policy: &mut Policy) -> [(&'static str, &mut bool); 2] {
     ]
 }
 
-/// Writes what differs from the defaults.
+/// Writes the settings that differ from the defaults.
 pub fn write(policy: &Policy) -> SettingsText {
     let mut words = Vec::new();
     let mut missing = Vec::new();
@@ -112,7 +112,7 @@ mod tests {
         assert!(read(&mut policy, "nonsense=on").is_err());
     }
 
-    /// Two values as texts of a flag, from what editors are told of them.
+    /// Two values as texts of a flag, from the JSON Schema of the setting.
     fn examples<S: SettingScope>(setting: &Setting<S>) -> [String; 2] {
         let schema: Value = setting.schema(&mut SchemaGenerator::default()).into();
         let schema = schema.pointer("/items").unwrap_or(&schema);
@@ -129,8 +129,8 @@ mod tests {
         texts.map(str::to_owned)
     }
 
-    /// Sets each setting to another value than its default: its words bring the value back, or it is
-    /// named as missing.
+    /// Sets each setting to another value than its default: the words of the setting restore the
+    /// value, or the setting is named as missing.
     fn nothing_is_lost<S: SettingScope>(put: impl Fn(&mut Policy) -> &mut S) {
         for setting in S::SETTINGS {
             let mut lost = 0;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::progress::{Reason, Repair, Verdict};
 
-/// Writes what was said, and beside it what became of it.
+/// Writes a message, and its verdicts below.
 pub fn show(text: &mut String, line: &str, numbers: Range<u64>, verdicts: &BTreeMap<u64, Verdict>) {
     let _ = writeln!(text, "{line}");
     for (_, verdict) in verdicts.range(numbers) {

@@ -58,8 +58,8 @@ fn fit(text: &str) -> Box<str> {
     fit.into()
 }
 
-/// Whether a sign moves or hides other text: control characters, line ends, directions, widths of
-/// nothing.
+/// Whether a character moves or hides other text: control characters, line ends, changes of
+/// direction, characters without width.
 pub fn is_unprintable(sign: char) -> bool {
     sign.is_control()
         || matches!(sign, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -67,7 +67,7 @@ pub fn is_unprintable(sign: char) -> bool {
         || matches!(sign, '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a client does something.
+/// Whether a client has an ability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// The client does so.
@@ -101,11 +101,11 @@ pub struct Row {
     pub names: &'static [&'static str],
     /// `clientInfo.version`, where the name alone says too little.
     pub version: Option<&'static str>,
-    /// Whether its `tools/call` has a progress token.
+    /// Whether the client's `tools/call` has a progress token.
     pub token: Support,
     /// Whether the client shows progress to its user.
     pub shows: Support,
-    /// Whether progress resets its timer.
+    /// Whether progress resets the client's timer.
     pub resets: Support,
     /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
@@ -118,16 +118,17 @@ pub struct Row {
     pub as_of: &'static str,
 }
 
-/// Whether a client of just this name and version may be written to at once. It has to be the very
-/// name: a relay that appends itself to it reads in its own way.
+/// Whether a client of exactly this name and version may be written to at once. The name must be
+/// exact: a relay that appends its own name reads in its own way.
 pub fn is_orderly(name: &str, version: &str) -> bool {
     let is =
         |row: &Row| row.names.contains(&name) && row.version.is_none_or(|only| only == version);
     CLIENTS.iter().any(|row| row.orderly && is(row))
 }
 
-/// The row of a client: that of its name, or of the longest name of whole words within it, in whatever
-/// spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote 0.1.37)` are found.
+/// The row of a client: the row with its name, or with the longest name whose words its name
+/// contains, in any spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote
+/// 0.1.37)` are found.
 pub fn find(name: &str, version: &str) -> Option<&'static Row> {
     let own = words(name);
     let mut best: Option<(usize, &Row)> = None;
@@ -169,7 +170,7 @@ pub struct Advice {
     situation: Situation,
 }
 
-/// Advice for the user of a client; in general words if nothing is known of it.
+/// Advice for the user of a client; general advice for an unknown client.
 pub fn advice(name: &str, version: &str, situation: Situation) -> Advice {
     Advice { row: find(name, version), situation }
 }

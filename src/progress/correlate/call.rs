@@ -33,7 +33,8 @@ const PENDING_MAX: usize = 8192;
 /// limit the oldest are dropped.
 const PENDING_BYTES_MAX: usize = 4 << 20;
 
-/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
+/// The shortest time between notifications for a client that reads too slowly, whatever the setting
+/// of the route.
 const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress that waits to be written.
@@ -47,7 +48,7 @@ pub(crate) struct Pending {
     pub(crate) due: Instant,
     /// Newer progress may replace this one.
     pub(crate) thin: bool,
-    /// The message as it came, where that may be what the client is told.
+    /// The original message, if it may be forwarded.
     pub(crate) raw: Option<Payload>,
     /// The frame that the message came in.
     pub(crate) framing: Framing,
@@ -64,7 +65,7 @@ pub(crate) struct PendingQueue {
 }
 
 impl PendingQueue {
-    /// Takes one more, and answers with the oldest ones that have to give way to it.
+    /// Adds a report, and returns the oldest reports that have to make room.
     pub(crate) fn push(&mut self, pending: Pending) -> Vec<Pending> {
         let mut gone = Vec::new();
         self.bytes += pending.bytes;
@@ -215,19 +216,20 @@ pub(crate) struct ServerReports {
     pub(crate) bare_results: bool,
 }
 
-/// A request that has not been answered, or the task it has turned into.
+/// A request without an answer, or the task that the request has become.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// Another filter sends the progress of this call, for now.
     pub(crate) shadow: bool,
-    /// The call has had its record already: its client left. What still comes of it goes on.
+    /// The record of the call has been written, because the client left. Further messages of the
+    /// call are still handled.
     pub(crate) is_recorded: bool,
     pub(crate) stream: StreamId,
     /// The client that asked.
     pub(crate) principal: Principal,
     /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
-    /// The upstream stream on which the server speaks of it, if that is no client stream.
+    /// The upstream stream of the call, if the stream is not a client stream.
     pub(crate) paired: Option<StreamId>,
     pub(crate) id: MappedId,
     pub(crate) token: Option<MappedId>,
@@ -263,7 +265,7 @@ impl Call {
         &*self.method == TOOLS_CALL
     }
 
-    /// Whether its result may be the bare payload of a tool.
+    /// Whether the result may be the bare payload of a tool.
     pub(crate) fn may_have_bare_result(&self) -> bool {
         (self.reports.bare_results || self.policy.bare_results) && self.is_tool_call()
     }
@@ -294,7 +296,7 @@ impl Call {
         if silent > self.sent.silence.0 { (silent, since) } else { self.sent.silence }
     }
 
-    /// Thinned notifications of it come no closer than this.
+    /// The shortest time between thinned notifications of the call.
     pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
         let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
         self.policy.min_interval.max(slow)

@@ -21,7 +21,7 @@ pub(crate) enum Evidence {
     None,
     /// Values that only fitted request ids, and none that only fitted a token.
     OnlyIds,
-    /// A value that only fitted a token, or the route says so.
+    /// The server sends tokens: a value has only fitted a token, or the route says so.
     Tokens,
 }
 
@@ -112,7 +112,7 @@ impl Correlator {
         (call, Some(Repair::Token))
     }
 
-    /// The call whose token this is; `None` if there is none.
+    /// The call with this token, if there is one.
     pub(crate) fn by_token(&mut self, token: &Key) -> Option<Attributed> {
         let as_id = self.ledger.by_id(token);
         if self.evidence == Evidence::OnlyIds
@@ -129,7 +129,7 @@ impl Correlator {
         self.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 
-    /// The call whose id was put where the token belongs.
+    /// The call whose id stands in the place of the token.
     pub(crate) fn by_token_as_id(&mut self, token: &Key) -> Option<CallId> {
         let as_id = self.ledger.by_id(token);
         let call = as_id.or_else(|| self.ledger.by_id_in_other_spelling(token))?;
@@ -160,7 +160,7 @@ impl Correlator {
         }
     }
 
-    /// Whether a token can only mean a call of this filter, or is nobody's here.
+    /// Whether a token belongs to a call of this filter only, or to no call at all.
     pub(crate) fn knows_token(&self, token: &Key) -> bool {
         self.ledger.by_token(token).is_some()
             || self.ledger.by_id(token).is_some()

@@ -50,7 +50,8 @@ impl Filter {
         spliced(message, splices).to_bytes().into()
     }
 
-    /// A message whose names cannot be replaced: a server could take them for another client's.
+    /// Refuses a message whose names cannot be replaced: for the server the names could mean
+    /// another client's request.
     pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
@@ -58,7 +59,7 @@ impl Filter {
         Payload::default()
     }
 
-    /// Whether `key` can only be a name that we gave, though no active request has it.
+    /// Whether `key` can only be a name given by Milepost, although no active request has it.
     pub(crate) fn was_given(&self, key: &Key) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),
@@ -71,7 +72,7 @@ impl Filter {
             && number.is_some_and(|number| (1..=self.gate.order).contains(&number))
     }
 
-    /// Whether the server knows a call, or its token, as something else than the client.
+    /// Whether the server knows a call, or its token, by another name than the client.
     fn translates(&self, call: &Call) -> bool {
         self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
@@ -87,7 +88,7 @@ impl Filter {
         if self.translates(call) { restored(call, message, about) } else { Payload::of(message) }
     }
 
-    /// A report that needs no repair, as its client may be told it.
+    /// A report that needs no repair, in the form for its client.
     pub(crate) fn for_client(
         &self,
         call: &Call,

@@ -80,8 +80,8 @@ impl Filter {
         Ok(self.correlator.learned(about, call))
     }
 
-    /// The call of a POST, by a name that came on the POST's own stream and is just its token or id. There
-    /// the names are its own, whatever else uses them.
+    /// The call of a POST, by a name on the POST's own stream that is exactly its token or id. On
+    /// this stream the names belong to the call, even if other calls have them too.
     fn own_on(&mut self, origin: Origin, name: &Key) -> Option<Attributed> {
         let Origin::Stream(on) = origin else { return None };
         let ledger = &self.correlator.ledger;

@@ -87,7 +87,7 @@ pub(crate) struct Ledger {
     /// Whether a request may have been forwarded without an entry: answers can no longer be
     /// distinguished from orphans.
     pub(crate) overflowed: bool,
-    /// The server knows requests by names of ours.
+    /// The server knows requests by names of Milepost's own.
     mapped: bool,
     /// The server may know tokens by other names than the client.
     renames: bool,
@@ -95,8 +95,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// An empty one. `mapped`: the server knows requests by names of ours. `renames`: it may know tokens
-    /// by other names than the client.
+    /// An empty ledger. `mapped`: the server knows requests by names of Milepost's own. `renames`:
+    /// the server may know tokens by other names than the client.
     pub(crate) fn new(mapped: bool, renames: bool) -> Self {
         Self { mapped, renames, ..Self::default() }
     }
@@ -281,14 +281,15 @@ impl Ledger {
         self.all_by_id(key).first().copied()
     }
 
-    /// The request that an answer with this id is for: the oldest with just this id, else the only
-    /// one with it in another spelling, unless just this id has been answered or cancelled before.
+    /// The request of an answer with this id: the oldest request with exactly this id, else the
+    /// only request with the id in another spelling, unless a request with exactly this id has been
+    /// answered or cancelled before.
     pub(crate) fn call_of_answer(&self, key: &Key) -> Option<CallId> {
         self.by_id(key).or_else(|| self.by_id_in_other_spelling(key))
     }
 
-    /// The only unanswered request whose id is `key` in another spelling. None if just `key` was the id of
-    /// a request that is over: an exact name goes before a looser one.
+    /// The only unanswered request whose id is `key` in another spelling. `None` if exactly `key`
+    /// was the id of an ended request: an exact name goes before another spelling.
     pub(crate) fn by_id_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let same = self.by_id.iter().filter(|(id, _)| id.respelled(key));
         let found = sole(same.flat_map(|(_, ids)| ids.iter().copied()));
@@ -314,8 +315,8 @@ impl Ledger {
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// The only active request whose token is `key` in another spelling. None if just `key` was the token
-    /// of a call that is over.
+    /// The only active request whose token is `key` in another spelling. `None` if exactly `key`
+    /// was the token of an ended call.
     pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let same = self.by_token.iter().filter(|(token, _)| token.respelled(key));
         let found = sole(same.flat_map(|(_, ids)| ids.iter().copied()));
@@ -341,7 +342,8 @@ impl Ledger {
         self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
-    /// The end of the request whose id is `key`, or is the only one that is `key` in another spelling.
+    /// The tombstone of the request whose id is `key`, or of the only request whose id is `key` in
+    /// another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key).or_else(|| {
             let is_id = |name: &&(bool, Key)| !name.0 && name.1.respelled(key);

@@ -30,8 +30,8 @@ use crate::protocol::{json, mcp};
 /// that request. Servers look for cancellations between their steps, and some report after the answer.
 pub(crate) const OVER: Duration = Duration::from_secs(10);
 
-/// The stream that a message goes to, none for nowhere, and what its client gets of it; or why it
-/// must not go anywhere.
+/// The stream of a message (`None`: nowhere) and the bytes for its client; or the reason for
+/// withholding the message.
 pub(crate) type Placement = Result<(Option<StreamId>, Payload), Reason>;
 
 /// The subscription that a message names which is neither progress nor an answer.
@@ -66,7 +66,7 @@ impl Filter {
         self.gate.streams.contains_key(&id)
     }
 
-    /// The call of one HTTP request, if what came on its stream can be about no other.
+    /// The call of one HTTP request, if messages on its stream can be about no other call.
     pub(crate) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
         let Origin::Stream(on) = origin else { return None };
         let paired = self.correlator.ledger.paired_with(on);
@@ -76,7 +76,7 @@ impl Filter {
         self.gate.is_exchange(on).then(|| sole(self.correlator.active(|call| call.stream == on)))?
     }
 
-    /// Whether a message about `call` came on the stream of another HTTP request.
+    /// Whether a message about `call` arrived on the stream of another HTTP request.
     pub(crate) fn is_elsewhere(&self, origin: Origin, call: &Call) -> bool {
         let Origin::Stream(on) = origin else { return false };
         match call.paired {
@@ -87,7 +87,7 @@ impl Filter {
         }
     }
 
-    /// Whether a message came on the stream of requests that are all over.
+    /// Whether a message arrived on a stream whose requests have all ended.
     pub(crate) fn is_stale(&self, origin: Origin) -> bool {
         matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.correlator.is_paired(on))
     }
@@ -102,7 +102,7 @@ impl Filter {
         stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
     }
 
-    /// The stream of what is about no request of ours.
+    /// The stream of messages that are about no known request.
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
             && (self.has_stream(on) || !self.topology.is_whole())
@@ -140,8 +140,8 @@ impl Filter {
         if self.has_stream(call.stream) { Ok(Some(call.stream)) } else { Err(Reason::Gone) }
     }
 
-    /// Whether a message that names nobody may be about a request that is over, of another client than
-    /// that of the only open `call`.
+    /// Whether a message that names no request may be about an ended request of another client than
+    /// the client of the only open `call`.
     pub(crate) fn may_mean_over(&self, call: &Call) -> bool {
         let ended = self.correlator.last_ends.of_others(call.principal);
         let ended = ended.filter(|_| self.topology.has_strangers());

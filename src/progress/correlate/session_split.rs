@@ -29,7 +29,7 @@ impl Filter {
         Self { topology: Topology::RequestOfSession, ..Self::new(policy) }
     }
 
-    /// The filter of what the requests of a session share.
+    /// The filter of a session's shared state.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
         Self { topology: Topology::Session { has_requests: false }, ..Self::new(policy) }
     }
@@ -50,7 +50,7 @@ impl Filter {
         self.correlator.ledger.overflowed = true;
     }
 
-    /// Whether another filter of the session may know better what a message is about.
+    /// Whether another filter of the session may know the request of a message.
     pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
         if self.topology != Topology::RequestOfSession {
             return false;
@@ -72,7 +72,7 @@ impl Filter {
         self.policy.reports(&method, message).find_map(|(_, report)| report.about.token)
     }
 
-    /// Whether a message is progress of a request that is over, by the client's own token.
+    /// Whether a message is progress of an ended request, by the client's own token.
     pub fn is_late(&self, message: &Message) -> bool {
         message.kind() == Kind::Notification
             && self.token_in(message).is_some_and(|token| {
@@ -81,8 +81,8 @@ impl Filter {
             })
     }
 
-    /// The stream of the call that a message of the server is about, if it is progress or an answer
-    /// and the call is known. `exactly`: by its own token or id, and not by what is likely.
+    /// The stream of the call that a server message is about, if the message is progress or an
+    /// answer and the call is known. `exactly`: only by the call's own token or id.
     pub fn find_stream(
         &mut self,
         origin: Origin,
@@ -116,12 +116,12 @@ impl Filter {
         calls.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }
 
-    /// Whether a call has just this token.
+    /// Whether a call has exactly this token.
     pub fn has_token(&self, token: &Key) -> bool {
         self.correlator.ledger.by_token(token).is_some()
     }
 
-    /// Whether a request, or the task that it has turned into, is open.
+    /// Whether a request, or the task that the request has become, is open.
     pub fn has_calls(&self) -> bool {
         self.correlator.ledger.iter().next().is_some()
     }
@@ -170,8 +170,8 @@ impl Filter {
         self.correlator.ledger.get(call).map(|call| call.stream)
     }
 
-    /// A message of the server has reached its client by another filter: the answer to a request, or
-    /// one that tells of a task. `on`: the stream of the request, where it is known.
+    /// Notes that another filter has delivered a server message: the answer to a request, or a
+    /// message about a task. `on`: the stream of the request, if known.
     pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
         if message.kind() == Kind::Notification {
             return self.server_notification(now, message);
@@ -210,7 +210,7 @@ impl Filter {
         }
     }
 
-    /// Every request of a stream is over, in whatever way; tasks are not.
+    /// Ends every request of a stream, whatever the cause; tasks go on.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
         for call in self.correlator.calls_on(stream) {
             if self.correlator.ledger.get(call).is_some_and(|call| call.task.is_some()) {
@@ -220,9 +220,9 @@ impl Filter {
         }
     }
 
-    /// The stream of a request is about to close, which is `on` for `session`, where that is known: `session`
-    /// goes on telling the client. If the client has not left for good ([`Filter::close_clients`]), the
-    /// session also has the record of the call.
+    /// Hands the calls of a closing stream over to `session`, which sends their progress from now
+    /// on. `on`: the stream in `session`, if known. If the client has not left for good
+    /// ([`Filter::close_clients`]), `session` also writes the records of the calls.
     pub fn hand_over(&mut self, session: &mut Self, on: Option<StreamId>) {
         let mut taken = Vec::new();
         for (_, call) in self.correlator.ledger.iter() {
@@ -267,7 +267,8 @@ impl Filter {
         }
     }
 
-    /// A call whose stream has closed goes on where the server speaks of it now.
+    /// Moves a call whose stream has closed to the stream on which the server sends its messages
+    /// now.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Origin::Stream(now_on) = origin else { return };
         let Some(call) = self.correlator.ledger.get(id) else { return };
@@ -289,8 +290,8 @@ impl Filter {
         [own, expiry].into_iter().flatten().min()
     }
 
-    /// Opens a stream on which the server repeats what the client may have had already: figures that
-    /// are not above the last one sent say nothing new.
+    /// Opens a stream on which the server repeats messages that the client may already have: values
+    /// that are not above the last sent value are not new.
     pub fn open_replay(&mut self, id: StreamId) {
         self.open_stream(id, StreamKind::Shared, crate::progress::Pacing::IMMEDIATE);
         if let Some(stream) = self.gate.streams.get_mut(&id) {

@@ -23,7 +23,7 @@ pub struct CallStats {
     pub sent: u64,
     /// Heartbeats among them.
     pub beats: u64,
-    /// Heartbeats whose figure is an estimate.
+    /// Heartbeats whose value is an estimate.
     pub estimates: u64,
     /// Notifications among them that were made of text.
     pub sent_from_text: u64,
@@ -52,7 +52,7 @@ pub enum Outcome {
     Result,
     /// With a result that says that the tool has failed.
     ToolError,
-    /// With a result that is not the last word: the client is asked for more, or a task goes on.
+    /// With a result that is not final: the client is asked for more, or a task goes on.
     Interim,
     /// With an error.
     Error,
@@ -120,7 +120,7 @@ pub struct OpenCall<'a> {
     pub id: &'a Bytes,
     /// The client's token text, if it gave one.
     pub token: Option<&'a Bytes>,
-    /// The client, as far as it has named itself.
+    /// The client, if it has given its name.
     pub client: Option<&'a Arc<Client>>,
     /// The time when the request was forwarded.
     pub opened: Instant,
@@ -141,7 +141,7 @@ pub struct Summary {
     pub token: Option<Bytes>,
     /// The call is a `tools/call` without a token: its client may get no progress.
     pub lacks_token: bool,
-    /// The client, as far as it has named itself.
+    /// The client, if it has given its name.
     pub client: Option<Arc<Client>>,
     /// The negotiated revision, as far as it is known.
     pub revision: Option<Revision>,

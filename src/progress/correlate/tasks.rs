@@ -78,7 +78,7 @@ impl Filter {
         self.correlator.ledger.expiring()
     }
 
-    /// Whether a request of a client stream has turned into a task that goes on.
+    /// Whether a request of a client stream has become a task that is still open.
     pub fn has_tasks_on(&self, stream: StreamId) -> bool {
         self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
     }

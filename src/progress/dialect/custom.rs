@@ -16,7 +16,7 @@ use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 
-/// The total of a bare figure in such a dialect.
+/// The total of a value without a total, in a dialect of a route file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
     /// Hundredths: `total` is 100.
@@ -28,14 +28,15 @@ pub enum Count {
     Raw,
 }
 
-/// A dialect that a route file describes. What is `None` such messages do not say.
+/// A dialect that a route file describes. Its messages have no member for a field that is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CustomDialect {
     /// The name in route files, flags and logs.
     pub name: String,
-    /// The notification methods that it claims; none if it has sources.
+    /// The notification methods of the dialect; none if it has sources.
     pub methods: Vec<String>,
-    /// The sources whose JSON objects it reads, with pointers relative to those; none if it has methods.
+    /// The sources whose JSON objects the dialect reads, with pointers relative to these objects;
+    /// none if it has methods.
     pub sources: Vec<TextSource>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
@@ -54,7 +55,7 @@ pub struct CustomDialect {
 }
 
 impl CustomDialect {
-    /// Reads a message or an object of a source; `None` if nothing is where it is looked for.
+    /// Reads a message or an object of a source; `None` if no pointer finds a value.
     pub(super) fn read(&self, text: &Bytes) -> Option<Report> {
         let find = |pointer: &Option<Pointer>| {
             let found = pointer.as_ref().and_then(|pointer| pointer.find(text));
@@ -104,7 +105,7 @@ impl CustomDialect {
     }
 }
 
-/// A JSON string as it is written, if a client can parse it; what is no string is put into one.
+/// A JSON string as written, if a client can parse it; any other value becomes a string.
 fn as_words(text: Bytes) -> Bytes {
     if !text.starts_with(b"\"") {
         return json::quote(&String::from_utf8_lossy(&text));
@@ -155,7 +156,7 @@ enum PointerStep {
 }
 
 impl Pointer {
-    /// Reads a pointer; the error says what would be right.
+    /// Reads a pointer; the error names the right form.
     pub fn read(text: &str) -> Result<Self, String> {
         let Some(parts) = text.strip_prefix('/') else {
             let near = text.trim_start_matches(['$', '.', '#']).replace(['.', '['], "/");

@@ -89,7 +89,7 @@ impl Fields {
         self.get(name).is_some_and(|value| **value == *b"true")
     }
 
-    /// Whether a key is there twice.
+    /// Whether a key occurs twice.
     pub fn is_repeated(&self) -> bool {
         self.repeated
     }

@@ -54,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// Whether the dialect takes text of `source` for progress.
+    /// Whether the dialect reads text of `source` as progress.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.sources().contains(&source)
     }
@@ -74,7 +74,7 @@ impl Dialect {
         self.methods().any(|claimed| claimed == method)
     }
 
-    /// The sources of text that it reads besides messages.
+    /// The sources of text that the dialect reads besides messages.
     pub fn sources(&self) -> &[TextSource] {
         match self {
             Self::BuiltIn(_) => &[],
@@ -93,7 +93,7 @@ impl Dialect {
         }
     }
 
-    /// Whether its servers answer tool calls with bare results.
+    /// Whether servers of the dialect answer tool calls with bare results.
     pub fn has_bare_results(&self) -> bool {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
     }

@@ -14,7 +14,7 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// The notification methods that it claims.
     pub methods: &'static [&'static str],
-    /// Whether the dialect is understood unless a route says otherwise.
+    /// Whether the dialect is on by default.
     pub default: bool,
     /// Whether servers of this dialect answer tool calls with bare results.
     pub bare_results: bool,

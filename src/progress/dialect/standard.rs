@@ -116,7 +116,7 @@ fn words(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> (Op
     (found.or_else(|| params.string("status").cloned()), false)
 }
 
-/// Keeps what the specification does not know, as far as a client can parse it.
+/// Keeps members that the specification does not know, if a client can parse them.
 fn keep_members(params: &Fields, report: &mut Report) {
     let known = ["progressToken", "progress", "total", "message", "_meta"];
     let instead = |key: &str| {

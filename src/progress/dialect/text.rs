@@ -20,7 +20,7 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::{json, terminal};
 
-/// Objects that hold what is of interest in a structured line.
+/// Members of a structured line whose objects hold the progress.
 const INSIDE: [&str; 3] = ["progressData", "progress", "data"];
 
 /// Members that hold the words of a structured line.

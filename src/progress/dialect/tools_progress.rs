@@ -71,8 +71,8 @@ fn text_of(content: Option<&Bytes>) -> Option<Bytes> {
     blocks.into_iter().find_map(|block| json::member(&content.slice(block), "text"))
 }
 
-/// The payload's message, or its status with a size that tells something. The payload of the last
-/// one is the whole result: only its status is taken.
+/// The payload's message, or its status with a size. The payload of the last report is the whole
+/// result: only its status is read.
 fn payload_words(payload: &Fields, last: bool) -> Option<Bytes> {
     let status = payload.words(&["status"]);
     if last {

@@ -30,7 +30,7 @@ const COMPILED_MAX: usize = 1 << 20;
 /// Positions of a line at which a template is tried.
 const TRIES_MAX: usize = 16;
 
-/// The word that stands for the patterns that are built in.
+/// The word for the built-in patterns.
 pub const PRESETS: &str = "presets";
 
 /// The names of groups in a pattern.
@@ -52,7 +52,7 @@ struct Pattern {
 
 enum PatternKind {
     Presets,
-    /// A regular expression as it is.
+    /// A regular expression.
     Expression(Regex),
     /// A template, and whether it begins and ends with a number.
     Template {
@@ -94,8 +94,8 @@ impl Extract {
         Self(Arc::new([]))
     }
 
-    /// Reads patterns: templates such as `{progress}/{total}`, regular expressions with groups of the
-    /// names `progress`, `total` and `percent`, or [`PRESETS`]. The error says what would be right.
+    /// Reads patterns: templates such as `{progress}/{total}`, regular expressions with groups of
+    /// the names `progress`, `total` and `percent`, or [`PRESETS`]. The error names the right form.
     pub fn read<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut read: Vec<Pattern> = Vec::new();
         for written in patterns {
@@ -209,7 +209,7 @@ impl PatternKind {
     }
 }
 
-/// Whether what a pattern finds makes a figure.
+/// Checks that the groups of a pattern make a value.
 fn agree(written: &str, has: impl Fn(&str) -> bool) -> Result<(), String> {
     match (has("progress"), has("total"), has("percent")) {
         (true, _, true) | (false, true, true) => Err(format!(
@@ -226,7 +226,7 @@ fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
 }
 
-/// The reason in few words: the last line of what the compiler says.
+/// The reason in few words: the last line of the compiler's message.
 fn compile_error(pattern: &str) -> Option<String> {
     let said = compile(pattern).err()?.to_string();
     let last = said.lines().last().unwrap_or_default();
@@ -284,7 +284,7 @@ fn in_template(
     None
 }
 
-/// The figure of what a pattern has found.
+/// The value of the groups that a pattern has found.
 fn captured(found: &Captures<'_>) -> Option<ProgressValue> {
     let number = |name| found.name(name).and_then(|text| spelled(text.as_str()));
     if found.name("percent").is_some() {

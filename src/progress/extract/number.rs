@@ -9,7 +9,8 @@ use crate::protocol::json;
 /// Digits of a number in text. A longer number is an id, not a progress value.
 const DIGITS_MAX: usize = 15;
 
-/// A number, separators of thousands taken out; `None` if it is none, or below 0.
+/// A number without separators of thousands; `None` if the text is not a number, or the number is
+/// below 0.
 pub(super) fn spelled(text: &str) -> Option<Number> {
     let is_separator = |c: char| matches!(c, ',' | '_' | '\'') || c.is_whitespace();
     let digits: String = text.trim().chars().filter(|c| !is_separator(*c)).collect();

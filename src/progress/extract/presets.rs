@@ -19,13 +19,13 @@ struct Candidate {
     start: usize,
     end: usize,
     figure: ProgressValue,
-    /// Tenths, hundredths and so on that a percentage tells; `None` for a fraction.
+    /// The decimal places of a percentage; `None` for a fraction.
     decimals: Option<i32>,
     /// Whether the value measures something other than work.
     foreign: bool,
 }
 
-/// The figure of a line, if it is progress beyond doubt.
+/// The value of a line, if the line is progress beyond doubt.
 pub(super) fn figure_of(line: &str) -> Option<ProgressValue> {
     let bytes = line.as_bytes();
     let may_hold = memchr2(b'%', b'/', bytes).is_some() || memmem::find(bytes, b" of ").is_some();
@@ -44,7 +44,8 @@ pub(super) fn figure_of(line: &str) -> Option<ProgressValue> {
     Some(meant.figure.clone())
 }
 
-/// Drops what is no work, and fractions that say the same: "coverage 91.2% (912/1000)".
+/// Drops values that do not measure work, and fractions that repeat a percentage: "coverage 91.2%
+/// (912/1000)".
 fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
     let (foreign, own): (Vec<_>, Vec<_>) = found.drain(..).partition(|one| one.foreign);
     let is_same = |one: &Candidate| {
@@ -79,7 +80,7 @@ fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
     fraction.or_else(|| telling.first()).copied()
 }
 
-/// Whether two figures say the same, as far as a percentage can.
+/// Whether two values are equal, within the precision of a percentage.
 fn agree(one: &Candidate, other: &Candidate) -> bool {
     let parts = |candidate: &Candidate| {
         let total = candidate.figure.total.as_ref().map_or(1.0, |total| total.value);
@@ -92,9 +93,9 @@ fn agree(one: &Candidate, other: &Candidate) -> bool {
     (parts(one) - parts(other)).abs() <= 10_f64.powi(-decimals) + 1e-9
 }
 
-/// Whether the first figure of a line is that of all the work, whatever else the line tells: alone in
-/// brackets (`[3/8] RUN …`, `[ 45%] Building …`, `(3/45) glibc …`), or a percentage that opens the line
-/// (`45% [3 libfoo 27%]`, `45% building 120/340 modules`, `45.6% of 12MiB`).
+/// Whether the first value of a line measures the whole work, whatever follows: a value alone in
+/// brackets (`[3/8] RUN …`, `[ 45%] Building …`, `(3/45) glibc …`), or a percentage that opens the
+/// line (`45% [3 libfoo 27%]`, `45% building 120/340 modules`, `45.6% of 12MiB`).
 fn leads(line: &str, first: &Candidate) -> bool {
     let (before, after) = (line.split_at(first.start).0, line.split_at(first.end).1);
     let opens = before.trim().is_empty() || before.trim_end().ends_with(']');
@@ -268,7 +269,7 @@ fn number(text: &str) -> Option<Number> {
     fine.then(|| spelled(text))?
 }
 
-/// Whether what begins at `start` is part of a longer word, number, path or range.
+/// Whether the text at `start` is part of a longer word, number, path or range.
 fn is_joined_before(line: &str, start: usize) -> bool {
     let before = line.split_at(start).0;
     let mut behind = before.chars().rev();
@@ -290,7 +291,7 @@ fn is_joined_before(line: &str, start: usize) -> bool {
     joined || token.contains(['/', '\\', '?'])
 }
 
-/// Whether what ends here goes on as a word, a number, a path or a time.
+/// Whether the text continues here as a word, a number, a path or a time.
 fn is_joined_behind(before: &str, after: &str) -> bool {
     let mut ahead = after.chars();
     let (next, second) = (ahead.next(), ahead.next());
@@ -318,7 +319,7 @@ fn is_in_table(before: &str) -> bool {
         && percentage.split_whitespace().rev().take_while(is_column).count() >= 2
 }
 
-/// rsync counts what is left: `to-chk=169/396`.
+/// The value in a line of rsync, which counts the remaining files: `to-chk=169/396`.
 fn rsync(line: &str) -> Option<ProgressValue> {
     let (before, after) = line.split_once("-chk=")?;
     if !before.ends_with("to") && !before.ends_with("ir") {

@@ -156,13 +156,13 @@ fn is_left(word: &str) -> bool {
     matches!(word, "left" | "remaining" | "remain" | "go")
 }
 
-/// Whether a text begins with what webpack is at.
+/// Whether a text begins with the name of a phase of webpack.
 pub(super) fn is_phase(text: &str) -> bool {
     let word = text.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
     is_work(word) || ["after", "before", "cache", "setup"].contains(&word)
 }
 
-/// Whether the words before a figure say that something is being done.
+/// Whether the words before a number show that work is in progress.
 pub(super) fn tells_progress(before: &str) -> bool {
     words_backwards(clause(before, false)).take(NEAR).any(|word| is_work(&word))
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use crate::progress::durations::Expected;
 use crate::progress::policy::Heartbeat;
 
-/// The silence of a server after which a heartbeat says so instead of `running`.
+/// The silence of a server after which heartbeats report the silence instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
 /// Characters of a message that Milepost writes itself. Claude Code shows no more.
 pub(crate) const WORDS_MAX: usize = 200;
 
-/// The time of the next heartbeat of a call, if it is to have one.
+/// The time of the next heartbeat of a call, if the call gets heartbeats.
 ///
-/// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
-/// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner
-/// one beats.
+/// `sent` is the time of the last message for the call. With `server_spoke` (the server has sent a
+/// message for the call) twice the time has to pass, so that of two proxies in a chain only the
+/// inner proxy sends heartbeats.
 pub(crate) fn next_heartbeat(
     heartbeat: &Heartbeat,
     opened: Instant,

@@ -27,8 +27,8 @@ pub struct EmittedProgress {
 }
 
 impl EmittedProgress {
-    /// Without a total that is below the figure: what the server says rightly may be so,
-    /// but what is written anew is not.
+    /// The value without a total below it. A compliant notification may have such a total, a
+    /// rewritten one has none.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
         let value = |text: &Bytes| json::number(text);
         let over = |total: &Bytes| value(total) < value(&self.progress);
@@ -72,12 +72,12 @@ impl Meter {
         }
     }
 
-    /// Whether a figure would be passed on as it is.
+    /// Whether a value would be forwarded unchanged.
     pub fn would_rise(&self, value: f64) -> bool {
         self.base == 0.0 && self.emitted.is_none_or(|emitted| value > emitted)
     }
 
-    /// Whether there is a figure above the last one.
+    /// Whether there is a number above the last value.
     pub fn can_rise(&self) -> bool {
         self.lifted().is_ok()
     }
@@ -124,8 +124,8 @@ impl Meter {
         Ok(self.emit(value, Repair::Lift))
     }
 
-    /// Takes a figure that rises and needs no repair; false if it is any other, and then nothing has
-    /// happened.
+    /// Takes a value that rises and needs no repair. Any other value returns false and changes
+    /// nothing.
     pub fn rise(&mut self, value: f64, total: Option<(&[u8], f64)>) -> bool {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;

@@ -30,7 +30,8 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 
-/// An exact duplicate of what was sent within this time is no sign of life yet.
+/// The time within which an exact duplicate of the last notification is withheld. Later the
+/// duplicate shows that the call is alive.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Progress that could not be written for this long gives way to newer progress of the same call:
@@ -89,7 +90,7 @@ impl Filter {
         stream.written(now);
     }
 
-    /// Lets a call say what is due: a notification that waited, else a heartbeat.
+    /// Sends the due notification of a call: a waiting report, else a heartbeat.
     fn send_due(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.wake = None;
@@ -244,13 +245,14 @@ impl Filter {
         }
     }
 
-    /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
+    /// Whether Milepost may add messages to the progress of this call: progress of 2024-11-05 has
+    /// no message.
     fn words_allowed(&self, id: CallId) -> bool {
         let own = self.correlator.ledger.get(id).and_then(|call| call.revision);
         self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
     }
 
-    /// Breaks the silence of a call, if it is time.
+    /// Sends a heartbeat for a call, if one is due.
     fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let words_allowed = self.words_allowed(id);
         let silent = self.intake.received_at;
@@ -354,7 +356,7 @@ impl Filter {
         Guard { last: found.sent.at, unwritten: unwritten.then_some(call) }
     }
 
-    /// A call is over: its names die, and what waited for it is dropped, or goes out before its
+    /// Ends a call: its names end, and its waiting reports are dropped, or are sent before its
     /// answer where nothing has to wait.
     pub(crate) fn end_call(
         &mut self,
@@ -435,9 +437,9 @@ impl Filter {
         self.correlator.ledger.next_expiry().map(|(at, _)| at)
     }
 
-    /// Ends what ends by itself: calls past their time-out, tasks past their time to live. Whoever asks
-    /// [`Filter::poll_transmit`] of any stream need not ask this; a shell whose clients all read
-    /// nothing does.
+    /// Ends calls past their time-out and tasks past their time to live. [`Filter::poll_transmit`]
+    /// of any stream does the same; a shell whose clients all read nothing has to call this
+    /// function.
     pub fn expire(&mut self, now: Instant) {
         while let Some((at, id)) = self.correlator.ledger.next_expiry() {
             if at > now {

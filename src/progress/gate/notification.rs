@@ -12,7 +12,7 @@ use crate::protocol::mcp::META_RELATED_TASK;
 /// Text chunks of a whole minute fit; a flood does not.
 pub const MESSAGE_MAX: usize = 4 << 10;
 
-/// The parts of a notification besides its figure.
+/// The parts of a notification besides its value.
 #[derive(Debug, Default)]
 pub(crate) struct Parts<'a> {
     /// The client's own token text.
@@ -78,8 +78,8 @@ fn write_meta(out: &mut BytesMut, parts: &Parts<'_>) {
     }
 }
 
-/// A JSON string of at most [`MESSAGE_MAX`] bytes: as it is while it is short enough, else cut
-/// between characters. What is no UTF-8 becomes U+FFFD.
+/// A JSON string of at most [`MESSAGE_MAX`] bytes: unchanged if short enough, else cut between
+/// characters. Bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn message(text: &Bytes) -> Bytes {
     if text.len() <= MESSAGE_MAX {
         return match String::from_utf8_lossy(text) {

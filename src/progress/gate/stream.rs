@@ -54,7 +54,7 @@ pub(crate) struct Item {
     pub(crate) kind: ItemKind,
     pub(crate) payload: Payload,
     pub(crate) guards: Vec<Guard>,
-    /// Verdicts that become true when it is written.
+    /// Verdicts that are reported when the item is written.
     pub(crate) verdicts: Vec<MessageVerdict>,
 }
 
@@ -75,7 +75,7 @@ impl Item {
 pub(crate) struct MessageVerdict {
     /// The number of the message.
     pub(crate) number: u64,
-    /// The call that it is about, if that is known.
+    /// The call of the item, if known.
     pub(crate) call: Option<CallId>,
     pub(crate) verdict: Verdict,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Stream {
     pub(crate) trace: Option<Arc<TraceContext>>,
     pub(crate) queue: VecDeque<Item>,
     pub(crate) queued: usize,
-    /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
+    /// `mode = "observe"`: the bytes for the client; the queue exists for the record only.
     pub(crate) observed: VecDeque<Transmit>,
     /// The times when calls of this stream have something to write.
     pub(crate) wakes: BTreeSet<(Instant, u64, CallId)>,
@@ -100,7 +100,7 @@ pub(crate) struct Stream {
     pub(crate) midway: Option<u64>,
     /// Pieces of large messages in the queue.
     pieces: usize,
-    /// The server repeats what the client may have had already.
+    /// The server repeats messages that the client may already have.
     pub(crate) replays: bool,
 }
 
@@ -122,7 +122,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether no bytes wait to be written.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.observed.is_empty()
     }
@@ -160,8 +160,8 @@ impl Stream {
         }
     }
 
-    /// Whether a large message is passing: nothing may be said beside it. So it is already
-    /// while it waits in the queue: it would be glued to what is said now.
+    /// Whether a large message is passing, so that no other message may be written. A large message
+    /// that still waits in the queue counts too: it would directly follow a message written now.
     pub(crate) fn is_midway(&self) -> bool {
         self.midway.is_some() || self.pieces > 0
     }
@@ -186,7 +186,7 @@ impl Stream {
         self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
-    /// Whether the first item waits: then notifications wait too.
+    /// Whether the first item waits, so that notifications wait too.
     pub(crate) fn is_guarded(&self, now: Instant) -> bool {
         self.queue.front().is_some_and(|item| self.waits(item, now))
     }
@@ -201,8 +201,8 @@ impl Stream {
         Some(item)
     }
 
-    /// The client has given up the request that it calls `id`: no progress of it may follow, even if
-    /// it waits for its turn before the answer. What becomes of the messages it was in.
+    /// Removes the progress of the request `id`, which the client has given up, also progress that
+    /// waits for its turn before the answer. Returns the verdicts on the removed messages.
     pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
         let mut verdicts = Vec::new();
         let about = ItemKind::Progress(id.clone());

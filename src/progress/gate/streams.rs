@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::progress::gate::stream::{Stream, StreamKind};
 use crate::progress::ids::{Principal, StreamId};
 
-/// The part of a filter that decides what is written on which client stream, and when.
+/// The part of a filter that decides on the messages of each client stream, and on their times.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) streams: BTreeMap<StreamId, Box<Stream>>,
@@ -49,13 +49,13 @@ impl Gate {
         self.streams.get(&id).is_some_and(|stream| stream.kind == StreamKind::Exchange)
     }
 
-    /// Whether progress on a stream has to keep its distance from answers.
+    /// Whether progress on a stream has to keep a time from answers.
     pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
         let stream = stream.and_then(|id| self.streams.get(&id));
         stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
     }
 
-    /// Whether nothing waits to be written to a client.
+    /// Whether no bytes wait for a client.
     pub(crate) fn is_drained(&self) -> bool {
         self.streams.values().all(|stream| stream.is_drained())
     }

@@ -67,21 +67,22 @@ pub enum Input {
     HandleForeign(Origin, Message),
     /// The server has sent a message in pieces: a small one in its place, and why it broke off if it did.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
-    /// The message has reached its client through another filter: on this stream, where it is known.
+    /// Another filter has delivered the message to its client: on this stream, if known.
     NoteDelivery(Option<StreamId>, Message),
     /// The filter is asked which stream a message is for ([`Output::Stream`]).
     FindStream(Origin, Message),
     /// The filter learns a token from a message that another filter handles.
     LearnToken(Origin, Message),
-    /// The message that came last goes to its client as it is, behind everything that was sent before. The
-    /// filter has no part in it.
+    /// The last message goes to its client unchanged, behind all earlier messages. The filter does
+    /// not handle the message.
     ForwardLast(Option<(StreamId, Message)>),
     /// The server writes a line on its standard error.
     Stderr(Box<str>),
     /// The server answers requests of this message on this upstream stream. A recording does not repeat the
     /// message: a client sent it last.
     Pair(Option<(StreamId, Message)>, StreamId),
-    /// The answer to this id is kept apart, because it is too large ([`Output::Spool`]).
+    /// The answer to this id is kept in a file, because the answer is too large
+    /// ([`Output::Spool`]).
     SpoolAnswer(Key),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, Pacing),
@@ -122,7 +123,7 @@ pub enum Input {
     SetClient(Option<Arc<Client>>),
     /// The next message names these tokens, which are active in other sessions only.
     MarkElsewhere(Vec<Key>),
-    /// The response to a POST has ended, in whatever way.
+    /// The response to a POST has ended, whatever the cause.
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
@@ -157,7 +158,7 @@ pub enum Output {
     Server(Disposition),
     /// The stream that a message is for, if one is known.
     Stream(Option<StreamId>),
-    /// The stream and the id of an answer that is kept apart, if it is to be sent at all.
+    /// The stream and the id for an answer that is kept in a file, if the answer is sent at all.
     Spool(Option<(StreamId, Bytes)>),
 }
 

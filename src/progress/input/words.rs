@@ -17,7 +17,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 impl Input {
-    /// Whether the input belongs to the one before, and has no time of its own in a recording.
+    /// Whether the input belongs to the previous input, and has no time of its own in a recording.
     pub fn is_sequel(&self) -> bool {
         matches!(
             self,
@@ -133,8 +133,7 @@ impl Input {
 
     /// Reads the words of a recording, and the message behind them.
     ///
-    /// # Errors
-    /// The error says what is expected instead.
+    /// # Errors The error names the expected text.
     pub fn read(words: &str, line: Option<MessageLine>) -> Result<Self, String> {
         let Some(MessageLine { sign, stream, text }) = line else { return Self::read_words(words) };
         let (command, rest) = first_word(words);

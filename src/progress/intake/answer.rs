@@ -195,7 +195,7 @@ impl Filter {
         }
     }
 
-    /// Whether an answer waits for the end of the response that it came in.
+    /// Whether an answer waits for the end of its response.
     pub fn holds_answer(&self, on: StreamId) -> bool {
         self.intake.orphans.contains_key(&on)
     }
@@ -233,7 +233,7 @@ impl Filter {
         places.into_iter().map(|place| (place, name.client.clone())).collect()
     }
 
-    /// The request that an answer may be for, whatever its id says, because it came on the stream of a
+    /// The possible request of an answer with any id, because the answer arrived on the stream of a
     /// single request: some servers answer id 0 under an id of their own.
     pub(crate) fn call_of_sole_answer(&self, origin: Origin, key: &Key) -> Option<CallId> {
         let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
@@ -258,7 +258,7 @@ impl Filter {
         RepairedAnswer::withheld(self.correlator.why_orphan(key))
     }
 
-    /// Ends the call of an answer, and notes what else the answer states.
+    /// Ends the call of an answer, and notes the other facts in the answer.
     pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
@@ -311,7 +311,7 @@ impl Filter {
     }
 }
 
-/// The range of `message` that a client cannot accept, and what to put there.
+/// The range of `message` that a client cannot accept, and its replacement.
 fn mended_body(
     message: &Message,
     bare: bool,
@@ -381,7 +381,7 @@ fn mended_error(error: &Bytes) -> Option<Bytes> {
     Some(Bytes::from(parts.concat()))
 }
 
-/// A bare payload as the content of a tool result; `None` if it is a tool result already.
+/// A bare payload as the content of a tool result; `None` if the payload is already a tool result.
 fn wrapped_result(result: &Bytes) -> Option<Bytes> {
     let known = || RESULT_MEMBERS.iter().any(|name| json::member(result, name).is_some());
     if result.starts_with(b"{") && known() {

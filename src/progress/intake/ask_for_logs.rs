@@ -23,16 +23,16 @@ impl Filter {
         }
     }
 
-    /// The client asks for log messages itself: what it says holds.
+    /// Notes that the client itself requests log messages: its request applies.
     pub(crate) fn client_sets_level(&mut self) {
         if self.log_request != LogRequest::Pending {
             self.log_request = LogRequest::Done;
         }
     }
 
-    /// The client has begun: a server of an earlier revision than 2026-07-28 is asked for log messages
-    /// of the route's level, once. From that one on each request says so for itself, and the client
-    /// gets what it has asked for.
+    /// Requests log messages of the route's level, once, when the client has begun with a server of
+    /// a revision before 2026-07-28. From 2026-07-28 on each request of a client names its own
+    /// level.
     pub(crate) fn ask_for_logs(&mut self) {
         let Some(level) = self.policy.log_level.filter(|_| self.policy.mode != Mode::Observe)
         else {
@@ -52,7 +52,8 @@ impl Filter {
         self.to_server.push_back(Payload::from(Bytes::from(parts.concat())));
     }
 
-    /// Whether an answer with this id is to a request of ours, which it ends.
+    /// Whether an answer with this id belongs to Milepost's own request. The answer ends this
+    /// request.
     pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
         let ours = self.log_request == LogRequest::Pending
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)

@@ -43,7 +43,7 @@ struct Group {
 }
 
 impl Filter {
-    /// Whether objects on one line are to be taken apart: their streams may be different ones.
+    /// Whether objects on one line are separated, because their streams may differ.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
         self.topology.has_many_streams()
             && message.kind() == Kind::Opaque
@@ -115,7 +115,7 @@ impl Filter {
         }
     }
 
-    /// The array as it came, if all of it stays together; else what belongs together in one array.
+    /// Sends the original array if all elements stay together; else one array for each group.
     fn send_groups(&mut self, message: &Message, groups: Vec<Group>, untouched: bool) {
         let split = groups.len() > 1;
         let last = groups.len().saturating_sub(1);

@@ -35,8 +35,9 @@ pub(crate) struct CallDraft {
 }
 
 impl Filter {
-    /// Takes a message of a client and answers with what the server is to get: the very bytes,
-    /// unless several clients share it. Then it may be empty: the server is to get nothing.
+    /// Takes a client message and returns the message for the server: the same bytes, unless
+    /// several clients share the server. The returned message may then be empty: the server gets
+    /// nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.intake.at_work = None;
         match message.kind() {
@@ -142,7 +143,7 @@ impl Filter {
         self.for_server(message)
     }
 
-    /// A message with what its server must be asked for.
+    /// A message with the additions for its server (`ask`).
     fn for_server(&self, message: &Message) -> Payload {
         self.policy.with_members(message).unwrap_or_else(|| message.raw().clone()).into()
     }
@@ -215,7 +216,7 @@ impl Filter {
         })
     }
 
-    /// Learns from `initialize` who the client is.
+    /// Learns the name of the client from `initialize`.
     fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);

@@ -27,8 +27,8 @@ struct Plain<'a> {
 }
 
 impl Filter {
-    /// Takes a message of the server that came on `stream`, if it is progress that may go on as it
-    /// is, at once; false if it is anything else, and then nothing has happened.
+    /// Takes a server message on `stream`, if the message is progress that can be forwarded
+    /// unchanged and at once. Any other message returns false and changes nothing.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
         if !self.goes_straight(stream) {
             return false;
@@ -59,7 +59,7 @@ impl Filter {
         true
     }
 
-    /// Whether anything on this stream may go on without waiting for something else.
+    /// Whether messages on this stream can be forwarded without waiting.
     fn goes_straight(&self, id: StreamId) -> bool {
         self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
@@ -75,7 +75,7 @@ impl Filter {
 }
 
 impl Call {
-    /// Whether nothing of it waits, and its server has not said its last word.
+    /// Whether no report of the call waits, and the server has not sent its final report.
     fn is_quiet(&self) -> bool {
         self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         Some(&self.text[start..self.at])
     }
 
-    /// The members of an object, each taken by `member`, which refuses what it does not know.
+    /// Reads the members of an object with `member`, which refuses unknown members.
     fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;
         loop {
@@ -183,7 +183,7 @@ fn finite(value: &f64) -> bool {
     value.is_finite()
 }
 
-/// Puts what is there for the first time; a second time is a fault.
+/// Stores a member that occurs for the first time; a second occurrence is a fault.
 fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
     place.replace(found).is_none().then_some(())
 }

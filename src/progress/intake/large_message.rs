@@ -102,11 +102,11 @@ impl Filter {
         }
     }
 
-    /// Takes the answer to the server's request `id`, which the shell keeps apart because it is too
-    /// large: the stream on which the client is to be given it, and the id it is to have there in the
-    /// place of the one it came with ([`Scan::id_place`]). Its call is over, and what waits of its
-    /// progress is to be written before it. `None` if it answers no open call, or its stream has
-    /// closed: then it is to be dropped.
+    /// Handles the answer to the request `id`, which the shell keeps in a file because the answer
+    /// is too large. Returns the client's stream, and the id that replaces the answer's own id
+    /// ([`Scan::id_place`]). The call is over; its waiting progress is to be written before the
+    /// answer. `None` if the answer belongs to no open call, or the stream has closed: then the
+    /// answer is to be dropped.
     pub fn answer_spooled(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
@@ -123,8 +123,8 @@ impl Filter {
         stream.map(|stream| (stream, name))
     }
 
-    /// Whether a large message that came on another upstream stream is passing to the same client: more
-    /// of the one that passes on this would only wait, so it is not to be read until then.
+    /// Whether a large message of another upstream stream is passing to the same client. Further
+    /// pieces of the message on this stream would only wait, so the stream is not read until then.
     pub fn must_wait(&self, origin: Origin) -> bool {
         let Some(own) = self.intake.large_messages.get(&source(origin)) else { return false };
         let others = self.intake.large_messages.values().filter(|other| other.number < own.number);
@@ -132,9 +132,8 @@ impl Filter {
         passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
     }
 
-    /// Ends a large message whose end did not come. Nobody can read an answer that broke off:
-    /// its request is answered with an
-    /// error that says `why`, unless only the end of its line is missing.
+    /// Ends a large message whose end did not arrive. No client can read a broken answer: the
+    /// request gets an error with the reason `why`, unless only the end of the line is missing.
     pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
         let passing = self.intake.large_messages.get_mut(&source(origin));
         if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
@@ -260,8 +259,8 @@ fn source(origin: Origin) -> Option<StreamId> {
     }
 }
 
-/// Whether a large text that has shown no member of an envelope yet, or is an array, may be one or
-/// several messages all the same.
+/// Whether a large text may be one or several messages, although the text has shown no member of an
+/// envelope yet, or is an array.
 fn may_be_message(head: &[u8]) -> bool {
     let start = json::skip_space(head, 0);
     let inside = match head.get(start) {

@@ -38,7 +38,7 @@ impl Filter {
         true
     }
 
-    /// Puts what a client gets on its stream.
+    /// Adds the client's message to its stream.
     pub(crate) fn observe(
         &mut self,
         stream: Option<StreamId>,
@@ -52,7 +52,7 @@ impl Filter {
         true
     }
 
-    /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
+    /// Adds a message of Milepost's own to a stream. An HTTP request needs its answer in any mode.
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.gate.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.topology.has_strangers();

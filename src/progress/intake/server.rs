@@ -45,14 +45,14 @@ pub(crate) enum Unread {
 pub(crate) struct SourceMessage {
     /// The number of the message, unless the message has its verdict already.
     pub(crate) number: Option<u64>,
-    /// The message as the client may be told it, if it needs no repair.
+    /// The message for the client, if it needs no repair.
     pub(crate) raw: Option<Payload>,
     pub(crate) framing: Framing,
     /// The length of the message.
     pub(crate) bytes: usize,
 }
 
-/// A report and the call that it is about.
+/// A report and its call.
 struct Claim<'a> {
     call: CallId,
     dialect: &'a Dialect,
@@ -70,7 +70,7 @@ impl Claim<'_> {
         call.reports.bare_results |= self.dialect.has_bare_results();
     }
 
-    /// Whether the client may get the report. Notes a token that needs another spelling.
+    /// Checks whether the client may get the report, and notes a token that needs another spelling.
     fn admit(&mut self, call: &Call) -> Result<(), Reason> {
         let Some(token) = &call.token else { return Err(Reason::NoToken) };
         if call.is_subscription() {
@@ -94,7 +94,7 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// Adds what the route knows: the total of a bare figure, or a figure in the words.
+    /// Adds the route's knowledge: the total of a value without a total, or a value in the text.
     fn complete(&mut self, call: &mut Call, message: &Message) {
         let report = &mut self.report;
         if report.last {
@@ -210,13 +210,13 @@ impl Filter {
         Disposition::Consumed
     }
 
-    /// Whether a notification is what some dialect calls progress.
+    /// Whether a dialect claims a notification.
     pub(crate) fn claims_progress(&self, message: &Message) -> bool {
         message.kind() == Kind::Notification
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    /// Reads a progress notification of any dialect, and holds what its client is to get.
+    /// Reads a progress notification of any dialect, and holds the report for its client.
     pub(crate) fn progress(
         &mut self,
         now: Instant,
@@ -272,7 +272,7 @@ impl Filter {
         }
     }
 
-    /// Reads a report and finds its call; `Err` says what becomes of the message instead.
+    /// Reads a report and finds its call; `Err` has the verdict on a message without a call.
     pub(crate) fn read_report(
         &mut self,
         origin: Origin,
@@ -321,7 +321,7 @@ impl Filter {
         Ok(Claim { call, dialect, mended, report })
     }
 
-    /// Puts a report among what waits for its moment.
+    /// Adds a report to the waiting reports of its call.
     pub(crate) fn hold(
         &mut self,
         now: Instant,
@@ -387,7 +387,7 @@ impl Filter {
         }
     }
 
-    /// Passes on what is neither progress nor an answer.
+    /// Forwards a message that is neither progress nor an answer.
     fn forward(
         &mut self,
         placed: Placement,
@@ -404,8 +404,9 @@ impl Filter {
         self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
     }
 
-    /// An answer to an open call that stands behind text on one line: a server that prints dots
-    /// without ending the line. Anything else behind text may be a server's note of what it heard.
+    /// An answer to an open call behind text on one line, as from a server that prints dots without
+    /// ending the line. Other messages behind text may be a server's log of a message that it has
+    /// received.
     fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
         let raw = message.raw();
         if message.kind() != Kind::Noise || self.policy.mode == Mode::Observe {

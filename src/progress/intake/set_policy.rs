@@ -45,7 +45,7 @@ impl Filter {
         self.correlator.gives_strings |= self.policy.gives_strings();
     }
 
-    /// A call opens: what waited for the end of all others may hold now.
+    /// Applies the changes that waited for the end of all calls, when a new call opens.
     pub(crate) fn apply_pending_policy(&mut self) {
         if self.policy.wanted.observes() != self.policy.now.observes() {
             let wanted = Arc::clone(&self.policy.wanted);
@@ -58,8 +58,8 @@ impl Filter {
         self.policy.now()
     }
 
-    /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
-    /// idle: they go by the policies of filters of their own.
+    /// Whether no open call uses the policy. The shared filter of a session is never idle, because
+    /// its requests use the policies of their own filters.
     fn is_idle(&self) -> bool {
         self.topology.is_whole()
             && self.correlator.ledger.iter().next().is_none()
@@ -74,7 +74,7 @@ impl Filter {
         }
     }
 
-    /// The policy by which a call goes; that of new ones if it is not known.
+    /// The policy of a call; the policy of new calls if the call is unknown.
     pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
         self.correlator.ledger.get(call).map_or(&self.policy, |call| &call.policy)
     }

@@ -17,7 +17,7 @@ pub(crate) struct LargeMessage {
     pub(crate) scan: Scan,
     pub(crate) fate: LargeDisposition,
     pub(crate) stream: Option<StreamId>,
-    /// The call that it is known to answer.
+    /// The call of the answer, if known.
     pub(crate) call: Option<CallId>,
     /// The stream and the id of that request, which stays open until the answer is whole.
     pub(crate) answers: Option<(StreamId, Bytes)>,

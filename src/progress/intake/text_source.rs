@@ -35,8 +35,8 @@ enum SourceText<'a> {
 /// Time without a word of a counter after which another one is followed.
 const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
-/// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
-/// files and bytes in turn has one bar for both, and that is moved by one of them.
+/// Whether a value belongs to the followed counter, or begins the next counter. A program may show
+/// files and bytes in turn; only one of these counters moves the client's bar.
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
@@ -64,7 +64,7 @@ impl Filter {
         }
     }
 
-    /// Takes what a line on the wire says that is no message.
+    /// Reads a line on the wire that is not a message.
     pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
         if !self.policy.listens_to(TextSource::Stdout) {
             return;
@@ -80,7 +80,7 @@ impl Filter {
         }
     }
 
-    /// Takes what a log notification says. It has been forwarded: a log stays one.
+    /// Reads the text of a log notification, which has already been forwarded.
     pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
         if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
         {
@@ -94,8 +94,8 @@ impl Filter {
         self.take_text(now, meant, TextSource::Log, SourceText::Data(&data));
     }
 
-    /// The one call that text can be about: that of its stream, the one whose tool `logger` names, or
-    /// the only one that is active.
+    /// The only call that text can be about: the call of its stream, the call whose tool `logger`
+    /// names, or the only active call.
     fn sole_candidate(
         &self,
         now: Instant,
@@ -193,7 +193,8 @@ impl Filter {
         self.hold(now, id, SourceMessage::default(), report);
     }
 
-    /// Several calls are active, so that text is about none of them; each is told why at its end.
+    /// Withholds text while several calls are active: the text belongs to none of them, and the
+    /// record of each call has the reason.
     fn withhold_ambiguous(&mut self, source: TextSource) {
         let listens = |call: &Call| call.policy.tool_listens_to(call.tool.as_deref(), source);
         let candidates = self.correlator.active(|call| call.token.is_some() && listens(call));

@@ -21,8 +21,8 @@ const INTEGER_MAX: i64 = (1 << 53) - 1;
 /// The token in place of an empty string, which many servers treat as no token.
 const NO_EMPTY_TOKEN: &[u8] = b"milepost";
 
-/// Whether a member of `_meta` is a client's to say: its token, and what the specification has there,
-/// such as the log messages that it wants.
+/// Whether only the client may set a member of `_meta`: its token, and the members of the
+/// specification, such as the log level.
 pub fn is_clients_own(name: &str) -> bool {
     name == "progressToken" || name.starts_with(mcp::META_PREFIX)
 }
@@ -100,8 +100,8 @@ impl Ask {
     }
 }
 
-/// A positive integer that follows from a token. That two open requests get the same by chance,
-/// whose progress would then be told as the older one's, need not be reckoned with: there are 2^53.
+/// A positive integer that follows from a token. Two open requests with the same integer, whose
+/// progress would count as the older request's, are improbable: there are 2^53 integers.
 fn integer_for(token: &Key) -> i64 {
     let hash = fnv_1a(token.to_json());
     // The upper bits are the better ones; 53 always fit.

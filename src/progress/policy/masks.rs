@@ -28,7 +28,7 @@ const COMPILED_MAX: usize = 1 << 20;
 /// The group of a pattern that is masked.
 const GROUP: &str = "secret";
 
-/// A value of a name that means something else as well, such as `key`, is a secret from this length.
+/// The length from which the value of an ambiguous name, such as `key`, counts as a secret.
 const VALUE_MIN: usize = 16;
 
 /// The patterns of secrets.
@@ -79,7 +79,7 @@ impl Masks {
         Ok(Self { own: own.into() })
     }
 
-    /// The patterns besides those that are built in, as they are written.
+    /// The patterns besides the built-in patterns, as written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.own.iter().map(|(written, _)| &**written)
     }
@@ -164,7 +164,7 @@ static NAMED: LazyLock<SecretPatterns> = LazyLock::new(|| {
     ])
 });
 
-/// Secrets that are known by what stands around them.
+/// Patterns of secrets that are known by the text around them.
 static PLAIN: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let patterns = [
         r#"(?i)\b(?:authorization|cookie)\\?["']?\s*[:=]\s*\\?["']?(?<secret>[^"'\r\n]+)"#,
@@ -183,7 +183,7 @@ static KEYS: LazyLock<SecretPatterns> = LazyLock::new(|| {
     SecretPatterns::new([format!(r"\b(?:{})[A-Za-z0-9_.+/=-]+", beginnings.join("|"))])
 });
 
-/// Patterns of ours. That each can be read is tested.
+/// Built-in patterns. A test checks that each can be read.
 struct SecretPatterns(Vec<Regex>);
 
 impl SecretPatterns {
@@ -300,12 +300,12 @@ fn is_long(value: &str) -> bool {
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Whether what begins like the key of a service is one.
+/// Whether a value that begins like the key of a service is such a key.
 fn is_key(value: &str) -> bool {
     value.len() >= VALUE_MIN && value.bytes().filter(u8::is_ascii_digit).count() > 1
 }
 
-/// Whether a line is one of base64 as it stands in PEM files.
+/// Whether a line is a line of base64 as in PEM files.
 fn is_armour(words: &str) -> bool {
     let words = words.trim();
     let has = |is: fn(&u8) -> bool| words.as_bytes().iter().any(is);

@@ -21,11 +21,11 @@ use crate::progress::value::ProgressValue;
 /// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Reports what it would do and changes nothing.
+    /// Reports the verdicts and changes nothing.
     Observe,
     /// Repairs and withholds, adds nothing.
     Enforce,
-    /// Also breaks silences.
+    /// Also sends heartbeats.
     #[default]
     Full,
 }
@@ -94,13 +94,13 @@ pub enum HeartbeatValue {
 /// The conditions for heartbeats in a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Whether at all.
+    /// Whether calls get heartbeats.
     pub enabled: bool,
     /// Silence before the first one.
     pub after: Duration,
     /// Time between the next ones; doubled once the server has said something for the call.
     pub every: Duration,
-    /// Age of the call after which it is left alone.
+    /// The age of a call at which its heartbeats end.
     pub max: Duration,
     /// The figure of a heartbeat.
     pub value: HeartbeatValue,
@@ -132,7 +132,7 @@ pub enum Scale {
 /// The relation of the messages of one call to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Messages {
-    /// Each stands for itself.
+    /// Each message stands for itself.
     #[default]
     Replace,
     /// Messages are pieces of one text and are joined.
@@ -159,7 +159,7 @@ pub struct CallPolicy {
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
-    /// Whether heartbeats of a silent call tell how much of its usual time has passed.
+    /// Whether heartbeats of a silent call show the elapsed part of its usual time.
     pub estimate: bool,
     /// The members put into requests.
     pub ask: Ask,
@@ -183,12 +183,12 @@ impl Default for CallPolicy {
 }
 
 impl CallPolicy {
-    /// Whether text of `source` is taken for progress.
+    /// Whether text of `source` is read as progress.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.dialects.iter().any(|dialect| dialect.listens_to(source))
     }
 
-    /// Whether progress as the specification has it is read as just that.
+    /// Whether the dialect `standard` is on.
     pub(crate) fn has_standard(&self) -> bool {
         self.dialects.iter().any(|dialect| dialect.name() == dialect::STANDARD)
     }
@@ -246,7 +246,7 @@ pub struct Policy {
     pub mode: Mode,
     /// The times at which messages may be written to a client stream of this route.
     pub pacing: Pacing,
-    /// Whether clients that are known not to need pacing are spared it.
+    /// Whether clients that are known not to need pacing get none.
     pub spare_known_clients: bool,
     /// Thinned notifications of one token come no closer than this.
     pub min_interval: Duration,
@@ -260,8 +260,8 @@ pub struct Policy {
     pub keep_original: bool,
     /// The value that this upstream sends as token; learned if not set.
     pub token_is: Option<TokenIs>,
-    /// Send the messages we word ourselves also to clients of 2024-11-05, whose progress has no
-    /// `message` yet.
+    /// Whether clients of 2024-11-05, whose progress has no `message` yet, get messages of
+    /// Milepost's own.
     pub words_in_2024: bool,
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
@@ -302,13 +302,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether nothing of it is changed.
+    /// Whether nothing of the route is changed (`mode = "observe"`).
     pub fn observes(&self) -> bool {
         self.mode == Mode::Observe
     }
 
-    /// The dialects that claim a method: whose progress it is, and so by which of them it is to be read,
-    /// is known later.
+    /// The dialects that claim a method. The call of the message, which decides between them, is
+    /// known later.
     pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
         let is_everyones =
             |own: &Dialect| self.call.dialects.iter().any(|known| known.name() == own.name());
@@ -317,12 +317,12 @@ impl Policy {
         self.call.dialects.iter().chain(of_tools).filter(move |dialect| dialect.claims(method))
     }
 
-    /// Whether text of `source` is taken for progress of any tool.
+    /// Whether text of `source` is read as progress of any tool.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
     }
 
-    /// Whether text of `source` is taken for progress of this tool.
+    /// Whether text of `source` is read as progress of this tool.
     pub(crate) fn tool_listens_to(&self, tool: Option<&str>, source: TextSource) -> bool {
         self.mode == Mode::Full && self.of(tool).listens_to(source)
     }
@@ -337,12 +337,12 @@ impl Policy {
         self.dialects_of(method).next().is_some()
     }
 
-    /// Whether any call is given up after a time.
+    /// Whether any call has a time-out.
     pub fn has_timeout(&self) -> bool {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
     }
 
-    /// Whether silent calls of any tool are measured by what has been learned.
+    /// Whether heartbeats of any tool show estimates.
     pub fn estimates(&self) -> bool {
         self.everywhere().any(|policy| policy.estimate)
     }

@@ -42,7 +42,7 @@ impl Policies {
         std::iter::once(&self.now).chain(&self.older).map(|policy| &**policy)
     }
 
-    /// Whether a dialect of any of them claims a method.
+    /// Whether a dialect of any policy claims a method.
     pub(crate) fn claims(&self, method: &str) -> bool {
         self.all().any(|policy| policy.claims(method))
     }
@@ -73,7 +73,7 @@ impl Policies {
         self.now.dialects_of(method).chain(older)
     }
 
-    /// Whether text of `source` is taken for progress of any tool.
+    /// Whether text of `source` is read as progress of any tool.
     pub(crate) fn listens_to(&self, source: TextSource) -> bool {
         self.all().any(|policy| policy.listens_to(source))
     }

@@ -12,7 +12,7 @@ use crate::progress::policy::{Mode, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
-/// The member of an object, if it is there just once.
+/// The member of an object, if the member occurs exactly once.
 fn sole_member(object: &Bytes, name: &str) -> Option<Bytes> {
     let mut found =
         json::Members::new(object).filter(|member| json::key_is(&object[member.key.clone()], name));
@@ -35,7 +35,8 @@ impl Policy {
         asks.then(|| &self.of(tool).ask)
     }
 
-    /// The token of a request, whose text is `client`: as its client knows it, and as its server will.
+    /// The token of a request, whose text is `client`: the client's text, and the text for the
+    /// server.
     pub(crate) fn token_in(
         &self,
         request: &Message,
@@ -72,18 +73,18 @@ impl Policy {
         })
     }
 
-    /// Whether some tool's server is given tokens of another type.
+    /// Whether the server of any tool gets tokens of another type.
     pub(crate) fn renames_tokens(&self) -> bool {
         self.everywhere().any(|call| call.ask.token_type != TokenType::Same)
     }
 
-    /// Whether some server is given tokens that are strings.
+    /// Whether any server gets tokens that are strings.
     pub(crate) fn gives_strings(&self) -> bool {
         self.everywhere().any(|call| call.ask.token_type == TokenType::String)
     }
 
-    /// A client's message as its server is to get it; `None`: as it came. Not for servers that several
-    /// clients share, whose filter says it.
+    /// A client message with the additions for its server; `None`: unchanged. Where several clients
+    /// share a server, the filter makes the additions instead.
     pub fn with_members(&self, message: &Message) -> Option<Bytes> {
         self.ask_of(None)?;
         let splices = match message.kind() {
@@ -124,7 +125,7 @@ impl Policy {
         splices
     }
 
-    /// The members put into a request besides its token.
+    /// The members that are added to a request, besides its token.
     pub(crate) fn members_for(
         &self,
         request: &Message,
@@ -180,8 +181,8 @@ fn with_token(copy: &Key) -> JsonObject {
     text.map(member).into_iter().collect()
 }
 
-/// Puts what is wanted and not there into an object, which is a part of `raw`. What is there stays, and
-/// so does what is no object, or could be read in two ways.
+/// Adds missing members to an object, which is a part of `raw`. Existing members stay. A value that
+/// is not an object, or that can be read in two ways, stays unchanged.
 fn merge(
     raw: &Bytes,
     object: &Bytes,

@@ -24,7 +24,7 @@ pub enum Key {
 const DIGITS_MAX: usize = 400;
 
 impl Key {
-    /// Reads raw JSON text; `None` if it is neither a string nor an integer.
+    /// Reads raw JSON text; `None` if the text is neither a string nor an integer.
     pub fn read(text: &Bytes) -> Option<Self> {
         match text.first()? {
             b'"' => {
@@ -96,7 +96,7 @@ impl Key {
         }
     }
 
-    /// Whether it is the empty string.
+    /// Whether the key is the empty string.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

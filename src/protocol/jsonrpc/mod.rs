@@ -20,8 +20,8 @@ pub use scan::{RESULT_MEMBERS, Scan, ScannedBody};
 /// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.
 const PEEK_MIN: usize = 4 << 10;
 
-/// The part of each end that is read then, in bytes: far more than the members of an envelope besides its
-/// result have.
+/// The part of each end of a large answer that is read, in bytes: far more than the members of an
+/// envelope without its result.
 const WINDOW: usize = 1 << 10;
 
 /// JSON-RPC's code for a request that is not as it should be.
@@ -49,7 +49,7 @@ pub enum Kind {
     Batch,
     /// A message by its looks that none of the above fits: forwarded, never understood.
     Opaque,
-    /// No message: what a server prints by mistake.
+    /// Text that is not a message, such as a server's accidental output.
     Noise,
 }
 
@@ -84,7 +84,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads the envelope. Never fails: what cannot be read is [`Kind::Opaque`] or [`Kind::Noise`].
+    /// Reads the envelope. Never fails: unreadable text is [`Kind::Opaque`] or [`Kind::Noise`].
     pub fn parse(raw: Bytes) -> Self {
         if raw.len() >= PEEK_MIN
             && let Some(answer) = Self::peek(&raw)
@@ -227,7 +227,7 @@ impl Message {
         self.id.clone()
     }
 
-    /// The id as something that can be compared; `None` if it is no string or integer.
+    /// The id as a comparable key; `None` if the id is neither a string nor an integer.
     pub fn id_key(&self) -> Option<Key> {
         self.id().and_then(|id| Key::read(&id))
     }
@@ -257,7 +257,7 @@ impl Message {
         self.part(&self.error)
     }
 
-    /// The code of the error, if it has one that can be read.
+    /// The code of the error, if there is a readable code.
     pub fn error_code(&self) -> Option<i32> {
         let code = json::member(&self.error()?, "code")?;
         std::str::from_utf8(&code).ok()?.trim().parse().ok()
@@ -273,13 +273,13 @@ impl Message {
         self.versioned && !self.odd
     }
 
-    /// Whether a key of the envelope is there twice: readers may differ on which one counts.
+    /// Whether a key of the envelope occurs twice: readers may differ about the key that counts.
     pub fn repeats_a_key(&self) -> bool {
         self.odd
     }
 
-    /// The elements of a batch, or of several objects on one line, each read on its own when it is
-    /// asked for.
+    /// The elements of a batch, or of several objects on one line, each read when the iterator
+    /// reaches it.
     pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
         let raw = self.raw.clone();
         let found = (self.kind == Kind::Batch)
@@ -312,8 +312,9 @@ impl Message {
     }
 }
 
-/// An error answer of ours, without a line ending. It says who wrote it, for it must not look like
-/// the server's (26:basic §Error Codes), and the HTTP status that the server answered with, if it did.
+/// An error answer of Milepost's own, without a line ending. The error names Milepost as its
+/// author, because it must not look like the server's (26:basic §Error Codes), and the HTTP status
+/// of the server's answer, if there was one.
 pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     error_answer(id, INTERNAL_ERROR, why, status)
 }

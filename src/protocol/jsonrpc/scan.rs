@@ -10,7 +10,7 @@ use crate::protocol::json;
 /// Bytes of a key or scalar of the envelope that are kept. Ids and methods are shorter.
 const TOKEN_MAX: usize = 1 << 10;
 
-/// The member of a small message that stands for a large one.
+/// The member of the small message that replaces a large message.
 const LEFT_OUT: &str = "bytes left out";
 
 /// Members of which a tool result has at least one.

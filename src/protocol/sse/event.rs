@@ -24,7 +24,7 @@ pub struct SseEvent {
 pub(super) struct FieldSpans {
     /// The first `data` value.
     data: Span,
-    /// Whether there is more than one.
+    /// Whether there is more than one `data` line.
     several: bool,
     name: Span,
     id: Span,
@@ -102,8 +102,8 @@ impl FieldSpans {
 }
 
 impl SseEvent {
-    /// The payload, `None` without a `data` line. Of one line it is a slice of `raw`; several are
-    /// joined by LF, which takes a copy.
+    /// The payload; `None` without a `data` line. The payload of one line is a slice of `raw`;
+    /// several lines are joined by LF, in a copy.
     pub fn data(&self) -> Option<Bytes> {
         let first = self.fields.data.range()?;
         if !self.fields.several {
@@ -136,8 +136,8 @@ impl SseEvent {
         self.fields.id.range().is_some()
     }
 
-    /// The last `retry` line whose value is digits alone, without its line end: with `\n\n` behind
-    /// it, it is a block of its own.
+    /// The last `retry` line with digits only, without its line end. With `\n\n` behind, the line
+    /// is a block of its own.
     pub fn retry(&self) -> Option<Bytes> {
         self.fields.retry.range().map(|line| self.raw.slice(line))
     }
@@ -181,7 +181,7 @@ pub fn write(data: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Appends what `write` gives. `data` may be cut anywhere.
+/// Appends the block that `write` returns. `data` may be cut anywhere.
 pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
     out.extend_from_slice(b"event: message\n");
     append_data(out, data);
@@ -210,7 +210,7 @@ pub fn rewrite(raw: &[u8], data: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Appends what `rewrite` gives. `data` may be cut anywhere.
+/// Appends the block that `rewrite` returns. `data` may be cut anywhere.
 pub fn append_rewritten<T: AsRef<[u8]>>(
     out: &mut BytesMut,
     raw: &[u8],
@@ -252,8 +252,8 @@ fn is_foreign(line: &FieldLine<'_>) -> bool {
     matches!(named(line), Some((Field::Event, name)) if !is_message(name))
 }
 
-/// The field and value of a line that is to be replaced. A byte order mark ahead of it goes with
-/// it: a stream needs none, and elsewhere it would only spoil the new line.
+/// The field and value of a line that is to be replaced. A byte order mark before the line is
+/// removed too: a stream needs none, and elsewhere the mark would spoil the new line.
 fn named<'a>(line: &FieldLine<'a>) -> Option<(Field, &'a [u8])> {
     let text = match line.start {
         0 => line.text.strip_prefix(BOM).unwrap_or(line.text),

@@ -63,8 +63,8 @@ pub struct Piece {
 #[derive(Debug)]
 pub struct Events {
     inspect_max: usize,
-    /// Input that is still to be read. Once `next` has said `None`, it is empty, or what may become
-    /// a byte order mark.
+    /// Unread input. After `next` has returned `None` the input is empty, or the possible beginning
+    /// of a byte order mark.
     chunk: Bytes,
     /// The head of a block that began in an earlier chunk.
     carry: Vec<u8>,
@@ -131,7 +131,7 @@ impl Events {
         }
     }
 
-    /// Adds what has arrived, once `next` has said `None`.
+    /// Adds arrived bytes, after `next` has returned `None`.
     pub fn push(&mut self, chunk: Bytes) {
         self.chunk = match &self.chunk[..] {
             [] => chunk,
@@ -164,13 +164,14 @@ impl Events {
         (!rest.is_empty()).then_some(rest)
     }
 
-    /// Whether what has been given out so far ends between two blocks, where one of our own may go.
+    /// Whether the blocks given out so far end between two blocks, where a block of Milepost's own
+    /// may be inserted.
     pub fn at_boundary(&self) -> bool {
         self.long.is_none() && !self.broken
     }
 
-    /// To be called when something of ours has gone ahead of all input: a byte order mark would no
-    /// longer stand at the start, where alone it is ignored, and is dropped if it comes.
+    /// To be called after a block of Milepost's own was written before all input. A byte order mark
+    /// is ignored only at the start of a stream, so a later mark is then dropped.
     pub fn drop_mark(&mut self) {
         if self.mark == ByteOrderMark::Kept {
             self.mark = ByteOrderMark::Dropped;
@@ -261,7 +262,7 @@ impl Events {
         None
     }
 
-    /// Moves the first `count` bytes of the chunk to what is carried.
+    /// Moves the first `count` bytes of the chunk to the carried bytes.
     fn hold(&mut self, count: usize) {
         let bytes = self.chunk.split_to(count);
         let need = self.carry.len() + bytes.len();
@@ -273,8 +274,8 @@ impl Events {
         self.carry.extend_from_slice(&bytes);
     }
 
-    /// Gives up on holding this block. What it is shows in its payload: the lines ahead of that are
-    /// of one piece with its beginning.
+    /// Gives up holding this block. Its first piece has the lines before the payload and the
+    /// beginning of the payload, which shows the kind of the block.
     fn start(&mut self) -> Option<SseFrame> {
         self.held = Bytes::from(mem::take(&mut self.carry));
         self.fields = FieldSpans::default();

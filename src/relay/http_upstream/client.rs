@@ -123,8 +123,8 @@ impl UpstreamClient {
         (has_requests && self.http_sse.is_none()).then_some(stream)
     }
 
-    /// Cancels a request, if the server need not be told: closing its stream does it in 2026-07-28, and
-    /// a request that was never sent needs nothing.
+    /// Cancels a request if the server needs no notification: in 2026-07-28 the end of the stream
+    /// cancels, and an unsent request needs no cancellation.
     fn cancel(&mut self, cancel: &Message) -> bool {
         let params = cancel.params().unwrap_or_default();
         let id = json::member(&params, "requestId");
@@ -157,8 +157,8 @@ impl UpstreamClient {
         self.exchanges.open() >= POSTS_MAX || self.pending.len() >= ASKED_MAX
     }
 
-    /// Sends what may be sent. Notifications and answers go one after the other, and nothing overtakes
-    /// them; requests go at once, up to the limit.
+    /// Sends all messages that may be sent. Notifications and answers go one after the other, and
+    /// no message overtakes them; requests go at once, up to the limit.
     pub(crate) fn pump(&mut self) -> bool {
         if self.session.phase == SessionPhase::Lost && !self.queue.is_empty() && self.can_renew() {
             self.renew();
@@ -206,7 +206,7 @@ impl UpstreamClient {
         requests::post(&self.target, destination, out, &self.session, &self.tools)
     }
 
-    /// Whether something that was sent, or is to be, has not reached the server.
+    /// Whether a sent or waiting message has not reached the server.
     pub(crate) fn is_sending(&self) -> bool {
         !self.queue.is_empty() || self.exchanges.await_head()
     }
@@ -235,8 +235,8 @@ impl UpstreamClient {
         moved
     }
 
-    /// Reads one item, if there is one: of the stream whose large message is under way, or of each
-    /// stream in turn.
+    /// Reads one item, if there is one: from the stream whose large message is passing, or from
+    /// each stream in turn.
     pub(crate) fn poll_items(&mut self, cx: &mut Context<'_>) -> bool {
         match self.inbox.midway() {
             Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
@@ -338,7 +338,7 @@ impl UpstreamClient {
         Some(request)
     }
 
-    /// Acts on an answer, and returns what the client gets of it.
+    /// Handles an answer, and returns the message for the client.
     fn receive_answer(&mut self, from: ResponseStream, answer: Message) -> Option<Message> {
         let Some(request) = answer.id_key().and_then(|id| self.mark_answered(from, &id)) else {
             return Some(answer);
@@ -361,7 +361,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Answers a request with an error of ours.
+    /// Answers a request with an error of Milepost's own.
     fn refuse(&mut self, request: &PendingRequest, why: &str, status: Option<u16>) {
         self.fail(request, own_error(&request.id, why, status), why);
     }
@@ -381,7 +381,7 @@ impl UpstreamClient {
         self.inbox.push(from, Message::parse(error));
     }
 
-    /// Answers all requests of a POST with an error of ours.
+    /// Answers all requests of a POST with an error of Milepost's own.
     fn refuse_all(&mut self, stream: StreamId, why: &str, status: Option<u16>) {
         for request in self.pending.take(stream) {
             self.refuse(&request, why, status);
@@ -409,7 +409,7 @@ impl UpstreamClient {
         [self.exchanges.next_due(idle), self.listen.due(), http_sse].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does all due work.
     pub(crate) fn act(&mut self, now: Instant, idle: Option<Duration>) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         for stream in self.exchanges.due_at(now, idle) {
@@ -436,7 +436,7 @@ impl UpstreamClient {
         }
     }
 
-    /// The request that tells the server that its session is over, if it has one.
+    /// The request that ends the session at the server, if there is a session.
     pub(crate) fn end_session(&self) -> Option<Sending> {
         if self.http_sse.is_some() {
             return None;

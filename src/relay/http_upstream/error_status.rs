@@ -10,8 +10,8 @@ pub(crate) fn is_about_access(status: StatusCode) -> bool {
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status)
 }
 
-/// The answer to the request `id`: with the server's own `error`, if that stands by itself, or with an
-/// error of ours that says `why`.
+/// The answer to the request `id`: with the server's own `error`, if that error is complete, or
+/// with an error of Milepost's own with the reason `why`.
 pub(crate) fn answer(id: &Bytes, error: Option<&Bytes>, why: &str, status: StatusCode) -> Bytes {
     match error {
         Some(error) if !is_about_access(status) => {

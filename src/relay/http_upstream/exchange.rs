@@ -291,7 +291,7 @@ impl PostExchange {
         self.state = ExchangeState::Back(sending, id);
     }
 
-    /// Reads a resumed response, which goes on behind an event.
+    /// Reads a resumed response, which continues behind an event.
     ///
     /// # Errors
     /// The status of a response that is no stream of events.
@@ -350,7 +350,7 @@ impl PostExchanges {
         self.values().any(PostExchange::awaits_head)
     }
 
-    /// Whether messages must wait behind one that is on its way.
+    /// Whether messages must wait behind an unfinished POST.
     pub(crate) fn are_ordered(&self) -> bool {
         self.values().any(|exchange| exchange.ahead_until.is_some())
     }

@@ -160,8 +160,8 @@ impl HttpSseStream {
         self.named_by = None;
     }
 
-    /// The stream that follows on this one, which is lost; with a session it is opened again by itself,
-    /// for some times.
+    /// The successor of this lost stream. With a session the successor is opened again without a
+    /// message, a few times.
     pub(crate) fn successor(&self, has_session: bool) -> Self {
         if !has_session || self.vain >= RETRIES_MAX {
             return Self { vain: self.vain, ..Self::default() };
@@ -171,7 +171,7 @@ impl HttpSseStream {
         Self { state, vain: self.vain + 1, ..Self::default() }
     }
 
-    /// Whether the stream will be opened again without a message that waits.
+    /// Whether the stream will be opened again without a waiting message.
     pub(crate) fn is_scheduled(&self) -> bool {
         matches!(self.state, HttpSseState::At(_))
     }

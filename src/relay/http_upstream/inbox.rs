@@ -47,7 +47,7 @@ pub(crate) enum InboxItem {
 #[derive(Default)]
 pub(crate) struct Inbox {
     ready: VecDeque<FromServer>,
-    /// The stream whose large message is under way. Nothing else may come between its pieces.
+    /// The stream whose large message is passing. No other message may come between its pieces.
     midway: Option<(ResponseStream, Scan)>,
 }
 
@@ -60,7 +60,7 @@ impl Inbox {
         self.ready.pop_front()
     }
 
-    /// The stream whose large message is under way.
+    /// The stream whose large message is passing.
     pub(crate) fn midway(&self) -> Option<ResponseStream> {
         self.midway.as_ref().map(|(stream, _)| *stream)
     }

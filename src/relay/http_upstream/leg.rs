@@ -22,7 +22,7 @@ const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 /// A server that is reached over HTTP.
 pub struct HttpUpstreamLeg {
     client: UpstreamClient,
-    /// A large message of a client, as far as it has come.
+    /// The received part of a large client message.
     collecting: Option<(BytesMut, Scan, ClientHeaders)>,
     timer: Pin<Box<Sleep>>,
     closing: Option<(Sending, Pin<Box<Sleep>>)>,
@@ -44,8 +44,8 @@ impl HttpUpstreamLeg {
         self.client.reachability()
     }
 
-    /// Does what can be done until everything waits. With `reads` bodies are read too, until there is
-    /// a message for the relay.
+    /// Does all possible work until everything waits. With `reads` bodies are read too, until there
+    /// is a message for the relay.
     fn drive(&mut self, cx: &mut Context<'_>, reads: bool) {
         let client = &mut self.client;
         loop {
@@ -64,7 +64,7 @@ impl HttpUpstreamLeg {
     }
 }
 
-/// Does what is due, and sets the timer for what is due next.
+/// Does the due work, and sets the timer for the next due time.
 fn act_on_time(
     client: &mut UpstreamClient,
     timer: &mut Pin<Box<Sleep>>,

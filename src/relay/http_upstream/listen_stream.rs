@@ -50,7 +50,7 @@ impl ListenStream {
         }
     }
 
-    /// The event behind which the next request for the stream goes on.
+    /// The event behind which the next request resumes the stream.
     pub(crate) fn last_id(&self) -> Option<&HeaderValue> {
         self.last_id.as_ref()
     }

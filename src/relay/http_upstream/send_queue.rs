@@ -18,7 +18,7 @@ impl SendQueue {
         self.0.is_empty()
     }
 
-    /// Whether so much waits that clients should not be read.
+    /// Whether so many bytes wait that clients should not be read.
     pub(crate) fn is_full(&self) -> bool {
         let bytes: usize = self.0.iter().map(|out| out.message.raw().len()).sum();
         self.0.len() >= QUEUED_MAX || bytes >= QUEUE_MAX

@@ -98,8 +98,8 @@ impl UpstreamSession {
         id.into_iter().chain(revision)
     }
 
-    /// Begins the session again: the client's `initialize` under an id of ours. `None` if the session
-    /// never began.
+    /// Begins the session again with the client's `initialize` under an id of Milepost's own.
+    /// `None` if the session never began.
     pub(crate) fn renew(&mut self, stream: StreamId) -> Option<Outgoing> {
         self.id = None;
         self.number += 1;

@@ -31,7 +31,7 @@ pub struct Bearer {
 }
 
 impl Bearer {
-    /// The token in a file. It is read when it is needed, and again whenever the file has changed.
+    /// The token in a file. The file is read when a token is needed, and again after each change.
     pub fn in_file(file: PathBuf) -> Self {
         Self { file, read: Mutex::default() }
     }
@@ -65,7 +65,7 @@ impl Bearer {
     }
 }
 
-/// `Authorization` with this token; `None` if it is none.
+/// The `Authorization` header with this token; `None` if the text is not a token.
 fn bearer(token: &str) -> Option<HeaderValue> {
     let token = token.trim();
     if token.is_empty() {
@@ -81,13 +81,13 @@ pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
 /// The endpoints of a server, and the settings of the requests to them.
 pub struct UpstreamTarget {
-    /// The server's Streamable HTTP endpoint, or one whose transport is not known yet.
+    /// The server's Streamable HTTP endpoint, or an endpoint whose transport is not known yet.
     pub(crate) endpoint: Option<Target>,
     /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
     rules: HeaderRules,
-    /// The newest settings of the route, if it has others than at the beginning: its rules for headers
-    /// may change while it is served.
+    /// The newest settings of the route: its rules for headers may change while the route is
+    /// served.
     latest: LatestRoute,
     via: Via,
     bearer: Option<Bearer>,
@@ -156,10 +156,9 @@ impl UpstreamTarget {
         self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
-    /// A request with what the client sent, as far as it is for the server, and `own` headers.
+    /// A request with the client's headers that are for the server, and with `own` headers.
     ///
-    /// # Errors
-    /// Why there can be none, in words.
+    /// # Errors The reason why there can be no request, in words.
     pub(crate) fn request(
         &self,
         target: &Target,
@@ -203,7 +202,8 @@ impl UpstreamTarget {
     }
 }
 
-/// Headers of a client's request that speak of its own transport, and not of what it says.
+/// Whether a header of a client's request belongs to the client's transport, and not to the
+/// message.
 fn is_of_the_transport(name: &HeaderName) -> bool {
     [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, SESSION_ID, LAST_EVENT_ID].contains(name)
         || *name == REVISION

@@ -19,8 +19,9 @@ use crate::progress::{Reason, Repair};
 // policy is known when the program starts. Rows are keyed by the number of a call and changed in
 // place, once a frame; rows out of sight need no layout (`content-visibility`). Names never become
 // markup: the policy forbids the page to make markup of text (`require-trusted-types-for`).
-/// The page, and what a browser may do with it: run what is in it and nothing else, ask this listener
-/// and nobody else, and never make markup of text (`require-trusted-types-for`). Its icon is in it.
+/// The page, and its policy for browsers: run only the scripts of the page, send requests only to
+/// this listener, and never make markup of text (`require-trusted-types-for`). The page contains
+/// its icon.
 static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
     let text = include_str!("page.html").replacen(PLACE, &format!("const NAMES = {};", names()), 1);
     let policy = policy(&text).and_then(|policy| HeaderValue::try_from(policy).ok());

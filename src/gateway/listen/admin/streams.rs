@@ -130,7 +130,7 @@ fn filter(query: &str) -> Result<TapFilter, String> {
     Ok(filter)
 }
 
-/// Whether something can become of a message that has this name.
+/// Whether a verdict, reason or repair has this name.
 fn is_verdict(name: &str) -> bool {
     ["forwarded", "repaired", "withheld", "added", "heartbeat", "text"].contains(&name)
         || Reason::ALL.iter().any(|reason| reason.name() == name)
@@ -139,7 +139,7 @@ fn is_verdict(name: &str) -> bool {
 
 /// The body of an answer.
 pub(crate) enum AdminBody {
-    /// All of it.
+    /// The whole body.
     Whole(Full<Bytes>),
     /// Events as they happen.
     Endless(Endless),
