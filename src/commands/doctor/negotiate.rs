@@ -184,7 +184,7 @@ impl Inspection {
                 known.found.extend(fault(&trouble).filter(|_| is_stdio));
                 match &trouble {
                     Trouble::Refused { .. } if is_unknown(&trouble) => {
-                        RevisionSupport::No("it does not know `server/discover`".to_owned())
+                        RevisionSupport::No("the server does not know `server/discover`".to_owned())
                     }
                     trouble => RevisionSupport::No(trouble.to_string()),
                 }
