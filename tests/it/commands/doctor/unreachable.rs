@@ -40,7 +40,10 @@ fn an_unknown_tool_has_a_neighbour() {
     let said = refused(&["--call", "slep", "--", &silent]);
     assert_eq!(said, "milepost: the server has no tool \"slep\"; did you mean \"sleep\"?\n");
     let said = refused(&["--call", "zzz", "--", &silent]);
-    assert_eq!(said, "milepost: the server has no tool \"zzz\"; its tools are sleep, echo, burst\n");
+    assert_eq!(
+        said,
+        "milepost: the server has no tool \"zzz\"; its tools are sleep, echo, burst\n"
+    );
 }
 
 #[test]
