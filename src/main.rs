@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use milepost::commands::args::{AdoptArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer};
-use milepost::commands::{adopt, check, demo, doctor, man, replay, stats, tap, wrap};
+use milepost::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
 use milepost::config::routes;
 use milepost::config::routes::Routes;
 use milepost::gateway::listen;
@@ -112,6 +112,7 @@ async fn run(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
         },
+        Command::Presets(args) => print(&presets::run(&args)),
         Command::Schema => print(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),

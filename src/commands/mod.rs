@@ -5,6 +5,7 @@ pub mod check;
 pub mod demo;
 pub mod doctor;
 pub mod man;
+pub mod presets;
 pub mod replay;
 pub mod stats;
 pub mod tap;

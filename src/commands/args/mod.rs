@@ -20,7 +20,7 @@ use self::policy::PolicyArgs;
 use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address};
 use crate::commands::stats;
-use crate::config::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream};
+use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::config::values::{StateDir, time};
 use crate::observe::durations;
 use crate::observe::log::LogFormat;
@@ -85,6 +85,8 @@ pub enum Command {
         exit code is 1 if the proxy ends first, and 2 if it cannot be asked."
     )]
     Tap(TapArgs),
+    /// List the presets: settings for known servers, for `preset` of a route and `--preset` of `wrap`
+    Presets(PresetsArgs),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
@@ -171,6 +173,14 @@ pub struct CheckArgs {
     /// Print routes for the servers of a client's `mcpServers` file instead
     #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print"])]
     pub import: Option<PathBuf>,
+}
+
+/// `milepost presets`.
+#[derive(Debug, Args)]
+pub struct PresetsArgs {
+    /// Print the settings of this preset, as lines of a route file
+    #[arg(value_name = "NAME", value_parser = policy::preset())]
+    pub name: Option<Preset>,
 }
 
 /// `milepost demo`.
@@ -283,13 +293,22 @@ impl WrapArgs {
             own = routes.dialects().to_vec();
             kept = routes.state().cloned();
         }
+        let preset = self.policy.preset(&own)?;
+        if let Some(preset) = &preset {
+            preset.apply(&mut policy);
+            own = preset.dialects().to_vec();
+        }
         self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut policy);
         let label = match (self.address()?, &route) {
             (Some(url), _) => durations::label_of_address(&url),
             (None, Some(route)) if self.command.is_empty() => route.path.clone(),
             _ => durations::label_of_command(&self.command),
         };
-        let server = self.server(route)?;
+        let mut server = self.server(route)?;
+        if let (Some(preset), WrappedServer::Http { route, .. }) = (&preset, &mut server) {
+            preset.merge_into(route)?;
+            policy.bare_results |= route.wraps_results();
+        }
         let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
         let recording = self.record.recording();
         Ok(Wrapped { policy, server, label, state_dir, recording })

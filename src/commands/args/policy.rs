@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use crate::config::routes::{Preset, PresetSettings, RoutesError};
 use crate::config::settings::{Flag, Setting, SettingChange, SettingScope, Settings};
-use crate::config::values::{DEFAULT_DIALECTS, dialects};
+use crate::config::values::{DEFAULT_DIALECTS, Word, dialects};
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::{CallPolicy, Policy};
 
@@ -19,10 +20,20 @@ pub(super) struct PolicyArgs {
     /// The path of that route, if the file has several
     #[arg(long, value_name = "PATH", requires = "config")]
     pub(super) route: Option<String>,
+    /// The settings of a known server, of those that `milepost presets` lists; other flags override
+    /// them
+    #[arg(long, value_name = "NAME", value_parser = preset())]
+    preset: Option<Preset>,
     #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',', help = dialect_help())]
     dialects: Vec<String>,
     #[command(flatten)]
     flags: Flags,
+}
+
+/// Reads the name of a preset.
+pub(super) fn preset() -> impl TypedValueParser<Value = Preset> {
+    let names = Preset::WORDS.iter().map(|(name, _)| *name);
+    PossibleValuesParser::new(names).try_map(|name| Preset::read(&name))
 }
 
 /// Names every dialect.
@@ -128,6 +139,14 @@ impl FromArgMatches for Flags {
 }
 
 impl PolicyArgs {
+    /// The preset, if one is named; `own`: dialects that a route file describes.
+    ///
+    /// # Errors
+    /// If the preset is not as it should be, which is a fault of ours.
+    pub(super) fn preset(&self, own: &[Dialect]) -> Result<Option<PresetSettings>, RoutesError> {
+        self.preset.map(|preset| PresetSettings::new(preset, own)).transpose()
+    }
+
     /// The settings that the flags name; `own`: dialects that a route file describes.
     pub(super) fn settings(&self, own: &[Dialect]) -> Result<Settings, String> {
         let mut call = Given::changes(&self.flags.call)?;

@@ -58,6 +58,10 @@ impl ReplayArgs {
             routes.find(self.policy.route.as_deref())?.apply(policy);
             own = routes.dialects().to_vec();
         }
+        if let Some(preset) = self.policy.preset(&own)? {
+            preset.apply(policy);
+            own = preset.dialects().to_vec();
+        }
         self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(policy);
         Ok(())
     }

@@ -15,9 +15,10 @@ use toml::de::{DeValue, ValueDeserializer};
 
 use super::diagnostics::{ConfigError, reject};
 use super::file::{HeadersSection, LifecycleSection};
+use super::presets::Preset;
 use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
 use crate::config::settings::{Setting, SettingChange, SettingScope, Settings};
-use crate::config::values::text::{Endpoint, RoutePath, Spelling, TextValue};
+use crate::config::values::text::{Endpoint, OneOf, RoutePath, Spelling, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
 /// What a key says, if it is there.
@@ -215,7 +216,7 @@ impl TableKind {
         match self {
             Self::Tool => &[],
             Self::Defaults => &[TOOLS],
-            Self::Route => &["path", "upstream", "opaque", "headers", TOOLS],
+            Self::Route => &["path", "upstream", "preset", "opaque", "headers", TOOLS],
         }
     }
 
@@ -334,6 +335,7 @@ pub(super) struct RouteSection {
     pub(super) span: Range<usize>,
     pub(super) path: Option<Spanned<TextValue<RoutePath>>>,
     pub(super) upstream: Option<UpstreamSection>,
+    pub(super) preset: Option<Spanned<TextValue<OneOf<Preset>>>>,
     pub(super) opaque: Option<Spanned<bool>>,
     pub(super) headers: HeadersSection,
     pub(super) settings: SettingsTable,
@@ -347,6 +349,7 @@ impl RouteSection {
             match key {
                 "path" => route.path = Some(read(value)?),
                 "upstream" => route.upstream = Some(UpstreamSection::read(value)?),
+                "preset" => route.preset = Some(read(value)?),
                 "opaque" => route.opaque = Some(read(value)?),
                 _ => route.headers = read(value)?,
             }
@@ -483,6 +486,9 @@ schemas! {
         path: TextValue<RoutePath>,
         /// What stands behind it: `demo`, `command`, or `url` and `sse`.
         upstream: UpstreamSchema,
+        /// A known server whose settings hold unless the route says otherwise: `milepost presets` lists them.
+        /// With `wrap`: --preset. Default: none.
+        preset: TextValue<OneOf<Preset>>,
         /// Whether it is only piped: nothing of it is read or changed. Default: false.
         opaque: bool,
         /// What is done to headers. Hop-by-hop headers never pass.

@@ -8,6 +8,7 @@ mod env;
 mod file;
 mod import;
 mod keys;
+mod presets;
 mod print;
 mod referenced_files;
 mod resolve;
@@ -17,7 +18,9 @@ mod schema;
 
 pub use env::Environment;
 pub use import::import;
+pub use presets::Preset;
 pub use referenced_files::named_files;
+pub use resolve::PresetSettings;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
     ServerTls, StdioUpstream, Upstream,

@@ -140,6 +140,9 @@ impl RoutePrinter<'_> {
         self.table("[[route]]");
         self.key("path", self.text(&route.path));
         self.upstream(&route.upstream);
+        if let Some(preset) = route.preset {
+            self.key("preset", quote(preset.name));
+        }
         self.key("opaque", route.opaque);
         self.headers("request", &route.request_headers);
         self.headers("response", &route.response_headers);

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
+use super::presets::Preset;
 use crate::config::settings::Settings;
 use crate::config::values::StateDir;
 use crate::config::values::text::{OriginOrAny, TextValue, texts};
@@ -333,6 +334,9 @@ pub struct Route {
     pub max_streams: usize,
     /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
     pub max_sessions: usize,
+    /// The preset under its settings, if it has one.
+    pub preset: Option<Preset>,
+    pub(super) preset_settings: Settings,
     pub(super) settings: Settings,
 }
 
@@ -355,6 +359,8 @@ impl Route {
             max_request_bytes: 64 << 20,
             max_streams: 10_000,
             max_sessions: 10_000,
+            preset: None,
+            preset_settings: Settings::default(),
             settings: Settings::default(),
         }
     }
@@ -367,10 +373,16 @@ impl Route {
         }
     }
 
+    /// Whether bare results of tools are wrapped.
+    pub fn wraps_results(&self) -> bool {
+        self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results)
+    }
+
     /// Lays what the route says over `policy`.
     pub fn apply(&self, policy: &mut Policy) {
+        self.preset_settings.apply(policy);
         self.settings.apply(policy);
-        policy.bare_results |= self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results);
+        policy.bare_results |= self.wraps_results();
         if self.opaque {
             policy.mode = Mode::Observe;
         }

@@ -4,4 +4,5 @@ mod adopt;
 mod check;
 mod demo;
 mod doctor;
+mod presets;
 pub(crate) mod route_files;

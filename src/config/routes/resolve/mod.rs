@@ -5,6 +5,7 @@ mod headers;
 mod listeners;
 mod paths;
 mod pem;
+mod preset;
 mod upstream;
 
 use std::path::Path;
@@ -19,6 +20,8 @@ use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::Settings;
 use crate::config::values::StateDir;
 use crate::progress::dialect::Dialect;
+
+pub use preset::PresetSettings;
 
 /// The meaning of a route file.
 #[derive(Debug)]
@@ -53,10 +56,11 @@ fn resolve(
 ) -> Result<ResolvedConfig, ConfigError> {
     let (server, admin) = listeners::read(file, folder)?;
     let state = listeners::state(&file.state, folder);
-    let own = dialects::read(&file.dialect)?;
+    let mut own = dialects::read(&file.dialect)?;
     let mut routes: Vec<Route> = Vec::new();
     for table in &file.route {
-        let route = route(file, table, &own, folder, env_values)?;
+        let preset = preset(table, &mut own)?;
+        let route = route(file, table, preset.as_ref(), &own, folder, env_values)?;
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
@@ -72,9 +76,26 @@ fn resolve(
     })
 }
 
+/// The preset of a route; its dialects are there as if the file described them.
+fn preset(
+    section: &RouteSection,
+    own: &mut Vec<Dialect>,
+) -> Result<Option<PresetSettings>, ConfigError> {
+    let Some(named) = &section.preset else { return Ok(None) };
+    if section.opaque.as_ref().is_some_and(|opaque| *opaque.get_ref()) {
+        let what = "an opaque route has no use for a preset";
+        return Err(ConfigError::new(named.span(), what));
+    }
+    let place = |error: ConfigError| ConfigError::new(named.span(), error.what);
+    let preset = PresetSettings::read(named.get_ref().0, own).map_err(place)?;
+    *own = preset.dialects().to_vec();
+    Ok(Some(preset))
+}
+
 fn route(
     file: &File,
     section: &RouteSection,
+    preset: Option<&PresetSettings>,
     own: &[Dialect],
     folder: &Path,
     env_values: &mut EnvValues,
@@ -88,6 +109,9 @@ fn route(
     let upstream = upstream::read(upstream, folder, env_values)?;
     let mut route = Route::new(path.get_ref().0.clone(), upstream);
     file.defaults.merge_into(&mut route);
+    if let Some(preset) = preset {
+        preset.lay_under(&mut route)?;
+    }
     section.settings.merge_into(&mut route);
     if let Some(opaque) = &section.opaque {
         if *opaque.get_ref() && !matches!(route.upstream, Upstream::Http(_)) {

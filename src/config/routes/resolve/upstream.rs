@@ -155,7 +155,8 @@ fn endpoints(
     Ok(upstream)
 }
 
-fn lifecycle(
+/// What is answered in the place of the server at an endpoint.
+pub(super) fn lifecycle(
     section: &LifecycleSection,
     endpoint: &Url,
     env_values: &mut EnvValues,

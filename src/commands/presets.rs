@@ -1,0 +1,15 @@
+//! `milepost presets`: the presets, or the settings of one.
+
+use crate::commands::args::PresetsArgs;
+use crate::config::routes::Preset;
+use crate::config::values::Word;
+
+/// The output of `milepost presets`.
+pub fn run(args: &PresetsArgs) -> String {
+    if let Some(preset) = args.name {
+        return format!("# {}\n{}", preset.servers, preset.lines);
+    }
+    let all = || Preset::WORDS.iter().map(|(_, preset)| preset);
+    let width = all().map(|preset| preset.name.len()).max().unwrap_or_default();
+    all().map(|preset| format!("{:width$}  {}\n", preset.name, preset.servers)).collect()
+}

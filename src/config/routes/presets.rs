@@ -1,0 +1,94 @@
+//! Presets: settings of routes for servers that are known, by name.
+//!
+//! A preset is written as a route file has it: a `[[route]]` without path and upstream, and the dialects
+//! that its settings name. It is read as a route file is read. [`super::resolve`] lays it under a route's
+//! own keys.
+
+use crate::config::values::Word;
+
+/// A bundle of settings with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// The name in route files and flags.
+    pub name: &'static str,
+    /// The servers that it is for, and what it does there, in one line.
+    pub servers: &'static str,
+    /// The settings, as the lines of a route file.
+    pub lines: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal, $servers:literal, $lines:literal;)+) => {
+        impl Word for Preset {
+            const WORDS: &'static [(&'static str, Self)] =
+                &[$(($name, Self { name: $name, servers: $servers, lines: $lines })),+];
+        }
+    };
+}
+
+presets! {
+    "kuzumem", "KuzuMem-MCP since June 2025: its progress stands on standard error",
+r#"[[route]]
+# Progress is a member of JSON lines on standard error and nowhere else
+dialects = ["defaults", "stderr"]
+"#;
+
+    "kuzumem-handwritten",
+    "KuzuMem-MCP of May 2025, without an SDK: over HTTP no client can begin",
+r#"[[route]]
+# Only tools/call is known at the endpoint (upstream.url); over stdio nothing has to be set
+upstream.lifecycle = { tools = "/tools/list", initialize = "/initialize" }
+"#;
+
+    "kuzumem-sdk", "KuzuMem-MCP of May and June 2025, on the TypeScript SDK: its progress names requests",
+r#"[[route]]
+# The id of the request stands where the client's token belongs
+token_is = "request_id"
+"#;
+
+    "mcp-devtools", "mcp-devtools with project_actions: its progress waits for a token in the arguments",
+r#"[[route]]
+# The tool looks for the token in its arguments, where no client puts it, and takes only strings
+tools.project_actions = { ask = { token_in_arguments = true } }
+# The tool reports each line of output, thousands a second
+coalesce = "all"
+# Other tools tell how far they are in log messages
+dialects = ["defaults", "log"]
+"#;
+
+    "plexus", "Plexus substrate behind its MCP bridge: words on the GET stream, percentages without total",
+r#"[[dialect]]
+# What an activation streams is the text in `data` of log messages
+name = "plexus-data"
+source = "log"
+message = "/data"
+
+[[dialect]]
+name = "plexus-error"
+source = "log"
+message = "/error"
+
+[[route]]
+dialects = ["defaults", "log", "plexus-data", "plexus-error"]
+# Log messages come on the GET stream, whatever call they are about
+own_get = true
+# What progress counts without a total is a percentage
+scale = "percent"
+"#;
+
+    "scout", "scout on FastMCP before 1.29: progress on the GET stream, which begins anew with each tenant",
+r#"[[route]]
+# Progress comes on the GET stream, which many clients do not open
+own_get = true
+# A figure that falls is the next tenant's
+on_fall = "rebase"
+"#;
+
+    "swissarmyhammer", "SwissArmyHammer: shell, search and flows tell how far they are in log messages",
+r#"[[route]]
+# Log messages whose logger is the tool
+dialects = ["defaults", "log"]
+# They come on the GET stream, whatever call they are about
+own_get = true
+"#;
+}
