@@ -166,7 +166,8 @@ settings! { Policy, Self::default();
             "observe: report only; enforce: repair and withhold; full: also break silences"
         ))
     }
-    /// No progress before its call is this old.
+    /// No progress before its call is this old. Earlier progress waits, in its order, and is dropped if the answer
+    /// comes first.
     "first_after" AnyTime => pacing.first_after {
         flag: Some(Flag::new(TIMING, "TIME")),
         default: "\"150ms\" on stdio and HTTP+SSE, \"0\" on Streamable HTTP and for clients that are \

@@ -14,6 +14,7 @@ use crate::progress::gate::meter::Meter;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::payload::Payload;
 use crate::progress::policy::Policy;
+use crate::progress::value::ProgressValue;
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
@@ -105,6 +106,12 @@ impl PendingQueue {
 
     pub(crate) fn last(&self) -> Option<&Pending> {
         self.items.back()
+    }
+
+    /// The newest figure that waits. Of two neighbours one has a figure: newer progress replaces progress that
+    /// needs repair.
+    pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
+        self.items.iter().rev().take(2).find_map(|pending| pending.report.figure.as_ref())
     }
 
     /// Puts off the first one.

@@ -343,7 +343,7 @@ impl Filter {
         let pacing = stream.pacing;
         let rises = report.repairs.is_empty()
             && report.figure.as_ref().is_some_and(|figure| {
-                let ahead = call.pending.last().and_then(|last| last.report.figure.as_ref());
+                let ahead = call.pending.last_figure();
                 call.meter.would_rise(figure.value.value)
                     && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
             });
@@ -355,8 +355,8 @@ impl Filter {
             due = due.max(call.sent.at.map_or(now, |sent| sent + min_interval));
         }
         let mut gone = Vec::new();
-        // Before its first moment only the newest is kept; a pending repaired one is replaced.
-        if call.pending.last().is_some_and(|last| last.thin || now < opened)
+        // Newer progress replaces a pending repaired one.
+        if call.pending.last().is_some_and(|last| last.thin)
             && let Some(old) = call.pending.pop_back()
         {
             due = if thin { due.min(old.due) } else { due };

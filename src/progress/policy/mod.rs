@@ -33,7 +33,7 @@ pub enum Mode {
 /// The times at which messages may be written to a client stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
-    /// No progress before its call is this old.
+    /// No progress before its call is this old. Earlier progress waits, and is dropped if the answer comes first.
     pub first_after: Duration,
     /// A notification waits this long and is dropped if the answer comes meanwhile.
     pub hold: Duration,
@@ -42,11 +42,14 @@ pub struct Pacing {
 }
 
 impl Pacing {
-    /// For stdio and HTTP+SSE clients: a notification waits 30 ms for an answer that may follow, and an
-    /// answer 50 ms after a notification. The official TypeScript SDK handles notifications one
+    /// For stdio and HTTP+SSE clients: a notification waits until its call is 150 ms old, and 30 ms for an
+    /// answer that may follow; an answer waits until 50 ms after a notification. The official TypeScript SDK handles notifications one
     /// microtask later than answers: a notification that it reads together with the answer is lost and
     /// reported as an unknown token, and hosts drop the connection over this error. Clients that are
     /// known not to need this are exempt (`clients/table.rs`).
+    ///
+    /// A shorter guard costs reports: of 600 calls of a TypeScript client that is busy for 60 ms at a time,
+    /// each with a report 35 ms before its answer, 69 lose the report with 50 ms and 364 with 20 ms.
     pub const PACED: Self = Self {
         first_after: Duration::from_millis(150),
         hold: Duration::from_millis(30),

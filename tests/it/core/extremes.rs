@@ -61,6 +61,29 @@ fn five_hundred_lines_do_not_come_to_one() {
 }
 
 #[test]
+fn of_more_early_progress_than_may_wait_the_oldest_is_dropped() {
+    let mut policy = Policy::default();
+    settings(&mut policy, "heartbeat=off");
+    for (count, text, waiting) in [(10_000, 0, 8192), (1_000, 1 << 13, 505)] {
+        let mut player = Player::new(policy.clone());
+        player.play(CALL);
+        player.take();
+        let text = "x".repeat(text);
+        for figure in 1..=count {
+            let params = format!(r#""progressToken":7,"progress":{figure},"message":"{text}""#);
+            player.play(&format!("< {}", progress(&params)));
+        }
+        let dropped = player.take().lines().filter(|line| *line == "x superseded").count();
+        assert_eq!(dropped, count - waiting);
+        player.play("+ 150ms");
+        let said = player.take();
+        let came = |figure: &usize| said.contains(&format!(r#""progress":{figure},"#));
+        assert!((count - waiting + 1..=count).all(|figure| came(&figure)));
+        assert!(!(1..=count - waiting).any(|figure| came(&figure)));
+    }
+}
+
+#[test]
 fn nesting_needs_no_stack() {
     let mut player = calling("heartbeat=off");
     let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);

@@ -6,3 +6,4 @@ mod links;
 mod metrics_examples;
 mod packages;
 mod settings;
+mod short_calls;
