@@ -19,38 +19,6 @@ const OVERTAKEN_MS: u64 = 30;
 const CALL_SLACK_MS: u64 = 60;
 const SESSION_SLACK: Duration = Duration::from_secs(1);
 
-/// A behaviour of the product that makes cells worse: its name, the reason, the clients, the rows, and how a
-/// complaint begins behind the name of the call.
-struct Known {
-    behaviour: &'static str,
-    reason: &'static str,
-    clients: &'static [&'static str],
-    rows: &'static [&'static str],
-    complaint: &'static str,
-    /// Whether every run shows it. Else an idle machine does not.
-    always: bool,
-}
-
-/// To be emptied: an entry that no cell needs any more has to go.
-const KNOWN: &[Known] = &[
-    Known {
-        behaviour: "`first_after` discards",
-        reason: "of the updates in the first 150 ms of a call only the newest goes out",
-        clients: &["ts1", "ts2"],
-        rows: &["mcp-devtools, 5,000 lines", "mcp-devtools, late"],
-        complaint: "came ",
-        always: true,
-    },
-    Known {
-        behaviour: "a slow reader gets the newest",
-        reason: "while a connection or pipe takes no bytes, the newest update takes the place of the others",
-        clients: &CLIENTS,
-        rows: &["mcp-devtools, 5,000 lines", "mcp-devtools, 5,000 lines, HTTP"],
-        complaint: "came ",
-        always: false,
-    },
-];
-
 /// Sessions at once. They mostly sleep.
 const AT_ONCE: usize = 5;
 
@@ -543,16 +511,6 @@ impl<'a> Cell<'a> {
         }
         complaints
     }
-
-    /// The known behaviour that this complaint shows.
-    fn known(&self, complaint: &str) -> Option<usize> {
-        let what = complaint.split_once(": ").map_or(complaint, |(_, what)| what);
-        KNOWN.iter().position(|known| {
-            let is_here =
-                known.clients.contains(&self.client) && known.rows.contains(&self.row.name);
-            is_here && what.starts_with(known.complaint)
-        })
-    }
 }
 
 #[test]
@@ -575,7 +533,6 @@ fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
     let mut cells = cells.into_inner().unwrap();
     cells.sort_by_key(|(at, _)| *at);
     let mut worse = Vec::new();
-    let mut needed = vec![false; KNOWN.len()];
     for (_, cell) in &mut cells {
         // The machine may have been busy: what counts is a second look, alone.
         if !cell.complaints().is_empty() {
@@ -583,10 +540,6 @@ fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
             *cell = Cell::measure(cell.row, cell.client);
         }
         for complaint in cell.complaints() {
-            if let Some(known) = cell.known(&complaint) {
-                needed[known] = true;
-                continue;
-            }
             let stderr = &cell.with.report.stderr;
             println!("{} {}: {complaint}\n{stderr}", cell.row.name, cell.client);
             worse.push(format!("{} by {}: {complaint}", cell.client, cell.row.name));
@@ -596,9 +549,6 @@ fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
     cells.iter().for_each(Cell::print);
     document(&cells);
     assert!(worse.is_empty(), "worse with Milepost:\n{}", worse.join("\n"));
-    for (known, needed) in KNOWN.iter().zip(needed) {
-        assert!(needed || !known.always, "no longer so: {}, {}", known.behaviour, known.reason);
-    }
 }
 
 impl Cell<'_> {
@@ -664,10 +614,8 @@ fn document(cells: &[Cell<'_>]) {
         lines.len(),
         "docs/never-worse.md: run with UPDATE_EXPECT=1"
     );
-    for (stored, (fresh, cell)) in stored.lines().zip(lines.iter().zip(cells)) {
-        // What a busy machine alone shows is not in the table.
-        let is_busy = cell.complaints().iter().any(|complaint| cell.known(complaint).is_some());
-        assert!(is_busy || agree(stored, fresh), "docs/never-worse.md: {stored}, but now {fresh}");
+    for (stored, fresh) in stored.lines().zip(&lines) {
+        assert!(agree(stored, fresh), "docs/never-worse.md: {stored}, but now {fresh}");
     }
 }
 

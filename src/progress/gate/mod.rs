@@ -35,8 +35,8 @@ use crate::protocol::mcp::Revision;
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Progress that could not be written for this long gives way to newer progress of the same call:
-/// the client reads too slowly.
-const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
+/// the client reads too slowly. A client that stands still for a moment gets everything.
+const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 
 impl Filter {
     /// The next bytes to be written on a stream now. Call again until the answer is `None`.

@@ -2,8 +2,9 @@
 //! time of the next comment.
 //!
 //! The listener's connection reports slowness, because data in buffers is old before the client
-//! takes it. While a client is blocked, nothing is read for this client. Afterwards its progress is
-//! thinned until the client has kept up for a second; other messages wait their turn.
+//! takes it. While a client is blocked, nothing is read for this client, and the server waits. The
+//! progress of a client that is behind for 5 s is thinned until the client has kept up for a second;
+//! other messages wait their turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,11 +15,15 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::transport::http::write_state::WriteState;
 
-/// A client that takes so long to ask for more could not take what there was.
-const SLOW_AFTER: Duration = Duration::from_millis(50);
+/// A client that takes so long to ask for more could not take what there was: the client is behind.
+const BEHIND_AFTER: Duration = Duration::from_millis(50);
 
-/// The time for which such a client counts as slow.
-const SLOW_FOR: Duration = Duration::from_secs(1);
+/// A client that is behind for so long counts as slow. Until then the server waits for the client, as without
+/// a proxy, and nothing is thinned.
+const SLOW_AFTER: Duration = Duration::from_secs(5);
+
+/// A client that has kept up for so long is neither behind nor slow.
+const CAUGHT_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// The time for which nothing is read for a client that takes nothing.
 const BLOCKED_FOR: Duration = Duration::from_millis(20);
@@ -35,7 +40,9 @@ pub(crate) struct ClientPacing {
     waiting_since: Option<Instant>,
     /// The connection has been asked once whether it has taken that.
     asked: bool,
-    slow_until: Option<Instant>,
+    /// The first and the last time at which the client was seen to be behind.
+    behind: Option<(Instant, Instant)>,
+    slow: bool,
     blocked_since: Option<Instant>,
 }
 
@@ -48,7 +55,8 @@ impl ClientPacing {
             written: Instant::now(),
             waiting_since: None,
             asked: false,
-            slow_until: None,
+            behind: None,
+            slow: false,
             blocked_since: None,
         }
     }
@@ -59,7 +67,7 @@ impl ClientPacing {
     }
 
     pub(crate) fn is_slow(&self) -> bool {
-        self.slow_until.is_some()
+        self.slow
     }
 
     /// The client is given something now.
@@ -101,34 +109,44 @@ impl ClientPacing {
         self.is_due(Instant::now() + BLOCKED_FOR, cx)
     }
 
-    /// Notes whether the client is slow; true if that has changed.
-    fn mark(&mut self, slow: bool, now: Instant) -> bool {
-        let until = slow.then(|| now + SLOW_FOR);
-        until.is_some() != std::mem::replace(&mut self.slow_until, until).is_some()
+    /// Notes that the client has been behind since then; true if the client is slow from now on.
+    fn fall_behind(&mut self, since: Instant) -> bool {
+        let now = Instant::now();
+        let (first, last) = self.behind.get_or_insert((since, now));
+        *last = now;
+        now >= *first + SLOW_AFTER && !std::mem::replace(&mut self.slow, true)
     }
 
     /// Notices a client that reads too slowly, and one that does no more. That its connection is full for a
     /// moment is nothing unusual. True if the client is slow now and was not, or the reverse.
     pub(crate) fn watch(&mut self) -> bool {
         let now = Instant::now();
-        let late = self.waiting_since.take().is_some_and(|since| now >= since + SLOW_AFTER);
+        let late = self.waiting_since.take().filter(|since| now >= *since + BEHIND_AFTER);
         self.blocked_since = match self.blocked_since {
             _ if !self.write_state.is_blocked() => None,
             None => Some(now),
             since => since,
         };
-        if late || self.is_stuck() { self.mark(true, now) } else { self.keeps_up() }
+        let stuck = self.blocked_since.filter(|_| self.is_stuck());
+        match late.or(stuck) {
+            Some(since) => self.fall_behind(since),
+            None => self.keeps_up(),
+        }
     }
 
     /// Whether the client, which was slow, has kept up long enough to be slow no more.
     pub(crate) fn keeps_up(&mut self) -> bool {
         let now = Instant::now();
-        self.slow_until.is_some_and(|until| now >= until) && self.mark(false, now)
+        if self.behind.is_none_or(|(_, last)| now < last + CAUGHT_UP_AFTER) {
+            return false;
+        }
+        self.behind = None;
+        std::mem::take(&mut self.slow)
     }
 
     /// Whether the client has taken nothing for a while, or nothing just now and is slow.
     pub(crate) fn is_stuck(&self) -> bool {
-        let patience = if self.is_slow() { Duration::ZERO } else { SLOW_AFTER };
+        let patience = if self.is_slow() { Duration::ZERO } else { BEHIND_AFTER };
         self.blocked_since.is_some_and(|since| Instant::now() >= since + patience)
     }
 
@@ -141,8 +159,7 @@ impl ClientPacing {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let now = Instant::now();
-        if now >= waiting_since + SLOW_AFTER && self.mark(true, now) {
+        if Instant::now() >= waiting_since + BEHIND_AFTER && self.fall_behind(waiting_since) {
             slow();
         }
         while self.write_state.is_blocked() {

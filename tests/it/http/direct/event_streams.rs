@@ -639,3 +639,24 @@ async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_mes
     assert!(answer.is_over());
     check([&answer]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_for_a_moment_gets_every_report() {
+    let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
+    answer.pause(true);
+    let words = "w".repeat(1000);
+    for number in 1..=2000 {
+        server.say(report("7", number.to_string(), &words));
+    }
+    pass(secs(4)).await;
+    assert!(server.written() < 1 << 20, "the server waits: {} bytes", server.written());
+    answer.pause(false);
+    pass(secs(1)).await;
+    server.say(result("1"));
+    server.end();
+    pass(secs(1)).await;
+    let messages = answer.messages();
+    assert_eq!(messages.len(), 2001);
+    assert_eq!(messages.last(), Some(&result("1")));
+    check([&answer]);
+}
