@@ -3,11 +3,11 @@
 /// The verdict on one server message. Each message ends in exactly one verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The client got the very bytes.
+    /// The client got the message unchanged.
     Forwarded,
-    /// The client got it mended.
+    /// The client got the repaired message.
     Repaired(Repairs),
-    /// The client did not get it.
+    /// The client did not get the message.
     Withheld(Reason),
 }
 
@@ -30,11 +30,11 @@ impl Verdict {
 pub enum Reason {
     /// The request was made without a progress token: its client wants no progress.
     NoToken,
-    /// The request it speaks of has been answered or cancelled.
+    /// The request of the report has been answered or cancelled.
     Late,
-    /// More than one active request could be meant.
+    /// The message names no request, and more than one active request is possible.
     Ambiguous,
-    /// No active request could be meant.
+    /// The message belongs to no active request.
     Unknown,
     /// The message claims to be progress and cannot be read.
     Unreadable,
@@ -44,9 +44,9 @@ pub enum Reason {
     Fell,
     /// No larger number exists.
     Exhausted,
-    /// A newer notification took its place.
+    /// A newer report replaced the report.
     Superseded,
-    /// The answer came while it was held back.
+    /// The answer came while the report was held back.
     Overtaken,
     /// The server had already marked an earlier notification of this call as its last.
     AfterFinal,
@@ -64,7 +64,7 @@ pub enum Reason {
     MissingId,
     /// The answer to a request of the proxy's own.
     OwnRequest,
-    /// Text that is no message.
+    /// Text that is not a message.
     Noise,
     /// The filter has failed for this connection, so that progress can no longer be judged.
     FailedOpen,
@@ -122,26 +122,26 @@ impl Reason {
     }
 }
 
-/// One way in which a message was mended.
+/// One repair of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Repair {
-    /// Said in another dialect.
+    /// The server reported in another dialect.
     Dialect,
-    /// A foreign token: the client's own was put in.
+    /// A foreign token was replaced by the client's own token.
     Token,
-    /// No usable number: one was found or made.
+    /// A number was found or made, because there was no usable one.
     Number,
     /// A figure that repeated or fell was lifted.
     Lift,
-    /// A figure of a new phase was set on top of the last.
+    /// The value of a new phase was added to the last value.
     Rebase,
     /// A `total` that is no number, or below the figure, was left out.
     Total,
-    /// A message was made readable, or given where there was none.
+    /// A message was made readable, or added.
     Message,
     /// `jsonrpc` was missing or a key was repeated.
     Envelope,
-    /// The client's own id text was put back (`response-id`).
+    /// The id was replaced by the client's own id text (`response-id`).
     ResponseId,
     /// An error got the `code` and `message` it lacked (`error-shape`).
     ErrorShape,

@@ -7,8 +7,8 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
 use tokio::task;
 
-/// Bytes that are written or read at a time: enough for the way to another thread to cost little, and
-/// what a reader who is slow holds in memory.
+/// Bytes that are written or read at a time. The size makes the way to another thread cheap, and a
+/// slow reader holds this much in memory.
 const CHUNK: usize = 128 << 10;
 
 /// Pieces of a spilled message waiting to be written, whatever their size: each piece may keep its
@@ -60,13 +60,13 @@ impl Spill {
         self.written + self.held_bytes as u64
     }
 
-    /// Appends `bytes`. They belong to the spill as soon as this is polled: whoever drops it then has
-    /// only put off what is to be written.
+    /// Appends `bytes`, which belong to the spill from the first poll on. Dropping the future only
+    /// postpones the write.
     ///
     /// # Errors
     ///
-    /// If it would hold more than its room, nothing is appended. If the system refuses, there is
-    /// nothing to be done with the spill but to drop it.
+    /// If the spill would exceed its limit, nothing is appended. If the system refuses, the spill
+    /// can only be dropped.
     pub async fn push(&mut self, bytes: Bytes) -> Result<(), SpillError> {
         if bytes.len() as u64 > self.max.saturating_sub(self.size()) {
             return Err(SpillError::Full { max: self.max });
@@ -79,7 +79,8 @@ impl Spill {
         Ok(())
     }
 
-    /// Writes what is held. If this is dropped, the same is written again at the same place.
+    /// Writes the held bytes. If the future is dropped, the next write writes the same bytes at the
+    /// same place.
     async fn write(&mut self) -> io::Result<()> {
         let (folder, file, mut at) = (self.folder.clone(), self.file.clone(), self.written);
         let pieces = self.held.clone();
@@ -101,8 +102,8 @@ impl Spill {
         Ok(())
     }
 
-    /// The bytes in pieces of at most 128 KiB, each read when it is asked for, with others (one piece)
-    /// in the place of a range. What of the range lies beyond the end is not there to be replaced.
+    /// The bytes in pieces of at most 128 KiB, each read on demand, with one other piece in place
+    /// of a range. A part of the range beyond the end is ignored.
     pub fn into_reader(
         self,
         replace: Option<(Range<u64>, Bytes)>,
@@ -156,7 +157,7 @@ impl SpillReader {
     }
 }
 
-/// Does what may have to wait for a disk where nobody is kept by it.
+/// Runs work that may wait for a disk on a thread where nothing else waits.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -63,7 +63,7 @@ impl DemoTally {
     pub(super) fn without(&self) -> String {
         if self.sent == 0 {
             let silent = self.took.as_secs_f64();
-            return format!("Without Milepost, not a word for {silent:.1} s.");
+            return format!("Without Milepost, no message for {silent:.1} s.");
         }
         let (usable, sent) = (self.usable, self.sent);
         let faults =
@@ -98,12 +98,12 @@ pub(super) fn show(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result
     }
     let got: u64 = tallies.iter().map(|tally| tally.got).sum();
     let checked = format!(
-        "Each of the {got} notifications that the client got was checked by it: its own token, a \
-         figure that rises, nothing after the answer."
+        "The client checked each of its {got} notifications: its own token, a value that rises, nothing \
+         after the answer."
     );
     view.line(&[])?;
     view.words(Tone::Plain, &checked, 0)?;
-    view.words(Tone::Plain, "In front of a server of yours: milepost wrap -- COMMAND", 0)
+    view.words(Tone::Plain, "For a server of your own: milepost wrap -- COMMAND", 0)
 }
 
 fn table(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
@@ -155,21 +155,21 @@ fn explain<K: Copy>(
 
 fn repair_words(repair: Repair) -> &'static str {
     match repair {
-        Repair::Dialect => "said in a dialect of its own",
-        Repair::Token => "no token, or one of its own: the client's was put in",
-        Repair::Number => "no figure: one small step above the last was made",
-        Repair::Lift => "a figure that repeated or fell was set just above the last",
-        Repair::Total => "a total that is no number was left out",
+        Repair::Dialect => "the server reported in a dialect of its own",
+        Repair::Token => "no token or a foreign token, replaced by the client's",
+        Repair::Number => "no value: the smallest step above the last value was made",
+        Repair::Lift => "a value that repeated or fell was set just above the last value",
+        Repair::Total => "a total that is not a number was left out",
         _ => "made valid",
     }
 }
 
 fn reason_words(reason: Reason) -> &'static str {
     match reason {
-        Reason::Duplicate => "the client had been told the very same less than a second before",
-        Reason::Overtaken => "the answer came with it, and some clients fail on that",
+        Reason::Duplicate => "the client got the same report less than a second before",
+        Reason::Overtaken => "the answer came with the report, and some clients fail on that",
         Reason::Late => "the answer had already come",
-        _ => "nothing a client can use",
+        _ => "no client can use the message",
     }
 }
 

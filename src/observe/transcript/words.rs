@@ -38,10 +38,10 @@ pub const fn kind(verdict: Verdict) -> &'static str {
 }
 
 /// The reason for a heartbeat.
-pub const BEAT: &str = "the server had said nothing for a while";
+pub const BEAT: &str = "the server had sent nothing for a while";
 
 /// The reason for added progress that is no heartbeat.
-pub const FROM_TEXT: &str = "it was made of text that the server has written for other eyes";
+pub const FROM_TEXT: &str = "the server's text was read as progress";
 
 /// The reason for an added answer.
 pub const OWN_ANSWER: &str = "the call was answered in the server's place";
@@ -87,23 +87,23 @@ pub const fn reason_text(reason: Reason) -> &'static str {
     match reason {
         Reason::NoToken => "the client asked for no progress of this request",
         Reason::Late => "the request has been answered or cancelled",
-        Reason::Ambiguous => "it names nobody, and more than one request could be meant",
-        Reason::Unknown => "it names no request that is open",
-        Reason::Unreadable => "it claims to be progress and cannot be read",
-        Reason::Duplicate => "the client was told the very same within a second",
-        Reason::Fell => "its figure repeats or falls, and such figures are dropped",
+        Reason::Ambiguous => "the message names no request, and more than one request is possible",
+        Reason::Unknown => "the message names no open request",
+        Reason::Unreadable => "the report cannot be read",
+        Reason::Duplicate => "the client got the same report within the last second",
+        Reason::Fell => "the value repeats or falls, and the route drops such values",
         Reason::Exhausted => "no larger number exists",
-        Reason::Superseded => "a newer report took its place",
-        Reason::Overtaken => "the answer came while it was held back",
+        Reason::Superseded => "a newer report replaced the report",
+        Reason::Overtaken => "the answer came while the report was held back",
         Reason::AfterFinal => "an earlier report was marked as the last",
-        Reason::TooLong => "it claims to be progress and is too long to be read",
-        Reason::Gone => "its client stream has closed",
-        Reason::OrphanAnswer => "it answers a request that nobody made",
+        Reason::TooLong => "the message is too long to be read",
+        Reason::Gone => "the client's stream has closed",
+        Reason::OrphanAnswer => "the answer belongs to no request",
         Reason::SecondAnswer => "the request has been answered before",
-        Reason::CancelledAnswer => "its client has given the request up",
-        Reason::MissingId => "it is a result without an id",
-        Reason::OwnRequest => "it answers a request of Milepost's own",
-        Reason::Noise => "it is no message",
+        Reason::CancelledAnswer => "the client has cancelled the request",
+        Reason::MissingId => "the result has no id",
+        Reason::OwnRequest => "the answer belongs to a request of Milepost's own",
+        Reason::Noise => "the text is not a message",
         Reason::FailedOpen => "the filter had failed",
     }
 }
@@ -111,17 +111,19 @@ pub const fn reason_text(reason: Reason) -> &'static str {
 /// The part of a message that was mended, and how.
 pub const fn repair_text(repair: Repair) -> &'static str {
     match repair {
-        Repair::Dialect => "it was said in another dialect",
-        Repair::Token => "a foreign token: the client's own was put in",
-        Repair::Number => "no usable number: one was found or made",
-        Repair::Lift => "its figure repeats or falls: it was lifted",
-        Repair::Rebase => "a new phase begins: its figure was set on top of the last",
-        Repair::Total => "its total was no number or below the figure, or the route knows it",
-        Repair::Message => "its message was made readable, or given where there was none",
+        Repair::Dialect => "the server reported in another dialect",
+        Repair::Token => "a foreign token was replaced by the client's own token",
+        Repair::Number => "a number was found or made, because there was no usable one",
+        Repair::Lift => "the value repeated or fell, and was lifted above the last value",
+        Repair::Rebase => "a new phase began, and its value was added to the last value",
+        Repair::Total => {
+            "the total was not a number or below the value, or the route knows the total"
+        }
+        Repair::Message => "the message was made readable, or was added",
         Repair::Envelope => "`jsonrpc` was missing, or a key was repeated",
-        Repair::ResponseId => "the client's own id text was put back",
-        Repair::ErrorShape => "an error got the `code` and `message` that it lacked",
-        Repair::BareResult => "a bare tool result was wrapped as content",
-        Repair::Batch => "it was one element of an array that was taken apart or thinned",
+        Repair::ResponseId => "the id was replaced by the client's own id text",
+        Repair::ErrorShape => "the error got the missing `code` or `message`",
+        Repair::BareResult => "the bare tool result was wrapped as content",
+        Repair::Batch => "the message was an element of an array that was separated or thinned",
     }
 }

@@ -27,7 +27,7 @@ const ANNOTATION: &str = "x-mcp-header";
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MirroredArgument {
     header: HeaderName,
-    /// The keys that lead to it.
+    /// The keys that lead to the argument.
     path: Vec<String>,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct ToolHeaders {
 }
 
 impl ToolHeaders {
-    /// Learns from the answer to `tools/list`. Returns the answer without the tools whose annotations are
-    /// wrong, which no HTTP client may offer.
+    /// Learns from the answer to `tools/list`. Returns the answer without tools with wrong
+    /// annotations, which no HTTP client may offer.
     pub(crate) fn filter(&mut self, answer: Message) -> Message {
         let filtered = answer.result().and_then(|result| self.learn(&result));
         match (filtered, answer.result_range()) {
@@ -118,7 +118,7 @@ impl ToolHeaders {
     }
 }
 
-/// An argument as a header says it; `None` of what is left out.
+/// An argument as the text of a header; `None` if the argument is left out.
 fn header_text(value: &Bytes) -> Option<String> {
     match value.first()? {
         b'"' => Some(json::decode_str(value)?.into_owned()),
@@ -130,8 +130,8 @@ fn header_text(value: &Bytes) -> Option<String> {
     }
 }
 
-/// Finds what a schema wants to have repeated. `path`: how it is reached, `None` where that depends on
-/// more than the keys of objects.
+/// Finds the annotations in a schema. `path`: the keys that lead to the schema; `None` where the
+/// way depends on more than the keys of objects.
 fn mirrors(
     schema: &Value,
     path: &mut Option<Vec<String>>,

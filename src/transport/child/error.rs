@@ -38,7 +38,7 @@ pub enum SpawnError {
         /// The program or folder as the user wrote it.
         command: String,
     },
-    /// A script whose `#!` line, or a program whose loader, leads to nothing.
+    /// A script whose `#!` line, or a program whose loader, names a missing file.
     #[error(
         "`{command}` exists, but its interpreter or loader does not: correct its first line \
          (`#!`), or give the interpreter as the command and the file as its argument"
@@ -65,7 +65,7 @@ pub enum SpawnError {
         /// The program or folder as the user wrote it.
         command: String,
     },
-    /// The folder that it is to run in is not there.
+    /// The working folder does not exist.
     #[error("the folder `{folder}` for `{command}` does not exist: name an existing folder", folder = folder.display())]
     NoSuchFolder {
         /// The program or folder as the user wrote it.
@@ -73,7 +73,7 @@ pub enum SpawnError {
         /// The program or folder as the user wrote it.
         folder: PathBuf,
     },
-    /// The folder that it is to run in is none, or closed to us.
+    /// The working folder is not a folder, or may not be entered.
     #[error("`{command}` cannot run in `{folder}`", folder = folder.display())]
     Folder {
         /// The program or folder as the user wrote it.

@@ -53,5 +53,5 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// For a server whose end nobody can tell us of any more: not a success.
+/// The exit of a server whose end can no longer be known: not a success.
 pub(crate) const LOST: Exit = Exit::Code(1);

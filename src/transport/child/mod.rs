@@ -36,8 +36,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// The time that a server has to end by itself after its standard input was closed. Servers that flush
-/// a store or end a browser need seconds; a user who waits for a prompt does not wait longer.
+/// The time that a server has to end by itself after its standard input was closed. Servers that
+/// flush a store or end a browser need seconds; a user at a prompt waits no longer.
 pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 
 /// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work
@@ -70,7 +70,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// what has not been reaped keeps its pid, and nobody but us can reap it.
 #[derive(Debug)]
 pub struct ChildProcess {
-    /// `None` once it is reaped.
+    /// The leader; `None` after it has been reaped.
     leader: Option<process::Child>,
     /// The leader's pid and the number of its group.
     pid: Pid,
@@ -160,10 +160,11 @@ fn start(program: &Program, stderr: Stderr) -> io::Result<(ChildProcess, ChildPi
     Ok((child, pipes))
 }
 
-/// Makes sure that we hear of the end of children, whatever the program that started us has left
-/// us with: were SIGCHLD ignored, the system would reap for us and lose the exit code; were it
-/// blocked, we should wait for ever. The threads of a runtime live as long as it, but for those that
-/// block; for these [`adopt_orphans`] has had the main thread listen.
+/// Makes sure that this process notices the end of its children, whatever it has inherited from its
+/// parent. If SIGCHLD were ignored, the system would reap the children and lose their exit codes;
+/// if SIGCHLD were blocked, this process would wait for ever. The threads of a runtime live as long
+/// as the runtime, except for blocking threads; for these, [`adopt_orphans`] makes the main thread
+/// listen.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
     process_tree::watch_exits()?;
@@ -252,8 +253,8 @@ impl ChildProcess {
         self.reap();
     }
 
-    /// Sends `signal` once to all that is left, also to what turns up meanwhile, until nothing is
-    /// left (`true`) or `patience` is over.
+    /// Sends `signal` once to each remaining process, also to new ones, until none remains (`true`)
+    /// or `patience` is over.
     async fn clear(&self, signal: Signal, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut signalled = BTreeSet::new();
@@ -293,7 +294,8 @@ impl ChildProcess {
         self.exit
     }
 
-    /// Reaps the leader if it has ended; from then on its number belongs to anybody.
+    /// Reaps the leader if it has ended. From then on the system may give its pid to another
+    /// process.
     fn reap(&mut self) {
         let Some(leader) = &mut self.leader else { return };
         let status = process_tree::reap(leader);

@@ -32,10 +32,10 @@ use super::program::Program;
 /// The path of this program, also after another file has replaced its file.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The first argument of this program where it is to execute a server.
+/// The first argument of this program as the starter of a server.
 const START_SERVER: &str = "--start-server";
 
-/// The first argument of this program where it is the watchdog.
+/// The first argument of this program as the watchdog.
 const WATCH_PARENT: &str = "--watch-parent";
 
 /// Time from SIGTERM to SIGKILL for the processes of servers whose Milepost was killed.

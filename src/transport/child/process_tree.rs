@@ -48,7 +48,7 @@ static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
 
 /// The children of this process, as far as they are known.
 struct ChildRegistry {
-    /// Whether orphans come to us: then every child but the leaders is one.
+    /// Whether this process adopts orphans: then every child except the leaders is an orphan.
     adopting: bool,
     /// Whether this program can be started again as the starter of a server.
     may_detour: bool,
@@ -66,7 +66,7 @@ struct ChildRegistry {
 struct Leader {
     number: u64,
     start: u64,
-    /// Whether its sweep has begun: from then on an orphan does not wait for it.
+    /// Whether the sweep of the tree has begun: from then on an orphan does not wait for the tree.
     swept: bool,
 }
 
@@ -74,9 +74,9 @@ fn registry() -> MutexGuard<'static, ChildRegistry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the orphans of all servers come to us from now on, instead of to the first process of the
-/// system, so that also those that left their server's group (`setsid`) can be ended. On Linux;
-/// elsewhere it does nothing.
+/// Makes this process adopt the orphans of all servers from now on, in place of the first process
+/// of the system, so that also orphans that have left their server's group (`setsid`) can be ended.
+/// On Linux only; elsewhere the function does nothing.
 ///
 /// From now on every child of this process that was not started by [`spawn`](super::spawn) is
 /// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
@@ -91,8 +91,8 @@ pub fn adopt_orphans() {
     }
 }
 
-/// Has this thread take the signal that children have ended, if the program that started us has left us
-/// with all threads deaf to it. One that hears is enough, for as long as it lives.
+/// Makes this thread receive SIGCHLD, if all threads have inherited a blocked SIGCHLD. One
+/// receiving thread is enough while it lives.
 pub(crate) fn watch_exits() -> io::Result<()> {
     Ok(SigSet::from(Signal::SIGCHLD).thread_unblock()?)
 }
@@ -164,7 +164,8 @@ fn number_of(pid: Pid) -> Option<u64> {
     origins_of(pid).into_iter().find_map(|(owner, number)| (owner == own).then_some(number))
 }
 
-/// Reaps a leader if it has ended; unless this says `Ok(None)`, its number is no longer ours.
+/// Reaps a leader if it has ended. Except for `Ok(None)`, the system may give the leader's pid to
+/// another process afterwards.
 pub(crate) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut registry = registry();
     let status = leader.try_wait();
@@ -216,7 +217,7 @@ pub(crate) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     Err(Errno::ENOSYS)
 }
 
-/// A server and those that it has started, directly or not.
+/// A server and all its descendants.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     number: u64,
@@ -227,7 +228,7 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Notes who is below the leader.
+    /// Notes the processes below the leader.
     pub(crate) fn note(&mut self, seen: &[ProcessEntry]) {
         let mut below = BTreeSet::from([self.leader]);
         loop {
@@ -243,7 +244,7 @@ impl ProcessTree {
         }
     }
 
-    /// The server is at its end, and its orphans need not be left to it by others.
+    /// Marks the server as ending, so that other trees need not leave its orphans to this tree.
     pub(crate) fn claim(&self) {
         if let Some(leader) = registry().leaders.get_mut(&self.leader) {
             leader.swept = true;
@@ -330,7 +331,7 @@ pub(crate) struct ProcessEntry {
     start: u64,
     /// A zombie.
     dead: bool,
-    /// The server that it comes from, if it tells. Only orphans are asked.
+    /// The server of the process, from the mark in its environment. Only orphans are examined.
     number: Option<u64>,
 }
 
@@ -360,7 +361,8 @@ impl ProcessEntry {
     }
 }
 
-/// The process table; `None` where there is none to read, or it is that of another PID namespace.
+/// The process table; `None` if there is no readable table, or the table belongs to another PID
+/// namespace.
 pub(crate) fn read_process_table() -> Option<Vec<ProcessEntry>> {
     if fs::read_link("/proc/self").ok()?.to_str()? != getpid().to_string() {
         return None;

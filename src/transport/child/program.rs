@@ -11,7 +11,8 @@ pub struct Program {
     pub command: Vec<OsString>,
     /// Variables of its environment in addition to ours.
     pub env: Vec<(OsString, OsString)>,
-    /// The folder that it runs in, from which a program such as `./server` is looked for; `None`: ours.
+    /// The working folder, in which a program such as `./server` is looked for; `None`: the folder
+    /// of this process.
     pub cwd: Option<PathBuf>,
 }
 
@@ -25,7 +26,7 @@ impl Program {
     }
 }
 
-/// Arguments and variables may be secrets: only what is run is shown.
+/// Shows only the program, because arguments and variables may be secrets.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Program").field(&self.name()).finish()

@@ -81,7 +81,7 @@ impl<T: Send + Sync> SharedScan<T> {
         }
     }
 
-    /// Whether somebody waits; if not, the thread is over.
+    /// Whether a caller waits; if not, the thread ends.
     fn is_asked(&self) -> bool {
         let mut waiters = self.lock();
         waiters.busy = !waiters.waiting.is_empty();

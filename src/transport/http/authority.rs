@@ -43,7 +43,7 @@ impl Authority {
         Some(Self { host, port })
     }
 
-    /// Whether this means the machine itself, wherever it is resolved.
+    /// Whether the host means the machine itself on every machine.
     pub(crate) fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Address(address) => address.is_loopback(),

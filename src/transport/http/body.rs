@@ -27,10 +27,10 @@ pub(crate) trait BodyProducer: Send {
 
 /// The body of a response towards a client.
 pub enum Body {
-    /// All of it.
+    /// The whole body.
     Whole(Option<Bytes>),
-    /// The server's, as it comes: what was held of it, and the rest. With the call that is open until
-    /// its end.
+    /// The server's body while it arrives: the held part and the rest, with the guard of the open
+    /// call.
     #[expect(private_interfaces, reason = "made in here only")]
     Piped(Option<Bytes>, Box<UpstreamBody>, Option<InFlightGuard>),
     /// A stream of events.
@@ -144,7 +144,7 @@ impl Batch {
         }
     }
 
-    /// A message of ours.
+    /// Adds a message of Milepost's own.
     pub(crate) fn own(&mut self, payload: &Payload) {
         let before = self.tail.len();
         sse::append(&mut self.tail, payload.pieces());

@@ -69,7 +69,7 @@ pub(crate) enum Connector {
 /// The reason why a server could not be reached, or did not answer in full.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// There is no connection to it.
+    /// The connection to the server cannot be made.
     #[error("cannot connect to {to}")]
     Connect {
         /// Host and port.
@@ -86,7 +86,7 @@ pub enum UpstreamError {
         /// The time that was allowed.
         within: Duration,
     },
-    /// The connection failed, or what came over it is no HTTP.
+    /// The connection failed, or its bytes are not HTTP.
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
     /// The compressed body cannot be read.
@@ -125,7 +125,7 @@ type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
 /// An HTTP/1 connection that is driven by its user.
 struct Http1Link {
     sender: http1::SendRequest<RequestBody>,
-    /// `None` once it has ended.
+    /// The connection; `None` after its end.
     connection: Option<Http1Connection>,
 }
 
@@ -138,14 +138,14 @@ impl Http1Link {
         }
     }
 
-    /// Whether another request may be sent on it.
+    /// Whether another request may be sent on the connection.
     fn is_idle(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.connection.is_some() && self.sender.is_ready()
     }
 }
 
-/// The server of a route, and connections to it that are not in use.
+/// The server of a route, and its unused connections.
 pub(crate) struct ConnectionPool {
     connector: Connector,
     connect_timeout: Duration,
@@ -345,7 +345,7 @@ pub(crate) struct UpstreamBody {
 enum BodySource {
     /// The server.
     Theirs(Incoming),
-    /// The proxy in its place: all of it, until it is taken.
+    /// A body of the proxy in the server's place: the whole body, until it is taken.
     Ours(Option<Bytes>),
 }
 
@@ -354,7 +354,7 @@ impl UpstreamBody {
         Self { source: BodySource::Theirs(incoming), link: None, client: None }
     }
 
-    /// A body of ours.
+    /// A body of Milepost's own.
     pub(crate) fn own(bytes: Bytes) -> Self {
         let source = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
         Self { source, link: None, client: None }

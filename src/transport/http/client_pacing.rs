@@ -15,7 +15,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::transport::http::write_state::WriteState;
 
-/// A client that takes so long to ask for more could not take what there was: the client is behind.
+/// The time after which a client that has not asked for more counts as slow, because it has not
+/// taken the last bytes.
 const BEHIND_AFTER: Duration = Duration::from_millis(50);
 
 /// A client that is behind for so long counts as slow. Until then the server waits for the client, as without
@@ -38,7 +39,7 @@ pub(crate) struct ClientPacing {
     written: Instant,
     /// The time when the client got bytes, unless the client has asked for more since.
     waiting_since: Option<Instant>,
-    /// The connection has been asked once whether it has taken that.
+    /// The connection has been asked once whether it has taken these bytes.
     asked: bool,
     /// The first and the last time at which the client was seen to be behind.
     behind: Option<(Instant, Instant)>,
@@ -94,7 +95,7 @@ impl ClientPacing {
         self.written = Instant::now();
     }
 
-    /// Waits for a moment; true if it has come.
+    /// Waits for a time; true if it has come.
     pub(crate) fn is_due(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.deadline() != due {
@@ -103,8 +104,8 @@ impl ClientPacing {
         timer.as_mut().poll(cx).is_ready()
     }
 
-    /// Waits until a client that takes nothing is to be looked at again. Who writes to the client does not
-    /// say when that goes on.
+    /// Waits for the next look at a client that takes nothing. The writer gives no signal when
+    /// writing continues.
     pub(crate) fn is_blocked_over(&mut self, cx: &mut Context<'_>) -> bool {
         self.is_due(Instant::now() + BLOCKED_FOR, cx)
     }
@@ -134,7 +135,7 @@ impl ClientPacing {
         }
     }
 
-    /// Whether the client, which was slow, has kept up long enough to be slow no more.
+    /// Whether the slow client has kept up long enough to count as fast again.
     pub(crate) fn keeps_up(&mut self) -> bool {
         let now = Instant::now();
         if self.behind.is_none_or(|(_, last)| now < last + CAUGHT_UP_AFTER) {
@@ -150,9 +151,9 @@ impl ClientPacing {
         self.blocked_since.is_some_and(|since| Instant::now() >= since + patience)
     }
 
-    /// Finds out whether the client has taken what it was given; `false`: it was given nothing. Whoever asks
-    /// for more has only room for it; whether its connection took what there was, shows when that has been
-    /// tried. `slow` is called if the client is slow from now on.
+    /// Finds out whether the client has taken the given bytes; `false`: nothing was given. A
+    /// request for more only shows that there is room; an attempt to write shows whether the
+    /// connection has taken the bytes. `slow` is called if the client is slow from now on.
     pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
         let Some(waiting_since) = self.waiting_since else { return Poll::Ready(false) };
         if !std::mem::replace(&mut self.asked, true) {

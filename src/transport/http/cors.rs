@@ -28,7 +28,7 @@ const ORIGINS_MAX: usize = 64;
 /// Bytes of an origin and its CORS headers that are remembered.
 const KNOWN_BYTES_MAX: usize = 2048;
 
-/// Whether this is a browser's question what it may send, and not a request of its page.
+/// Whether a request is a browser's preflight request, and not a request of its page.
 pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::OPTIONS
         && headers.contains_key(ORIGIN)
@@ -57,8 +57,8 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
     response
 }
 
-/// Says in a response who may read it. `cors` is that of the route, `origin` what the client sent,
-/// `response` what goes out.
+/// Sets the CORS headers of a response. `cors`: the setting of the route; `origin`: the client's
+/// header; `response`: the headers to the client.
 pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
     for ours in [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS] {
@@ -90,7 +90,7 @@ fn expose(response: &mut HeaderMap) {
     }
 }
 
-/// Caches must not give one origin what was answered to another.
+/// Adds `Vary: Origin`, because caches must not give one origin the answer to another.
 fn vary_by_origin(response: &mut HeaderMap) {
     let lines = response.get_all(VARY).iter();
     let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -120,8 +120,8 @@ pub struct CorsOrigins {
 }
 
 impl CorsOrigins {
-    /// Keeps in mind what the upstream's `response`, as it sent it, tells about the `origin` of the
-    /// request. A response that lets nobody read forgets the origin.
+    /// Remembers the CORS headers of the upstream's original `response` for the `origin` of the
+    /// request. A response without such headers makes the proxy forget the origin.
     pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
         let Some(origin) = origin else { return };
         self.origins.retain(|(known, _)| known != origin);

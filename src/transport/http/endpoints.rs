@@ -28,10 +28,10 @@ pub enum EndpointKind {
     Endpoint,
     /// `/a/sse`: its HTTP+SSE stream.
     Sse,
-    /// `/a/messages`: where clients of HTTP+SSE post. With what follows, as it is written: nothing,
-    /// or `/` and more, without segments that lead elsewhere.
+    /// `/a/messages`: the endpoint for POSTs of HTTP+SSE clients, with the following text as
+    /// written: nothing, or `/` and more, without segments that lead elsewhere.
     Messages(String),
-    /// A document about authorization: its path on the upstream's origin, as it is written there.
+    /// A document about authorization: its path on the upstream's origin, as written there.
     WellKnown(String),
 }
 
@@ -52,7 +52,7 @@ impl RouteTable {
         places
     }
 
-    /// One more. Of one that is `late`, whose calls alone go on, there are no documents.
+    /// Adds a route. A `late` route, of which only open calls continue, has no documents.
     pub fn enter(&mut self, route: &Route, late: bool) {
         let number = self.upstreams.len();
         self.routes.insert(without_slash(&route.path).to_owned(), number);
@@ -86,8 +86,8 @@ impl RouteTable {
         })
     }
 
-    /// `/.well-known/NAME/a` and what is below, as RFC 8414 and RFC 9728 form it; and
-    /// `/.well-known/NAME` alone, which can only mean a route if there is no other.
+    /// The route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728;
+    /// and of `/.well-known/NAME` alone, which means a route only if there is no other route.
     fn beside(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (name, rest) = DOCUMENTS.iter().find_map(|name| {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;

@@ -52,7 +52,7 @@ impl Forwarder {
         request
     }
 
-    /// The server's response as it is. `open` counts its call until the end of the body.
+    /// The server's response, unchanged. `open` counts the call until the end of the body.
     pub(crate) fn piped(
         &self,
         response: Response<UpstreamBody>,

@@ -31,7 +31,8 @@ pub struct Passage<'a> {
 pub struct Onward<'a> {
     /// The upstream's authority, for `Host`; `None` towards HTTP/2, which has it elsewhere.
     pub host: Option<&'a HeaderValue>,
-    /// The route is only piped: the upstream may compress what nobody reads on the way.
+    /// The route is opaque: the upstream may compress its bodies, because Milepost does not read
+    /// them.
     pub opaque: bool,
     /// `Authorization` was for us and goes no further.
     pub authorization_was_ours: bool,
@@ -39,8 +40,8 @@ pub struct Onward<'a> {
 
 /// The headers of a request towards its upstream.
 ///
-/// `Authorization` and cookies are among them: whoever calls sends them to the route's own upstream
-/// and nowhere else.
+/// `Authorization` and cookies are among them. The caller must send them only to the upstream of
+/// the route.
 pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
     let ours = |name: &HeaderName| {
         *name == HOST
@@ -128,7 +129,7 @@ fn is_about_the_body(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "content-md5" | "digest" | "content-digest" | "repr-digest")
 }
 
-/// Takes out what is wrong when the body becomes another.
+/// Removes the headers that are wrong for another body.
 pub(crate) fn forget_the_body(headers: &mut HeaderMap) {
     let wrong: Vec<HeaderName> =
         headers.keys().filter(|name| is_about_the_body(name)).cloned().collect();

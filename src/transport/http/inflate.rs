@@ -30,7 +30,7 @@ pub(crate) struct PlainBody {
 }
 
 impl PlainBody {
-    /// `None` if it is compressed in a way that is not known.
+    /// A decompressed body; `None` if the compression is not known.
     pub(crate) fn new(body: UpstreamBody, headers: &HeaderMap) -> Option<Self> {
         let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
         let decoder = match coding.unwrap_or_default().to_ascii_lowercase().trim_ascii() {

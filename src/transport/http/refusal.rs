@@ -19,7 +19,7 @@ pub enum Refusal {
     Host,
     /// The request's origin is not accepted by this listener.
     Origin,
-    /// A header that decides what becomes of it is there more than once.
+    /// A header that decides about the request occurs more than once.
     Twice(&'static str),
     /// The request's target is neither a path nor `http://host/path`.
     Target,
@@ -47,7 +47,7 @@ pub enum Refusal {
     NoPage,
     /// More connections are open than the listener serves.
     Busy,
-    /// The proxy has failed: a fault of ours.
+    /// The proxy has failed: a fault of Milepost.
     Fault,
 }
 
@@ -171,8 +171,8 @@ impl Refusal {
         text.to_owned()
     }
 
-    /// The answer: to a POST a JSON-RPC error without an id, because clients read one there; to
-    /// everything else plain text, which is what people and browsers read.
+    /// The response: to a POST a JSON-RPC error without an id, which clients read; to other methods
+    /// plain text, for people and browsers.
     pub fn response(self, method: &Method) -> Response<Full<Bytes>> {
         let (kind, body) = if *method == Method::POST {
             ("application/json", self.json())

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 /// The body of a request towards a server.
 pub(crate) enum RequestBody {
-    /// All of it.
+    /// The whole body.
     Whole(Option<Bytes>),
     /// One too large to be held: its beginning, and the rest as it comes.
     Passing(VecDeque<Bytes>, Box<Incoming>),

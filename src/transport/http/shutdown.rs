@@ -19,7 +19,8 @@ pub(crate) const SHUTTING_DOWN: &str = "the proxy is shutting down";
 /// The error of streams on which clients listen to a server that their route no longer has.
 pub(crate) const MOVED: &str = "this route has another server now";
 
-/// Waiting takes a lock for a moment; those who wait at the same time rarely take the same one.
+/// The number of locks. Each waiter takes a lock for a moment; waiters at the same time rarely take
+/// the same lock.
 const SHARDS: usize = 16;
 
 /// Whether the proxy has ended, and a way to wait for that.
@@ -45,7 +46,7 @@ impl Shutdown {
         &self.waiting[self.next.fetch_add(1, Ordering::Relaxed) % SHARDS]
     }
 
-    /// Waits for the end, also if it has come already.
+    /// Waits for the end. Returns at once after the end.
     pub(crate) async fn wait(&self) {
         let notified = self.shard().notified();
         if !self.has_ended() {
@@ -54,7 +55,7 @@ impl Shutdown {
     }
 }
 
-/// A stream to listen on that passes as it is, until the proxy ends.
+/// A listening stream that is forwarded unchanged until the proxy ends.
 pub(crate) struct PipedStream {
     body: UpstreamBody,
     ending: Pin<Box<OwnedNotified>>,

@@ -30,10 +30,9 @@ impl Via {
         Self(format!("milepost-{number:08x}"))
     }
 
-    /// Whether a request may go on.
+    /// Checks whether a request may be forwarded.
     ///
-    /// # Errors
-    /// If it has been here before, or has passed more than 16 proxies.
+    /// # Errors If the request has passed this proxy before, or more than 16 proxies.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let mut hops = 0;
         for hop in headers.get_all(VIA).iter().flat_map(|line| hops_of(line.as_bytes())) {

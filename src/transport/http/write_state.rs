@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The way to one client, as far as those need to know who have something to say: they say it later,
-/// and then only the newest, while it is blocked.
+/// The state of writing to one client. While writing is blocked, the writers wait, and afterwards
+/// write only the newest progress.
 #[derive(Debug, Clone, Default)]
 pub struct WriteState(Arc<AtomicBool>);
 

@@ -25,14 +25,14 @@ impl EventIds {
         Self { id_passed: true, ..Self::default() }
     }
 
-    /// An event whose message has this number and is to be judged.
+    /// Adds an event whose message has this number and no verdict yet.
     pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) {
         if has_id_or_retry(event) && self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((number, event.clone()));
         }
     }
 
-    /// An event has been passed on as it is.
+    /// Notes that an event has been forwarded unchanged.
     pub(crate) fn note_forwarded(&mut self, event: &SseEvent) {
         self.id_passed |= event.has_id();
     }
@@ -82,7 +82,7 @@ impl EventIds {
     }
 }
 
-/// Whether there is anything but a message to it.
+/// Whether an event has other fields than its message.
 pub(crate) fn has_id_or_retry(event: &SseEvent) -> bool {
     event.has_id() || event.retry().is_some()
 }

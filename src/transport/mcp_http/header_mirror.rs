@@ -17,8 +17,8 @@ const HEADER_MISMATCH: i32 = -32020;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// The headers that repeat what a request says, with what it says; `None` of a message to which the
-/// rule does not apply: earlier revisions and notifications have none.
+/// The headers that repeat members of a request, with the values in the body; `None` for messages
+/// without such headers: earlier revisions and notifications.
 pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>); 3]> {
     if message.kind() != Kind::Request {
         return None;
@@ -39,8 +39,8 @@ pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>)
     Some([(REVISION, Some(date)), (METHOD, Some(method)), (NAME, name)])
 }
 
-/// Whether the headers of a request say what its body says; the response to give if not. A missing
-/// header is the server's to judge.
+/// Checks that the headers of a request agree with its body; the error is the response. The server
+/// judges a missing header.
 pub(crate) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Response<Body>>> {
     for (header, body) in repeats(message).into_iter().flatten() {
         let Some(body) = body else { continue };
@@ -69,7 +69,7 @@ fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }
 
-/// A header's value; what no header may hold is written in base64.
+/// The value of a header. Text that no header may hold is in base64.
 fn decoded(value: &HeaderValue) -> Vec<u8> {
     let value = value.as_bytes().trim_ascii();
     let inner = marked(value);

@@ -64,7 +64,7 @@ enum LifecycleReply {
 /// The result of a request to another path than the endpoint.
 enum LifecycleRead {
     Body(Bytes),
-    /// Nothing; what the client is answered instead.
+    /// No body; the reply to the client instead.
     Not(LifecycleReply),
 }
 
@@ -126,7 +126,7 @@ impl LifecycleResponder {
         })
     }
 
-    /// A batch that holds a call of a tool goes to the server as it is.
+    /// The replies to a batch. A batch with a tool call goes to the server unchanged.
     async fn replies(
         &self,
         client: &Arc<ConnectionPool>,
@@ -157,7 +157,8 @@ impl LifecycleResponder {
         })
     }
 
-    /// The client's revision is taken, if it is one that begins like this.
+    /// Answers `initialize`. The client's revision is accepted, if it is a revision with
+    /// `initialize`.
     async fn initialize(
         &self,
         client: &Arc<ConnectionPool>,
@@ -225,7 +226,7 @@ impl LifecycleResponder {
         read(client, request, id, "the server's answer to a client that comes").await
     }
 
-    /// `serverInfo`: what the route says, else what the server says of itself, else where it is.
+    /// `serverInfo`: from the route, else from the server's own answer, else from its address.
     fn server_info(&self, theirs: &Bytes) -> Bytes {
         let info = |name: &str, version: &str| {
             let (name, version) = (json::quote(name), json::quote(version));
@@ -285,7 +286,7 @@ fn beside(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<Request
     request
 }
 
-/// Reads what is there, for the request of this id. Of where it is clients are told nothing.
+/// Reads a URL of the server, for the request of this id. Errors to clients do not contain the URL.
 async fn read(
     client: &Arc<ConnectionPool>,
     request: Request<RequestBody>,
@@ -334,7 +335,7 @@ fn result(id: &[u8], result: &[u8]) -> LifecycleReply {
     LifecycleReply::Own(StatusCode::OK, body.concat().into())
 }
 
-/// An error of ours, which says so. `more`: members of its data.
+/// An error of Milepost's own, marked as such. `more`: members of its data.
 fn refused(id: &[u8], code: i32, why: &str, more: &str, status: StatusCode) -> LifecycleReply {
     let code = format!(r#","error":{{"code":{code},"message":"#);
     let tail = format!(r#","data":{{"proxy":"milepost"{more}}}}}}}"#);

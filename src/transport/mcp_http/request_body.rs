@@ -20,13 +20,13 @@ pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request's body.
 pub(crate) enum ReadBody {
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
     /// More than is looked at.
     Large(RequestBody),
 }
 
-/// A request's body on its way to who reads it.
+/// A request's body on its way to its reader.
 pub(crate) enum PostedBody {
     /// The body as it arrived.
     Fresh(Incoming),
@@ -44,7 +44,7 @@ impl From<PostedBody> for RequestBody {
     }
 }
 
-/// Whether a message has requests, whose answers are waited for.
+/// Whether a message has requests, which need answers.
 pub(crate) fn asks(message: Option<&Message>) -> bool {
     match message {
         // One too large to be read is as likely a request as not.

@@ -17,14 +17,14 @@ pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) session: Option<HeaderValue>,
     pub(crate) origin: Option<HeaderValue>,
-    /// Stands for whoever asked, where there is no session.
+    /// The number of the caller, where there is no session.
     pub(crate) caller: u64,
     /// Whether the client names a revision, and which.
     pub(crate) names_revision: bool,
     pub(crate) revision: Option<Revision>,
-    /// Whether it says in so many words that it reads events.
+    /// Whether the client's `Accept` names events.
     pub(crate) reads_events: bool,
-    /// The same of JSON; one that says nothing reads it.
+    /// Whether the client reads JSON. A client without `Accept` reads JSON.
     pub(crate) reads_json: bool,
     /// The client refuses events from a length on that a JSON answer may have.
     pub(crate) limits_events: bool,

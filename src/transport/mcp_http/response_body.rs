@@ -44,7 +44,7 @@ pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<
     }
 }
 
-/// The body of a status that is no success, as far as it is read: it may be a JSON-RPC answer.
+/// The read part of the body of an error status, which may be a JSON-RPC answer.
 pub(crate) struct ErrorBody {
     body: PlainBody,
     read: BytesMut,

@@ -52,7 +52,7 @@ pub(crate) struct ResponseReader {
     form: BodyForm,
     /// Items that were read and not taken yet.
     ready: VecDeque<ResponseItem>,
-    /// Whether a large message is under way.
+    /// Whether a large message is passing.
     midway: bool,
     /// The error that ended the response, until the reader has returned it.
     failure: Option<UpstreamError>,
@@ -60,7 +60,7 @@ pub(crate) struct ResponseReader {
     pub(crate) last_id: Option<HeaderValue>,
     /// The wait before a reconnect, from the last `retry` of the server.
     pub(crate) retry: Option<Duration>,
-    /// Whether an event has come since the flag was taken.
+    /// Whether an event has arrived since the flag was taken.
     pub(crate) has_event: bool,
     /// The time when the last bytes arrived.
     pub(crate) read_at: Instant,
@@ -188,8 +188,8 @@ impl ResponseReader {
         });
     }
 
-    /// A part of an event that is too long to be held. Its id is not read: nobody can come back for
-    /// the middle of it.
+    /// Handles a part of an event that is too long to be held. The id is not read, because no
+    /// client can resume in the middle of an event.
     fn piece(&mut self, piece: &Piece) {
         self.has_event = true;
         let data = piece.data.clone().map(|data| piece.raw.slice(data)).unwrap_or_default();

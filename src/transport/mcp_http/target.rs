@@ -41,7 +41,7 @@ pub enum TargetError {
     },
 }
 
-/// The way to a server: its connections, and what is answered in its place.
+/// The way to a server: its connections, and the answers in its place.
 #[derive(Clone)]
 pub(crate) struct ServerClient {
     client: Arc<ConnectionPool>,
@@ -52,8 +52,7 @@ impl ServerClient {
     /// Sends a request and waits for the head of the response. Where the route says so, the request is
     /// answered in the server's place.
     ///
-    /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// # Errors If there is no connection, or the connection fails before the head.
     pub(crate) async fn send(
         &self,
         request: Request<RequestBody>,

@@ -11,8 +11,7 @@ const ANYTHING: &[u8] = br#"{"type":"object"}"#;
 const OTHER_NAMES: [&str; 2] = ["input_schema", "parameters"];
 
 /// The result of `tools/list`, made of `{"tools":[...]}`, an array alone, or a JSON-RPC answer with
-/// either; `None` if it is none of these. Tools are as they came, but for a schema that has to be
-/// there.
+/// either; `None` for other text. Tools stay unchanged, except for a required schema.
 pub(crate) fn of(text: &Bytes) -> Option<Bytes> {
     let text = match json::member(text, "result") {
         Some(result) => result,
@@ -53,7 +52,7 @@ fn with_schema(tool: &Bytes) -> Bytes {
     }
 }
 
-/// A schema that does not say of what: of objects.
+/// A schema without a `type`, completed as a schema of objects.
 fn of_objects(schema: &Bytes) -> Bytes {
     let gap: &[u8] = if json::Members::new(schema).next().is_some() { b"," } else { b"" };
     [br#"{"type":"object""#, gap, &schema[1..]].concat().into()

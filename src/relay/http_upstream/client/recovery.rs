@@ -214,7 +214,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Whether a message that begins the session again is under way.
+    /// Whether a message that begins the session again has been sent.
     pub(super) fn is_renewing(&self) -> bool {
         self.pending.has_kind(RequestKind::Renewal) || self.exchanges.has_own(RequestKind::Other)
     }

@@ -106,7 +106,7 @@ fn is_seen(proxy: &Proxy) {
     assert!(has(&of("request")["before"], "tools/call"));
     let withheld = of("withheld");
     assert_eq!(withheld["why"][0], "duplicate");
-    assert!(has(&withheld["because"][0], "the very same") && withheld["after"].is_null());
+    assert!(has(&withheld["because"][0], "the same report") && withheld["after"].is_null());
     let repaired = of("repaired");
     assert!(repaired["why"].as_array().unwrap().iter().any(|why| why == "token"), "{repaired}");
     assert!(has(&repaired["before"], "nobody"), "{repaired}");
@@ -448,7 +448,8 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
         let found = shown.iter().position(|line| line.contains(part));
         found.unwrap_or_else(|| panic!("no {part}: {shown:#?}"))
     };
-    let withheld = at("    withheld: duplicate, the client was told the very same within a second");
+    let withheld =
+        at("    withheld: duplicate, the client got the same report within the last second");
     assert!(shown[withheld - 1].starts_with("< {") && shown[withheld - 2].starts_with("# 2"));
     assert!(shown[withheld - 2].contains(" /a call ") && shown[withheld - 2].ends_with(" work"));
     let repaired = at("    repaired: token");
