@@ -164,7 +164,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     code
 }
 
-/// Nothing can be recorded.
+/// The recording cannot begin.
 #[derive(Debug, thiserror::Error)]
 #[error("--record")]
 struct RecordError(#[source] io::Error);
@@ -188,7 +188,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
     }
 }
 
-/// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if nothing can be said.
+/// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if there is no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(options) => options,

@@ -34,7 +34,7 @@ pub enum StatsError {
     /// The file cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nothing is kept.
+    /// There is no folder for durations.
     #[error(
         "no durations are kept, because there is no folder for them; name a folder with --state-dir"
     )]
@@ -127,7 +127,7 @@ fn json(rows: &[&ToolRow]) -> String {
     text + "\n"
 }
 
-/// The columns; the first two are words, the others figures.
+/// The columns: two of text, the others of numbers.
 const HEAD: [&str; 10] = [
     "ROUTE",
     "TOOL",

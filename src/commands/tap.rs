@@ -30,7 +30,7 @@ pub enum TapError {
     /// The address is not valid, or the certificates cannot be used.
     #[error(transparent)]
     Address(#[from] TargetError),
-    /// Nobody is there.
+    /// No listener answers at the address.
     #[error(
         "{0} cannot be reached; is `milepost serve` running, with an [admin] table in its route file?"
     )]

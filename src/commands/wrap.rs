@@ -1,4 +1,4 @@
-//! `milepost wrap`: a child process, or a server at an address, behind our own standard streams.
+//! `milepost wrap`: a child process, or a server at an address, behind Milepost's own standard streams.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,9 +65,9 @@ pub enum RemoteError {
     Random(#[from] getrandom::Error),
 }
 
-/// Stands in front of the server of `route` until the client has said its last word, or a signal comes.
-/// Nothing is connected before the client's first message. Answers with the exit code: 1 if nobody ever
-/// answered, otherwise 0.
+/// Serves the server of `route` to the client on standard input until the client ends, or a signal
+/// comes. No connection is made before the client's first message. Returns the exit code: 1 if the
+/// server has never answered, otherwise 0.
 ///
 /// # Errors
 /// If the route cannot be used.

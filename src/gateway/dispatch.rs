@@ -100,7 +100,8 @@ impl Proxy {
         self.calls.done().await;
     }
 
-    /// Waits until no server runs that we have started; after [`Proxy::end_streams`] each ends soon.
+    /// Waits until every server started by Milepost has ended; after [`Proxy::end_streams`] each
+    /// ends soon.
     pub async fn servers_done(&self) {
         self.servers.done().await;
     }
@@ -111,8 +112,8 @@ impl Proxy {
         self.shutdown.end();
     }
 
-    /// Answers a request that was let in and belongs to a part of a route. `ours`: its `Authorization` was
-    /// for us.
+    /// Answers an admitted request to an endpoint of a route. `ours`: its `Authorization` was for
+    /// Milepost.
     pub async fn handle(
         self: Arc<Self>,
         served: ServedRoute,

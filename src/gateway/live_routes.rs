@@ -77,15 +77,15 @@ impl fmt::Debug for ServedRoute {
 /// The numbers of added, removed, changed and unchanged routes of a reload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Were not there before.
+    /// The number of new routes.
     pub added: usize,
-    /// Are there no more.
+    /// The number of removed routes.
     pub removed: usize,
-    /// Have other settings, or another server.
+    /// The number of routes with other settings or another server.
     pub changed: usize,
     /// The number of these routes that have another server.
     pub moved: usize,
-    /// Are as they were.
+    /// The number of unchanged routes.
     pub unchanged: usize,
 }
 
@@ -219,9 +219,8 @@ impl Proxy {
         Ok(prepared)
     }
 
-    /// Serves these routes from now on, and returns the changes. Calls that are open go on as they began.
-    /// Servers that routes have no more are retired when nobody is sent to them any more:
-    /// [`Retired::retire`].
+    /// Serves these routes from now on, and returns the changes. Open calls keep their settings.
+    /// Previous servers are retired when they get no more requests: [`Retired::retire`].
     pub fn take(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());

@@ -147,7 +147,7 @@ pub struct EventEmitter {
     large_to_clients: BTreeMap<StreamId, (Large, bool)>,
     /// Streams whose client has not read all of its messages yet.
     unwritten: BTreeSet<StreamId>,
-    /// The same of which observers have been shown [`Input::MarkUnread`].
+    /// The streams for which observers have got [`Input::MarkUnread`].
     waits: BTreeSet<StreamId>,
 }
 

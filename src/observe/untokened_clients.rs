@@ -27,7 +27,7 @@ struct Situations {
 }
 
 impl UntokenedClients {
-    /// Nobody has been seen.
+    /// No client has been seen yet.
     pub const fn new() -> Self {
         Self {
             seen: Mutex::new(Situations {
@@ -42,7 +42,7 @@ impl UntokenedClients {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client is in a situation. Whether that is the first time, and so to be said.
+    /// Notes that a client is in a situation. Returns true for the first time, which is logged.
     pub fn note(&self, client: Option<&Arc<Client>>, situation: Situation) -> bool {
         let client = client.cloned();
         let mut seen = self.lock();

@@ -19,8 +19,8 @@ pub const TOOLS_MAX: usize = 512;
 /// names.
 pub const NAME_MAX: usize = 128;
 
-/// Calls that have to be remembered before one is estimated: of one alone nobody knows whether it was
-/// a usual one.
+/// Calls that have to be remembered before a call is estimated: one call alone may have been
+/// unusual.
 const ENOUGH: usize = 2;
 
 /// The largest estimated fraction. Only the answer says that the work is done.

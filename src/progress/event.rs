@@ -11,8 +11,8 @@ use crate::protocol::jsonrpc::Message;
 /// The upstream stream on which a server message came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The upstream's only wire, or a stream for all requests: it says nothing of the request that a
-    /// message belongs to.
+    /// The upstream's only wire, or a stream for all requests. Such a stream does not identify the
+    /// request of a message.
     Shared,
     /// The upstream stream that pairs with this client stream, or that was said to pair with requests
     /// ([`Filter::pair`](crate::progress::Filter::pair)).

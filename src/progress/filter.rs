@@ -104,8 +104,8 @@ impl Filter {
         }
     }
 
-    /// The upstream is gone. Each open call is answered with an error that says `why`, and nothing
-    /// waits for a guard any more.
+    /// Handles the end of the upstream. Each open call gets an error with the reason `why`, and no
+    /// message waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str) {
         self.fail_calls(now, why, None);
     }
@@ -186,7 +186,7 @@ impl Filter {
         !self.correlator.ledger.overflowed && self.open_calls() == 0 && self.is_drained()
     }
 
-    /// The next message of our own for the server.
+    /// The next message of Milepost's own for the server.
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         self.to_server.pop_front()
     }

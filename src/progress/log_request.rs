@@ -1,6 +1,6 @@
 //! The state of Milepost's own request for log messages, `logging/setLevel`.
 
-/// The state of our own request for log messages of a server.
+/// The state of Milepost's own request for log messages of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LogRequest {
     /// The server has not announced log messages.

@@ -38,7 +38,7 @@ impl Payload {
         }
     }
 
-    /// A message of our own.
+    /// A message of Milepost's own.
     pub fn own(message: Bytes) -> Self {
         Self { form: Form::Own(None), ..message.into() }
     }

@@ -32,7 +32,7 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// The topology of a filter that nobody shares a session with.
+    /// The topology of a filter that shares no session with other filters.
     pub(crate) fn new(strangers: bool) -> Self {
         if strangers {
             Self::SharedByStrangers { paired: false }

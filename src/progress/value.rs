@@ -11,7 +11,7 @@ pub struct Number {
     pub text: Bytes,
 }
 
-/// The progress that a server claims: a figure, perhaps of a total.
+/// The progress that a server claims: a value, perhaps of a total.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressValue {
     /// The work done.

@@ -131,11 +131,11 @@ pub enum Repair {
     Token,
     /// A number was found or made, because there was no usable one.
     Number,
-    /// A figure that repeated or fell was lifted.
+    /// A value that repeated or fell was lifted.
     Lift,
     /// The value of a new phase was added to the last value.
     Rebase,
-    /// A `total` that is no number, or below the figure, was left out.
+    /// A `total` that is no number, or below the value, was left out.
     Total,
     /// A message was made readable, or added.
     Message,

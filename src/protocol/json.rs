@@ -12,7 +12,7 @@ use memchr::memchr2;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-// A scanner of our own: a middlebox must find the id of every message, whatever JSON the message
+// A scanner of Milepost's own: a middlebox must find the id of every message, whatever JSON the message
 // holds, and must not copy a megabyte to do so. Typed readers refuse such messages whole. Where a
 // value is really read, `serde_json` reads it. Large answers are recognised by their two ends.
 /// Whether a byte separates JSON tokens (RFC 8259 §2).

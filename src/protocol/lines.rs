@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 /// held; each direction of a connection needs this much memory at worst.
 pub const INSPECT_MAX: usize = 4 << 20;
 
-// Framing of our own: ready-made codecs copy into strings, demand UTF-8, and either have no limit
+// Framing of Milepost's own: ready-made codecs copy into strings, demand UTF-8, and either have no limit
 // or drop the bytes beyond the limit.
 /// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
@@ -26,7 +26,7 @@ pub enum LineFrame {
     /// `Chunk`s and one `End` follow. Such a line passes even if it is blank, because it cannot be
     /// held to find out.
     Start(Bytes),
-    /// More of a long line, never empty; the last one carries the terminator.
+    /// A further piece of a long line, never empty; the last piece has the terminator.
     Chunk(Bytes),
     /// The long line is over.
     End {
@@ -58,7 +58,7 @@ enum LineState {
     Short,
     /// In a line longer than the limit, some of which has been given out.
     Long,
-    /// All of a long line has been given out, but not yet its end.
+    /// The whole of a long line has been given out, but not yet its end.
     Over,
 }
 

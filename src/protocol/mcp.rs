@@ -48,7 +48,7 @@ pub const INITIALIZED: &str = "notifications/initialized";
 pub const TOOLS_LIST: &str = "tools/list";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
-/// The method with which a client says which log messages it wants, up to 2025-11-25.
+/// The method with which a client sets its log level, up to 2025-11-25.
 pub const SET_LEVEL: &str = "logging/setLevel";
 /// Progress as the specification has it.
 pub const PROGRESS: &str = "notifications/progress";

@@ -49,7 +49,7 @@ impl Terminal {
         }
     }
 
-    /// Reports what has come without an end: nothing more will come.
+    /// Reports the unfinished line at the end of the input.
     pub fn flush(&mut self, line: &mut dyn FnMut(&str)) {
         self.partial.clear();
         self.end(line);
@@ -196,7 +196,8 @@ impl Terminal {
     }
 }
 
-/// The words without terminal control sequences and control characters, but for newlines and tabs.
+/// The text without terminal control sequences and control characters, except for newlines and
+/// tabs.
 pub fn plain(words: &str) -> String {
     let mut sequence = Sequence::default();
     let shown = words.chars().filter_map(|character| {

@@ -23,8 +23,9 @@ use crate::transport::stdio::{ByteReader, ByteWriter};
 /// would otherwise keep the proxy for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// The time that a server has after a SIGTERM from a client that had closed its input before. The official
-/// SDKs send SIGKILL to the proxy 2 s later, and nobody would be left to end the server.
+/// The time that a server has after a SIGTERM from a client that has closed its input before. The
+/// official SDKs send SIGKILL to the proxy 2 s later, and then no process would be left to end the
+/// server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
 /// The time that open calls may continue after the client has closed its input: a shell pipeline sends
@@ -88,7 +89,7 @@ pub struct ChildSession<C> {
     shared: Option<SpoolLimits>,
     log: Connection,
     stop: Option<Stop>,
-    /// The client has said its last word.
+    /// Whether the client has ended.
     client_done: bool,
     /// `stop` is later than it would be without open calls.
     patient: bool,

@@ -85,7 +85,7 @@ struct OpenQuestion {
     /// The client messages since then.
     sent_since: VecDeque<Payload>,
     deadline: Pin<Box<Sleep>>,
-    /// The server has said something.
+    /// Whether the server has sent a message.
     has_spoken: bool,
     /// Whether the client has received the error for its request.
     refused: bool,

@@ -65,7 +65,7 @@ pub enum FromClient {
     Done,
     /// The clients have left: nothing is to be written to them any more.
     Gone,
-    /// Nothing is to be written to clients any more, though none has left.
+    /// No more messages are written to clients, although none has left.
     Over,
 }
 
@@ -87,7 +87,7 @@ pub enum FromServer {
     Noise(Bytes),
     /// Bytes as they came, where both legs pass them on unread.
     Raw(Bytes),
-    /// The server says nothing more.
+    /// The server's messages have ended.
     Done,
     /// The server takes nothing more; it may still say something.
     Deaf,
@@ -155,7 +155,7 @@ pub trait ClientLeg: Send {
         false
     }
 
-    /// Nothing will be given any more: streams that are still open end.
+    /// Ends the open streams after the last message.
     fn end(&mut self) {}
 }
 
@@ -209,7 +209,7 @@ pub trait ServerLeg: Send {
         false
     }
 
-    /// The server has said something on its standard error.
+    /// Notes that the server has written to its standard error.
     fn stderr_activity(&mut self) {}
 
     /// Closes the server's input. Poll until ready.

@@ -2,7 +2,8 @@
 
 use crate::protocol::trace_context::to_hex;
 
-/// An identifier that nobody can guess: 32 hexadecimal digits. `None` if the system has no random bytes.
+/// A random identifier that cannot be guessed: 32 hexadecimal digits. `None` if the system has no
+/// random bytes.
 pub(crate) fn random_id() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;

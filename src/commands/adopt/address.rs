@@ -15,7 +15,7 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
 
-/// Keys of a server at an address by which its client signs in: nobody can do that in its place.
+/// Keys of a server at an address with which its client signs in. Only the client can sign in.
 const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
 
 /// The prefix of variables with values of headers.

@@ -50,7 +50,7 @@ pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
     let server = ServerObject { text, object };
     match server.is_wrapped() {
         Ok(Some(at)) => server.unwrap(at).map(Some),
-        // What is no server of ours needs no word here.
+        // What is no server of Milepost's own needs no word here.
         Ok(None) | Err(_) => Ok(None),
     }
 }
@@ -70,7 +70,7 @@ pub(super) struct ServerObject<'a> {
 }
 
 impl<'a> ServerObject<'a> {
-    /// The place of a member. One that stands there twice is a mistake that is not ours to sort out.
+    /// The place of a member. A repeated member is an error, which only the user can correct.
     fn place(&self, key: &str) -> Result<Option<usize>, Alone> {
         let named = |(_, member): &(usize, &ObjectProp<'_>)| member.name.as_str() == key;
         let mut found = self.object.properties.iter().enumerate().filter(named);
@@ -201,7 +201,7 @@ impl<'a> ServerObject<'a> {
             return Err(Alone::new(args.start(), "the server is in a route file"));
         }
         let first = words.len().saturating_sub(parsed.command.len());
-        // What is behind our own options is the server's, word by word.
+        // What is behind Milepost's own options is the server's, word by word.
         let is_command = words.iter().skip(first).zip(&parsed.command).all(|(a, b)| *b == **a);
         let Some(target) = args.elements.get(first).filter(|_| is_command) else {
             return Err(Alone::new(args.start(), "the arguments do not show the server's command"));

@@ -66,7 +66,7 @@ pub enum AdoptError {
     /// The file has changed since it was read.
     #[error("{} has changed meanwhile; nothing was written, try again", .0.display())]
     Changed(PathBuf),
-    /// Nobody can be asked.
+    /// There is no terminal to ask at.
     #[error(
         "nothing was written: there is no terminal to ask at; --yes writes without asking, and --dry-run \
          only shows"

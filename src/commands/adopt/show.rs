@@ -76,7 +76,7 @@ fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     document::apply(text.get(start..range.end).unwrap_or_default(), masks)
 }
 
-/// Comments without their words: they may be settings that are out of use.
+/// Edits that remove the text of comments, which may be unused settings.
 fn comments(text: &str) -> Vec<Edit> {
     let mut found = BTreeMap::new();
     for comment in document::comments(text).iter().flat_map(|comments| comments.iter()) {

@@ -41,7 +41,8 @@ pub enum RemoteTransport {
     Sse,
 }
 
-/// A route to an address. What a route of a file says of its own server holds for this one.
+/// A route to an address. The settings that a route of a file has for its own server apply to this
+/// server.
 pub(super) fn at_address(
     url: Url,
     transport: Option<RemoteTransport>,
@@ -101,7 +102,7 @@ impl RemoteArgs {
             let (name, variable) = pair.split_once('=').ok_or_else(form)?;
             let wrong = |why: &str| WrapError::HeaderEnv(format!("{name}: {why}"));
             let header = name.trim().parse().map_err(|_| form())?;
-            // Its client has filled it in: what looks like a variable in it is none of ours.
+            // Its client has filled it in: what looks like a variable in it is none of Milepost's own.
             let value = environment.get(variable).map_err(|why| wrong(&why))?;
             let value = value.trim().parse();
             set(header, value.map_err(|_| wrong("a header cannot hold the value"))?);

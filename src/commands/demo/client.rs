@@ -58,7 +58,7 @@ pub enum MessageFault {
     Total,
     /// `message` is no string.
     Words,
-    /// The figure does not rise.
+    /// The value does not rise.
     Falls,
     /// The answer matches no open request of this client.
     Answer,

@@ -162,7 +162,7 @@ enum Phase {
     Calling(Option<Instant>),
     /// The next call begins then.
     Pausing(Instant),
-    /// The client has said that it says nothing more.
+    /// The client has closed its output.
     Leaving,
 }
 

@@ -75,7 +75,7 @@ impl Pipes {
         let _ = self.requests.write_all(format!("{line}\n").as_bytes()).await;
     }
 
-    /// The client says nothing more.
+    /// Closes the client's output.
     pub(crate) async fn close(&mut self) {
         let _ = self.requests.shutdown().await;
     }

@@ -25,7 +25,7 @@ pub(super) struct DemoRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallFate {
     Verdict(Verdict),
-    /// The server said nothing; the proxy did.
+    /// The proxy added the message.
     Added,
 }
 

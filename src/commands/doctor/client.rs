@@ -32,7 +32,7 @@ const GET_HEAD: Duration = Duration::from_secs(2);
 /// The time that the server has to send the `endpoint` event of HTTP+SSE.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(5);
 
-/// The last words of standard error that are shown of a server that has ended.
+/// The number of last lines of standard error that are shown for a server that has ended.
 const LAST_WORDS: usize = 3;
 
 /// The first token that is given. Tokens are never ids, which some servers give back in their place.
@@ -41,7 +41,7 @@ const FIRST_TOKEN: u64 = 7001;
 /// The reason why a request got no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Trouble {
-    /// Nobody said anything.
+    /// The server has sent nothing.
     #[error("no answer within {0:?}")]
     Silent(Duration),
     /// The server has ended.
@@ -472,7 +472,7 @@ impl DoctorClient {
         self.ask(TOOLS_CALL, params).await
     }
 
-    /// Ends the session, and the server if we have started it.
+    /// Ends the session, and a server that `doctor` has started.
     pub(super) async fn close(self) -> Vec<TrafficEntry> {
         self.link.close().await;
         self.entries

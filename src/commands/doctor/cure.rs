@@ -16,7 +16,7 @@ pub const PATH: &str = "/server";
 /// The name of a suggested dialect.
 const DIALECT: &str = "own";
 
-/// Names under which servers put their words.
+/// Names of members in which servers put the message.
 const WORDS: [&str; 5] = ["message", "text", "status", "msg", "detail"];
 
 /// Names of members in which servers put the total.

@@ -19,7 +19,7 @@ use crate::protocol::mcp::{PROGRESS, TOOLS_CALL};
 /// they lost 2 of 100 at 20 ms.
 pub const GLUED: Duration = Duration::from_millis(20);
 
-/// A call of this length that says nothing at all is silent. Heartbeats begin after 2 s.
+/// The length from which a call without any message is silent. Heartbeats begin after 2 s.
 pub const SILENT_CALL: Duration = Duration::from_secs(3);
 
 /// Names under which servers tell how far they are; a number there makes an unknown method look like
@@ -311,7 +311,7 @@ impl Examiner {
         false
     }
 
-    /// Judges the figure, its total and the words; whether clients can read them.
+    /// Judges the value, the total and the message; returns whether clients can read them.
     fn figures(&mut self, at: usize, message: &Message, params: &Value) -> bool {
         let mut right = true;
         let value = params.get("progress");

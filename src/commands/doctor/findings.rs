@@ -38,7 +38,7 @@ impl Finding {
 pub enum Answer {
     /// With a result.
     Result,
-    /// With a result that says that the tool has failed.
+    /// With a result that reports a failure of the tool.
     ToolError,
     /// With a JSON-RPC error.
     Error,
@@ -72,7 +72,7 @@ pub struct ObservedCall {
     pub answer: Answer,
     /// The duration of the call; without an answer, the time until the last event.
     pub took: Duration,
-    /// From the request to the first byte that the server said after it.
+    /// The time from the request to the server's next byte.
     pub first_byte: Option<Duration>,
     /// From the request to the first progress that a plain client can use.
     pub first_progress: Option<Duration>,
@@ -104,7 +104,7 @@ impl Examined {
         self.findings.iter().all(|finding| finding.rule.weight() == Weight::Note)
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds a finding of another part of `doctor`.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
         self.findings.sort_by_key(|finding| finding.rule);

@@ -70,7 +70,7 @@ pub(super) enum Arrival {
     Head(TrafficStream, Option<HeaderValue>),
     /// A response that is not MCP, in words.
     Failed(TrafficStream, String),
-    /// The server says nothing more.
+    /// The server's output has ended.
     Closed,
 }
 

@@ -104,25 +104,25 @@ rules! {
     /// Progress for a call that asked for none.
     Unasked: "unasked",
         "progress is sent for a call that gave no token", BEHAVIOR, "withheld as `no-token`";
-    /// No figure.
+    /// No value.
     FigureMissing: "figure-missing",
         "progress has no `progress`: clients refuse the whole notification",
         FLOW, "repair `number`";
-    /// The figure is null.
+    /// The value is null.
     FigureNull: "figure-null",
         "`progress` is null: clients refuse the whole notification", FLOW, "repair `number`";
-    /// The figure is no number.
+    /// The value is no number.
     FigureType: "figure-type",
         "`progress` is no number: clients refuse the whole notification", FLOW, "repair `number`";
-    /// The figure repeats.
+    /// The value repeats.
     FigureRepeats: "figure-repeats",
         "`progress` repeats; it has to increase with each notification",
         FLOW, "repair `lift`, or withheld as `duplicate`";
-    /// The figure falls.
+    /// The value falls.
     FigureFalls: "figure-falls",
         "`progress` falls; it has to increase with each notification",
         FLOW, "repair `lift` or `rebase`";
-    /// The figure is above its total.
+    /// The value is above its total.
     AboveTotal: "above-total",
         "`progress` is above `total`",
         "not forbidden; clients show more than all of it", "repair `total`";

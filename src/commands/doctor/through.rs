@@ -55,7 +55,7 @@ impl Served {
         Url::parse(&format!("http://{}{PATH}{end}", self.address))
     }
 
-    /// Ends it.
+    /// Ends the proxied server.
     pub(super) async fn end(mut self) {
         let _ = self.stop.try_send(());
         self.proxy.end_streams();

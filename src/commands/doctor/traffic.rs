@@ -57,9 +57,9 @@ pub struct TrafficEntry {
 /// An event of the conversation.
 #[derive(Debug, Clone)]
 pub enum TrafficEvent {
-    /// We said this.
+    /// A message that `doctor` sent.
     Sent(Message),
-    /// The server said this.
+    /// A message that the server sent.
     Received {
         /// The stream of the event.
         stream: TrafficStream,

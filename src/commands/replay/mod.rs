@@ -64,7 +64,7 @@ pub struct Played {
 
 /// A recording, read.
 struct Recorded<'a> {
-    /// The words of its settings, and on which line they are.
+    /// The words of the settings, each with its line.
     settings: Vec<(usize, &'a str)>,
     /// The events, each with the number of its line.
     lines: Vec<(usize, TranscriptLine<'a>)>,

@@ -28,7 +28,7 @@ pub(super) struct Player {
     filter: Filter,
     learned: Arc<LearnedDurations>,
     pacing: Pacing,
-    /// There is one client, on one stream.
+    /// Whether there is only one client, on one stream.
     is_wire: bool,
     /// Strangers share the server.
     is_shared: bool,

@@ -45,7 +45,7 @@ pub(crate) trait Format: 'static {
     fn print(field: &Self::Field, show: ShowText<'_>) -> Option<String> {
         Self::value(field).map(|value| inline(&value, show))
     }
-    /// The words that a flag takes, if those are few.
+    /// The words that a flag accepts, if they are few.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }

@@ -106,7 +106,7 @@ struct SettingOptions<S> {
     flag: Option<Flag>,
     /// The default in words, where it depends on something or is no value.
     default: &'static str,
-    /// The default as `--help` has it, where that is said otherwise.
+    /// The default for `--help`, where its text differs.
     flag_default: &'static str,
     /// A further change, made whenever a flag or a route file names the setting.
     also: fn(&mut S),
@@ -124,7 +124,7 @@ impl<S> SettingOptions<S> {
 pub struct Flag {
     /// The part of `--help` that has the flag; `None`: the first.
     pub heading: Option<&'static str>,
-    /// The name of the flag's value; `None`: the flag takes no value and stands for `switches_to`.
+    /// The name of the flag's value; `None`: the flag takes no value and means `switches_to`.
     pub value: Option<&'static str>,
     /// The value of the flag if the flag is given without a value.
     pub switches_to: &'static str,
@@ -248,7 +248,7 @@ impl<S: SettingScope> Setting<S> {
         self.field.read_flag(texts)
     }
 
-    /// The words that a flag takes, if those are few.
+    /// The words that a flag accepts, if they are few.
     pub fn choices(&self) -> Vec<&'static str> {
         self.field.choices()
     }
@@ -310,7 +310,7 @@ fn dashed(key: &'static str) -> Cow<'static, str> {
     }
 }
 
-/// The value that a source says for one setting.
+/// The value of one setting in a source.
 pub struct SettingChange<S> {
     key: &'static str,
     /// The value in all its parts, by which two changes are compared.

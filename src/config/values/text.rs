@@ -33,7 +33,7 @@ pub(crate) trait Spelling: 'static {
     fn word(value: &Self::Value) -> String {
         Self::spell(value)
     }
-    /// The words that there are, where a flag takes nothing else.
+    /// All words of the value, if a flag accepts no other text.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
@@ -287,8 +287,7 @@ spellings! {
         schema: { "type": "string", "pattern": r"^(\*|[A-Za-z0-9+.-]+://[^/?#]+)$" }
     }
 
-    /// An HTTP endpoint, also as it was written. What is wrong with one is said without it: it may hold
-    /// a key.
+    /// An HTTP endpoint, also as written. Its errors do not show the URL, which may hold a key.
     Endpoint: (Url, String), "a URL such as \"https://example.com/mcp\"" {
         read: endpoint,
         spell: |(_, text): &(Url, String)| text.clone(),

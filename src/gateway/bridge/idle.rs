@@ -23,7 +23,7 @@ impl SessionLeg {
         self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
     }
 
-    /// Other settings hold for requests from now on.
+    /// Applies other settings to requests from now on.
     pub(crate) fn settled(&mut self) -> Option<FromClient> {
         if !self.watch.has_changed() {
             return None;

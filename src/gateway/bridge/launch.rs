@@ -32,7 +32,7 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) kind: SessionKind,
     /// The id of the request that asks for it.
     pub(crate) id: Option<&'a [u8]>,
-    /// `Authorization` was for us.
+    /// Whether the `Authorization` was for Milepost.
     pub(crate) ours: bool,
     /// The number of the principal of all clients that will share the server, if they present
     /// credentials.

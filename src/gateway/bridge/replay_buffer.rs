@@ -106,7 +106,7 @@ pub(crate) struct ReplayBuffer {
 /// The first content of the response to a POST, which decides its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstResponse {
-    /// There is nothing yet that decides it.
+    /// The form is not decided yet.
     Wait,
     /// Answers, and nothing else came.
     Answers,
@@ -278,13 +278,13 @@ impl ReplayBuffer {
         }
     }
 
-    /// Nothing more comes.
+    /// Ends the stream.
     pub(crate) fn end(&self) {
         self.lock().over = true;
         self.client.wake();
     }
 
-    /// Nothing more comes, although something should have.
+    /// Ends the stream although answers are missing.
     pub(crate) fn break_off(&self, broken: &Broken) {
         let mut state = self.lock();
         if !state.over {
@@ -336,8 +336,8 @@ impl BufferState {
         self.make_room();
     }
 
-    /// Notifications go first, the oldest; those that a client is about to take stay. What has been taken
-    /// where nobody comes back goes at once.
+    /// Drops messages to make room: first the oldest notifications, except those that a client is
+    /// about to take. Messages that have been taken are dropped at once where no client resumes.
     pub(crate) fn make_room(&mut self) {
         let received = self.received;
         let is_done = |one: &BufferedMessage| one.whole && one.number <= received;

@@ -41,7 +41,7 @@ pub(crate) enum SessionCommand {
     Tell(Message, ClientHeaders),
     /// The first piece of a message that is too large to be held.
     Start(Arc<ReplayBuffer>, Bytes, ClientHeaders),
-    /// More of it.
+    /// Another piece of the message.
     Piece(Bytes),
     /// The end of a large message, which opens this stream for its answer, with the scan of the message.
     End(Arc<ReplayBuffer>, Scan),
@@ -183,14 +183,14 @@ impl BridgeSession {
         self.commands.is_closed() || self.signals.ended().is_some()
     }
 
-    /// Ends it: its open requests are answered with an error, and its server ends.
+    /// Ends the session: its open requests get an error, and its server ends.
     pub(crate) fn end(&self, why: Broken) {
         self.signals.end(why);
     }
 }
 
 impl StreamTable {
-    /// Forgets streams that nobody comes back for, the oldest first.
+    /// Forgets streams that no client resumes, the oldest first.
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
         let mut gone = Vec::new();
@@ -208,7 +208,7 @@ impl StreamTable {
     }
 }
 
-/// The sessions of a route that are ours.
+/// The bridge's sessions of a route.
 #[derive(Default)]
 pub(crate) struct BridgeSessions {
     known: Mutex<HashMap<String, Arc<BridgeSession>>>,

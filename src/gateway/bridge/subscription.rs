@@ -164,7 +164,7 @@ impl Subscription {
         }
     }
 
-    /// The client has taken what it was given.
+    /// Notes that the client has taken the given bytes.
     pub(crate) fn acknowledge(&self) {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
@@ -184,7 +184,7 @@ impl Subscription {
         self.buffer.lock().position.pieces > 0
     }
 
-    /// Is woken when there is more.
+    /// Registers for a wake-up at the next message.
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.listens(&self.buffer.lock(), cx);
     }

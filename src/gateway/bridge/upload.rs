@@ -18,7 +18,7 @@ use crate::transport::mcp_http::request_body::PAUSE_MAX;
 /// The result of a message that was sent in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upload {
-    /// All of it is said.
+    /// The message is complete.
     Complete,
     /// The session has ended.
     Ended,
@@ -26,7 +26,8 @@ pub(crate) enum Upload {
     BrokenOff,
 }
 
-/// Gives up the request of a message that broke off: nobody can read it, and it has no answer.
+/// Gives up the request of a message that broke off, which no server can read and which gets no
+/// answer.
 fn cancel(scan: &Scan) -> Option<SessionCommand> {
     let id = scan.id().filter(|_| scan.kind() == Kind::Request)?;
     let head = format!(r#"{{"jsonrpc":"2.0","method":"{CANCELLED}","params":{{"requestId":"#);
@@ -34,7 +35,8 @@ fn cancel(scan: &Scan) -> Option<SessionCommand> {
     Some(SessionCommand::Tell(Message::parse(text.into()), None))
 }
 
-/// Ends the message, whatever becomes of who sends it: the next one must not become a part of it.
+/// A guard that ends the message even if its sender is dropped, so that the next message does not
+/// become a part of it.
 struct Begun<'a> {
     session: &'a BridgeSession,
     buffer: Arc<ReplayBuffer>,

@@ -96,7 +96,7 @@ impl Request {
         })
     }
 
-    /// Does what is asked, and says so. Nobody listens any more where that fails.
+    /// Runs the requested tool and sends its messages. If sending fails, the client has left.
     async fn serve(self, say: Sender<String>, silence: Duration) {
         let after = match (&*self.method, &*self.tool) {
             ("tools/call", "pagerank") => self.pagerank(&say).await,

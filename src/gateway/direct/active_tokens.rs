@@ -40,7 +40,8 @@ impl TokenScope {
         Self::of_session(tokens, tokens.alone.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Marks tokens as active here, until what is returned is dropped; none if there are no tokens.
+    /// Marks tokens as active here until the returned lease is dropped; `None` if there are no
+    /// tokens.
     pub(crate) fn enter(&self, tokens: Vec<Key>) -> Option<TokenLease> {
         if tokens.is_empty() {
             return None;

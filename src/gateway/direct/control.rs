@@ -14,7 +14,7 @@ use crate::transport::http::headers;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::request_body;
 
-/// Tells the server something that no client has said.
+/// Sends a message of Milepost's own to the server.
 pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
 
 /// A sender for messages of the proxy's own to the server, where such messages can occur:
@@ -48,7 +48,7 @@ pub(crate) fn control_sender(
     }))
 }
 
-/// Reads an answer that nobody gets: a server may give up what is not read.
+/// Reads an answer to no client, because a server may cancel a response that is not read.
 async fn read_out(mut body: UpstreamBody) {
     let read = async { while let Some(Ok(_)) = poll_fn(|cx| body.poll_data(cx)).await {} };
     if timeout(request_body::PAUSE_MAX, read).await.is_err() {

@@ -54,8 +54,8 @@ pub(crate) trait EventHandler: Send {
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         self.pass_piece(piece, out, FilterGuard::large_piece);
     }
-    /// Shows a piece of a large event to the filter. The piece goes on as it is where it is no message
-    /// (`true`); the rest is up to the filter.
+    /// Shows a piece of a large event to the filter. Returns `true` if the piece is not part of a
+    /// message and is forwarded unchanged; otherwise the filter decides.
     fn pass_piece(&mut self, piece: &Piece, out: &mut Batch, show: ShowPiece) -> bool {
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
         let is_message = !self.skips_large() && {
@@ -131,7 +131,7 @@ impl<J> Chunks<J> for UpstreamBody {
 pub(crate) struct Silence {
     /// The silence after which a comment is written.
     pub(crate) keep_alive: Option<Duration>,
-    /// A server that says nothing for so long is given up.
+    /// The silence after which a server is given up.
     pub(crate) idle: Option<Duration>,
 }
 
@@ -162,7 +162,7 @@ pub(crate) struct EventStream<J, U> {
     large: LargeEvent,
     out: Batch,
     pacing: ClientPacing,
-    /// A server that says nothing for so long is given up.
+    /// The silence after which a server is given up.
     idle: Option<Duration>,
     last_read: Instant,
     over: bool,
@@ -244,7 +244,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         let mut last = Batch::default();
         self.handler.ended(error, &mut last);
         self.handler.collect(&mut last);
-        // What is left is no event, but it is the server's; nothing of ours may become a part of it.
+        // What is left is no event, but it is the server's; nothing of Milepost's own may become a part of it.
         if last.is_empty() || self.events.at_boundary() {
             self.out.raw(&rest.unwrap_or_default());
         } else if within {

@@ -129,8 +129,9 @@ impl Exchange {
         self.filter.filter_id()
     }
 
-    /// Marks the requests as sent. `control` sends cancellations to the server when a call times out.
-    /// `open`: while nobody waits for the end of a stream of notifications, of calls everybody does.
+    /// Marks the requests as sent. `control` sends cancellations to the server when a call times
+    /// out. `open`: the guard of an open call, for which the shutdown waits; a stream without calls
+    /// has none.
     pub(crate) fn begins(&mut self, open: Option<InFlightGuard>, control: Option<ControlSender>) {
         self.open = open;
         self.control = control;
@@ -288,7 +289,7 @@ impl Exchange {
         if self.lease.is_some() && self.filter.try_with(|filter| filter.has_calls()) != Some(true) {
             self.lease = None;
         }
-        // The session has to know of answers that are our own.
+        // The session has to know of answers that are Milepost's own.
         if let Some(member) = self.member.as_ref().filter(|_| gave_up)
             && self.filter.open_calls() == 0
         {

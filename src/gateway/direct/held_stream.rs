@@ -59,7 +59,8 @@ pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listenin
 }
 
 impl Direct {
-    /// The session of `headers` has begun: if its client does not listen soon, we do.
+    /// Notes that the session of `headers` has begun. If its client does not listen soon, Milepost
+    /// does.
     pub(crate) fn hold_get(self: &Arc<Self>, caller: u64, headers: HeaderMap) {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };

@@ -165,7 +165,7 @@ impl Post {
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
                 // The server knows who may say something in a session. A message that it refuses says
-                // nothing; and nothing of ours may come before the client's first.
+                // nothing; and nothing of Milepost's own may come before the client's first.
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {

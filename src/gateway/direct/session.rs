@@ -94,7 +94,7 @@ pub(crate) struct SessionStream {
 }
 
 impl Session {
-    /// A session; `begun` if we have not seen it from its beginning.
+    /// A session; `begun` if Milepost has not seen its beginning.
     pub(crate) fn new(
         policy: &Arc<Policy>,
         begun: bool,
@@ -151,14 +151,14 @@ impl Session {
         self.lock().proven.is_some_and(|proven| proven != caller)
     }
 
-    /// The server has served a caller.
+    /// Notes that the server has served a caller.
     pub(crate) fn prove(&self, caller: u64) {
         let mut shared = self.lock();
         shared.proven = Some(caller);
         shared.refused.take_if(|refused| *refused == caller);
     }
 
-    /// The server has refused a caller: of another this says nothing.
+    /// Notes that the server has refused a caller. The refusal says nothing about other callers.
     pub(crate) fn refuse(&self, caller: u64) {
         let mut shared = self.lock();
         shared.proven.take_if(|proven| *proven == caller);

@@ -26,7 +26,7 @@ pub(super) const HEAD: Duration = Duration::from_secs(10);
 
 /// Bytes that a connection of HTTP/1.1 holds for each direction, unless heads may be larger. More
 /// costs memory for each client that does not read, less costs time in large answers. (The lines of
-/// a head are limited to 100 by hyper itself; a limit of our own would cost an allocation each.)
+/// a head are limited to 100 by hyper itself; a limit of Milepost's own would cost an allocation each.)
 const BUFFER: usize = 64 << 10;
 
 /// The flow-control window of an HTTP/2 stream, in bytes.

@@ -131,7 +131,7 @@ impl HttpListener {
         self.socket.local_addr()
     }
 
-    /// Serves until the phase says otherwise, and says how many connections had to be cut.
+    /// Serves until the phase ends, and returns the number of connections that had to be cut.
     pub(super) async fn serve<A, F, B>(
         self,
         answer: A,

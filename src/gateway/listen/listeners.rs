@@ -60,7 +60,7 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
-    /// Other machines could connect, under names that nobody has thought of.
+    /// Other machines could connect, under any name.
     #[error(
         "{address} can be reached from other machines; name the hosts that clients use for it in \
          `allowed_hosts` of [server], or listen on 127.0.0.1"
@@ -157,11 +157,11 @@ impl<H: Handler> Listeners<H> {
         self.admin.as_ref().map(HttpListener::address).transpose()
     }
 
-    /// Serves until `stop` says so, then lets open calls go on for `drain` of `[server]` at most,
-    /// ends streams as their protocol has it, and cuts what is left. When `stop` speaks again,
-    /// everything is cut at once.
+    /// Serves until the first message of `stop`. Then open calls go on for `drain` of `[server]` at
+    /// most, streams end by the rules of their protocol, and the rest is cut. A second message of
+    /// `stop` cuts everything at once.
     ///
-    /// Answers with the exit code: 0, or 1 if a request had to be cut.
+    /// Returns the exit code: 0, or 1 if a request had to be cut.
     pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
         let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
         let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
@@ -207,7 +207,7 @@ impl<H: Handler> Listeners<H> {
         code
     }
 
-    /// One log line per address and route. Of an upstream only what is no secret is told.
+    /// Writes one log line per address and route, without secrets of the upstream.
     pub(super) fn log_addresses<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
         let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
         if let Ok(address) = told(self.address()) {
@@ -258,8 +258,8 @@ impl<H: Handler> Controls<H> {
         Ok(Readiness(terms(server, tls, &*self.handler)))
     }
 
-    /// Requests from now on, and connections from now on, go by these settings and by what the handler
-    /// serves now.
+    /// Applies these settings, and the handler's current routes, to requests and connections from
+    /// now on.
     pub fn take(&self, ready: Readiness, server: &Server, admin: &Admin) {
         self.front.take(ServingConfig::of(server.clone(), self.handler.served()));
         self.admin_api.take(server, admin);
@@ -267,7 +267,7 @@ impl<H: Handler> Controls<H> {
     }
 }
 
-/// Waits for calls and then for streams, and says whether every connection has ended.
+/// Waits for calls and then for streams; returns whether every connection has ended.
 async fn drain<H: Handler>(
     handler: &H,
     patience: Duration,

@@ -85,7 +85,7 @@ fn has_terminal() -> bool {
 /// SIGHUP, as often as it comes.
 pub(super) struct Hangups {
     signal: unix::Signal,
-    /// There was a terminal before anyone could know that we are there.
+    /// Whether this process had a terminal at its start.
     had_terminal: bool,
 }
 

@@ -28,7 +28,7 @@ const NAME_MAX: usize = 256;
 pub(super) enum MessageFate {
     /// The request.
     Request,
-    /// Something else that a client has said.
+    /// Another client message.
     ClientMessage,
     /// The server's answer.
     Answer(Verdict),

@@ -137,7 +137,7 @@ fn a_call_is_known_from_its_request_to_its_answer() {
     ] {
         assert_eq!(open[key], value, "{key}: {open}");
     }
-    // To the letter the same, a foreign token and a figure that falls, silence, the answer.
+    // To the letter the same, a foreign token and a value that falls, silence, the answer.
     talk.progress("\"t\"", r#""progress":0.25,"total":1,"message":"linking""#);
     talk.progress("\"x\"", r#""progress":0.1"#);
     talk.pass(Duration::from_secs(60));

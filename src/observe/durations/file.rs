@@ -22,7 +22,7 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     }
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(create).mode(0o600);
-    // A link could lead to another file of ours; a pipe could keep us waiting.
+    // A link could lead to another file of Milepost's own; a pipe could keep us waiting.
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),

@@ -10,7 +10,7 @@ use url::Url;
 use crate::config::values::StateDir;
 use crate::progress::durations::fingerprint;
 
-/// The variable that names the folder, or says `off`.
+/// The variable with the folder, or `off`.
 const VARIABLE: &str = "MILEPOST_STATE_DIR";
 
 /// Bytes of a route's name in the state file. A longer path is cut.

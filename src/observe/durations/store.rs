@@ -62,7 +62,7 @@ pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>
 /// The reason why the file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Others had it open all the time.
+    /// Other processes had the file open all the time.
     #[error("{} is in use by other processes; try again", path.display())]
     Busy {
         /// The file.
@@ -74,7 +74,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The system does not let us.
+    /// The system refuses the file.
     #[error("{} cannot be used", path.display())]
     Unusable {
         /// The file.
@@ -110,7 +110,7 @@ impl<E: Into<redb::Error>> From<E> for FileFault {
 /// The calls of one tool, as they are written.
 #[derive(Serialize, Deserialize)]
 struct StoredDuration {
-    /// Milliseconds, and whether the server reported figures; oldest first.
+    /// Milliseconds, and whether the server reported values; oldest first.
     took: Vec<(u32, bool)>,
     errors: u64,
     given_up: u64,
@@ -308,7 +308,7 @@ fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
     Ok(version.is_some())
 }
 
-/// Makes an empty file ours.
+/// Marks an empty file as Milepost's.
 fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     let is_empty = to.list_tables()?.next().is_none();
     let mut meta = to.open_table(META)?;

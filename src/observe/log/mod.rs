@@ -41,8 +41,8 @@ const LINES_MAX: usize = 10_000;
 #[must_use]
 pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option<WorkerGuard>);
 
-/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` says it more finely, in
-/// the words of tracing's `EnvFilter`.
+/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a
+/// filter in the syntax of tracing's `EnvFilter`.
 pub fn start(level: Level, format: LogFormat) -> Log {
     let default = of_level(level.as_str());
     let own = std::env::var("MILEPOST_LOG").ok();
@@ -111,7 +111,7 @@ pub enum FilterError {
     /// There is no log.
     #[error("this process has no log that can be changed")]
     NoLog,
-    /// The words mean nothing.
+    /// The text is not a filter.
     #[error("no log filter: {0}; send a level such as `debug`, or `milepost=debug,server=info`")]
     Words(String),
 }
@@ -122,10 +122,9 @@ pub fn filter() -> Option<String> {
     Some(running.now.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
-/// Changes which lines are logged: a level, or more finely in the words of tracing's `EnvFilter`.
+/// Changes the filter of the log: a level, or a filter in the syntax of tracing's `EnvFilter`.
 ///
-/// # Errors
-/// If there is no log, or the words are none of a filter.
+/// # Errors If there is no log, or the text is not a filter.
 pub fn set_filter(words: &str) -> Result<(), FilterError> {
     let words = words.trim();
     let text = match words.parse::<Level>() {

@@ -13,10 +13,9 @@ const LINE_END_WAIT: Duration = Duration::from_secs(2);
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
     LazyLock::new(|| SharedWriter::new(io::stderr()));
 
-/// Writes text of a child to our standard error, unchanged. Blocks as long as nobody reads it.
+/// Writes text of a child to Milepost's standard error, unchanged. Blocks until the text is read.
 ///
-/// # Errors
-/// If it cannot be written.
+/// # Errors If the text cannot be written.
 pub fn write_child_text(text: &[u8]) -> io::Result<()> {
     STDERR.write_child_text(text)
 }
@@ -26,7 +25,7 @@ pub fn end_child_text() {
     STDERR.end_child_text();
 }
 
-/// The log's way to our standard error. Each write is a whole line.
+/// The log's writer to Milepost's standard error. Each write is a whole line.
 #[derive(Debug)]
 pub(super) struct LogLines;
 
@@ -43,7 +42,8 @@ impl Write for LogLines {
 struct SharedWriter<W> {
     state: Mutex<SharedState<W>>,
     changed: Condvar,
-    /// The child writes nothing more. Beside the lock, because a writer that nobody reads keeps the lock.
+    /// Whether the child's output has ended. The flag is outside the lock, because a blocked writer
+    /// keeps the lock.
     has_ended: AtomicBool,
 }
 

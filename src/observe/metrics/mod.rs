@@ -208,7 +208,7 @@ impl Metrics {
         &self.config
     }
 
-    /// Bytes between clients and us.
+    /// Bytes between clients and Milepost.
     pub fn clients(&self) -> &Traffic {
         &self.clients
     }

@@ -74,7 +74,7 @@ pub struct RouteCounts {
 /// The numbers of entries in the tables of a route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Sessions of servers over HTTP, sessions that are ours, and streams of HTTP+SSE.
+    /// Sessions of servers over HTTP, sessions of the bridge, and streams of HTTP+SSE.
     pub sessions: [usize; 3],
     /// Streams and requests that are open.
     pub streams: usize,
@@ -211,7 +211,7 @@ impl RouteCounts {
         }
     }
 
-    /// Bytes between the server and us.
+    /// Bytes between the server and Milepost.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes from and to a peer. The default counts for nobody.
+/// Bytes from and to a peer. The default belongs to no metric.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
     pub(super) received: Counter,

@@ -1,4 +1,4 @@
-//! The SDK's pipeline: a bounded queue, the exporter over our own HTTP client, and counters.
+//! The SDK's pipeline: a bounded queue, the exporter over Milepost's own HTTP client, and counters.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -134,8 +134,8 @@ fn pipeline(
     Ok(Pipeline { over, tracer, provider, tally })
 }
 
-/// The attributes of this process: the SDK's own, those of the environment, and ours where neither
-/// names them.
+/// The attributes of this process: the SDK's own, those of the environment, and Milepost's for the
+/// other names.
 fn resource() -> Resource {
     let found = Resource::builder().build();
     let mut own = vec![

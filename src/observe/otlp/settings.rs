@@ -41,7 +41,7 @@ pub struct Collector {
     pub timeout: Duration,
     /// Certificate authorities that the collector may use, besides the system's.
     pub ca_file: Option<PathBuf>,
-    /// Our own certificate and its key.
+    /// Milepost's own certificate and its key.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 

@@ -44,7 +44,7 @@ enum RecordJob {
     },
     /// A filter is gone.
     Ends { id: FilterId, left_out: u64 },
-    /// Nothing more comes.
+    /// The end of the conversation.
     Close,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct TranscriptFile {
     policy: Arc<Policy>,
     /// The text that is not in the file yet: everything, before the first message.
     text: String,
-    /// The file's name, once something was said.
+    /// The file's name, after the first message.
     pub(super) name: Option<String>,
     pub(super) file: Option<BufWriter<File>>,
     /// The position of the last write in the order of all writes.
@@ -54,9 +54,9 @@ pub(super) struct TranscriptFile {
     /// The last message of a client, and of the server.
     last: [Bytes; 2],
     len: u64,
-    /// Something was said.
+    /// Whether there has been a message.
     pub(super) speaks: bool,
-    /// Nothing more is written.
+    /// Whether the part or file is finished.
     pub(super) is_over: bool,
 }
 
@@ -138,7 +138,7 @@ impl TranscriptFile {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
 
-    /// Nothing more is written.
+    /// Whether the part or file is finished.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.text = String::new();

@@ -62,10 +62,9 @@ fn write_scope<S: SettingScope>(
     }
 }
 
-/// Lays the words of a line over `policy`.
+/// Applies the words of a line to `policy`.
 ///
-/// # Errors
-/// The word that is not understood.
+/// # Errors The error names the unknown word.
 pub fn read(policy: &mut Policy, words: &str) -> Result<(), String> {
     for said in words.split_whitespace() {
         let (key, value) = said

@@ -76,7 +76,7 @@ pub enum Support {
     No,
     /// The client does so under a condition, in words that complete "it does".
     If(&'static str),
-    /// Nobody has looked.
+    /// Nobody has examined the client.
     Unknown,
 }
 

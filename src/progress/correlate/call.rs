@@ -168,7 +168,7 @@ pub(crate) struct SendHistory {
     pub(crate) last: Option<(LastSent, Instant)>,
     /// The last heartbeat, to recognise the same one from another proxy.
     pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
-    /// The last words that the server found for this call, if they differ from the last ones sent.
+    /// The server's last message for this call, if it differs from the last sent message.
     pub(crate) last_message: Option<Bytes>,
     /// The joined messages so far, where they are pieces of one text.
     pub(crate) joined: Option<Bytes>,
@@ -188,7 +188,7 @@ impl SendHistory {
         }
     }
 
-    /// Keeps the progress that was sent last. Older words stay when the new progress has none.
+    /// Keeps the last sent progress. The older message stays if the new progress has none.
     pub(crate) fn remember(&mut self, sent: LastSent, now: Instant) {
         let wordless = sent.message.is_none();
         let before = self.last.replace((sent, now));
@@ -199,7 +199,7 @@ impl SendHistory {
         }
     }
 
-    /// The last words that the server found for this call.
+    /// The server's last message for this call.
     pub(crate) fn last_words(&self) -> Option<&Bytes> {
         let sent = self.last.as_ref().and_then(|(sent, _)| sent.message.as_ref());
         self.last_message.as_ref().or(sent)
@@ -211,9 +211,9 @@ impl SendHistory {
 pub(crate) struct ServerReports {
     /// The server has reported something for this call.
     pub(crate) began: bool,
-    /// The server has reported a figure.
+    /// The server has reported a value.
     pub(crate) has_figure: bool,
-    /// The server has reported figures as progress, and not only in text.
+    /// The server has reported values as progress, and not only in text.
     pub(crate) has_protocol_value: bool,
     /// The counter that is followed in text.
     pub(crate) text_counter: Option<Counter>,
@@ -309,7 +309,7 @@ impl Call {
         self.policy.min_interval.max(slow)
     }
 
-    /// The name of the call in messages of our own.
+    /// The name of the call in messages of Milepost's own.
     pub(crate) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }

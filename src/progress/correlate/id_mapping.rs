@@ -17,7 +17,7 @@ use crate::progress::payload::{Payload, spliced, within};
 use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
-    /// Gives the request an id and a token of our own, in the places of the client's.
+    /// Gives the request an id and a token of Milepost's own, in the places of the client's.
     pub(crate) fn map_ids(
         &mut self,
         now: Instant,
@@ -77,8 +77,8 @@ impl Filter {
         self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
-    /// A server message about `call` as its client may get it: the very bytes, but for names
-    /// that we gave.
+    /// A server message about `call` in the form for its client: the same bytes, except for names
+    /// given by Milepost.
     pub(crate) fn with_client_names(
         &self,
         call: &Call,
@@ -103,7 +103,7 @@ impl Filter {
     }
 }
 
-/// Puts the client's names where ours are.
+/// Replaces Milepost's names by the client's names.
 fn restored(call: &Call, message: &Message, about: &About) -> Payload {
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))

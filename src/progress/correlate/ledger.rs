@@ -115,7 +115,7 @@ impl Ledger {
             if let Some(name) = self.clients_token(call.stream, token) {
                 self.by_client_token.entry(name).or_default().push(id);
             }
-            // The client knows progress by its token: two requests with one token share its figure.
+            // The client knows progress by its token: two requests with one token share its value.
             let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
             if let Some(first) = first {
                 call.meter.raise_to(first.meter.emitted());
@@ -178,8 +178,8 @@ impl Ledger {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
     }
 
-    /// The same of a token: where servers are given tokens of another type, not all of one client's need
-    /// be of the same.
+    /// The client's text of a token. Where servers get tokens of another type, the tokens of one
+    /// client may still differ in type.
     fn clients_token(&self, stream: StreamId, token: &MappedId) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())

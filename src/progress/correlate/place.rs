@@ -26,8 +26,9 @@ use crate::protocol::{json, mcp};
 // active request, if there is one, and otherwise goes to the default stream, where the client
 // listens. Only where ids are mapped could the message belong to another client; there it is
 // withheld, also for a while after a request of another client has ended.
-/// The time that a server may go on with a request that is over: a message that names nobody may be about
-/// that request. Servers look for cancellations between their steps, and some report after the answer.
+/// The time for which a server may still report on an ended request: a message that names no
+/// request may be about that request. Servers look for cancellations between their steps, and some
+/// report after the answer.
 pub(crate) const OVER: Duration = Duration::from_secs(10);
 
 /// The stream of a message (`None`: nowhere) and the bytes for its client; or the reason for

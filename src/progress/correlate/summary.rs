@@ -50,7 +50,7 @@ impl CallStats {
 pub enum Outcome {
     /// With a result.
     Result,
-    /// With a result that says that the tool has failed.
+    /// With a result that reports a failure of the tool.
     ToolError,
     /// With a result that is not final: the client is asked for more, or a task goes on.
     Interim,
@@ -161,7 +161,7 @@ pub struct Summary {
     pub silence: Duration,
     /// The time when the longest silence began.
     pub silent_from: Instant,
-    /// The server reported a figure.
+    /// The server reported a value.
     pub figured: bool,
     /// The counts.
     pub account: CallStats,

@@ -42,15 +42,15 @@ pub struct CustomDialect {
     pub request_id: Option<Pointer>,
     /// The value in the place of the token.
     pub token: Option<Pointer>,
-    /// The figure.
+    /// The pointer to the value.
     pub progress: Option<Pointer>,
     /// The total.
     pub total: Option<Pointer>,
-    /// The words.
+    /// The pointer to the message.
     pub message: Option<Pointer>,
     /// The mark of the last message.
     pub last: Option<Final>,
-    /// The total of a figure that has none.
+    /// The total of a value without a total.
     pub scale: Count,
 }
 

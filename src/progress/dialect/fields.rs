@@ -68,7 +68,7 @@ impl Fields {
         self.get(name).filter(|value| value.starts_with(b"\""))
     }
 
-    /// The words of a member that is a string.
+    /// The text of a member that is a string.
     pub fn words(&self, names: &[&str]) -> Option<String> {
         let text = names.iter().find_map(|name| self.string(name))?;
         json::decode_str(text).map(Cow::into_owned)
@@ -99,7 +99,7 @@ impl Fields {
         self.members.iter().map(|(key, value)| (String::from_utf8_lossy(key), value))
     }
 
-    /// The figure that these members hold under one of the names that servers use.
+    /// The value that these members hold under one of the names that servers use.
     pub fn figure(&self) -> Option<ProgressValue> {
         for name in ["percent", "percentComplete", "percentage"] {
             if let Some(value) = self.get(name).and_then(number) {
@@ -132,7 +132,7 @@ pub(super) fn number(text: &Bytes) -> Option<Number> {
     Some(Number { value, text: Bytes::copy_from_slice(words.trim().as_bytes()) })
 }
 
-/// A total that is known from the words used.
+/// A total that the name of a member implies.
 pub(super) fn whole(text: &'static str) -> Number {
     Number { value: text.parse().unwrap_or(1.0), text: Bytes::from_static(text.as_bytes()) }
 }

@@ -83,7 +83,8 @@ impl Dialect {
         }
     }
 
-    /// The custom dialect of objects in text of `source`, if the dialect says how they name their request.
+    /// The custom dialect of objects in text of `source`, if the dialect has a pointer to their
+    /// request.
     pub(super) fn that_names(&self, source: TextSource) -> Option<&CustomDialect> {
         match self {
             Self::Custom(own) if own.sources.contains(&source) => {
@@ -124,7 +125,7 @@ pub static ALL: [Dialect; 9] = [
     Dialect::Text(TextSource::Stdout),
 ];
 
-/// The dialects that are understood unless a route says otherwise.
+/// The dialects that are on by default.
 pub fn defaults() -> impl Iterator<Item = Dialect> {
     let is_default = |dialect: &&Dialect| matches!(dialect, Dialect::BuiltIn(d) if d.default);
     ALL.iter().filter(is_default).cloned()

@@ -72,27 +72,27 @@ pub struct About {
 pub struct Report {
     /// The request that the report is about.
     pub about: About,
-    /// The figure.
+    /// The value.
     pub figure: Option<ProgressValue>,
-    /// The words, as a JSON string.
+    /// The message, as a JSON string.
     pub message: Option<Bytes>,
-    /// The words continue those of the last report.
+    /// Whether the message continues the message of the last report.
     pub chunk: bool,
     /// The report was read in text that was not meant as progress.
     pub from_text: bool,
-    /// The server says that this is the last one.
+    /// Whether the server marks the report as the last one.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.
     pub members: Vec<Bytes>,
     /// The server's `_meta`.
     pub meta: Option<Bytes>,
-    /// The repairs that the report needed to be read. Empty: the report follows the specification, but for the
-    /// token and the figure, which only the request and its meter can judge.
+    /// The repairs that reading the report has needed. Empty: the report follows the specification,
+    /// except for the token and the value, which only the request and its meter can judge.
     pub repairs: Repairs,
 }
 
 impl Report {
-    /// Takes the place of an older report. The older figure still holds when the new report has only words.
+    /// Replaces an older report. The older value stays if the new report has only a message.
     pub(in crate::progress) fn take_over(&mut self, old: &Self) {
         if self.figure.is_none() {
             self.figure.clone_from(&old.figure);

@@ -93,7 +93,7 @@ fn figure(
     })
 }
 
-/// The words and whether they continue the last ones.
+/// The message, and whether it continues the last message.
 fn words(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> (Option<Bytes>, bool) {
     match params.get("message") {
         Some(text) if text.starts_with(b"\"") && is_valid(text) => {

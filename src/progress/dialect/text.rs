@@ -23,10 +23,10 @@ use crate::protocol::{json, terminal};
 /// Members of a structured line whose objects hold the progress.
 const INSIDE: [&str; 3] = ["progressData", "progress", "data"];
 
-/// Members that hold the words of a structured line.
+/// Members that hold the message of a structured line.
 const WORDS: [&str; 4] = ["msg", "message", "event", "text"];
 
-/// Reads a line of a source; `None` if it says nothing.
+/// Reads a line of a source; `None` if the line has no text.
 pub(in crate::progress) fn read(
     source: TextSource,
     words: &str,
@@ -42,8 +42,7 @@ pub(in crate::progress) fn read(
     read_words(trimmed, policy)
 }
 
-/// Reads the `data` of a log notification: an object, a string, or any other JSON value, which says
-/// nothing.
+/// Reads the `data` of a log notification: an object or a string. Other JSON values have no text.
 pub(in crate::progress) fn read_json(
     source: TextSource,
     data: &Bytes,
@@ -99,7 +98,7 @@ fn report(message: Option<Bytes>, figure: Option<ProgressValue>) -> Option<Repor
     Some(report)
 }
 
-/// The figure that the members of an object hold.
+/// The value that the members of an object hold.
 fn figure(fields: &Fields) -> Option<ProgressValue> {
     fields.figure().or_else(|| {
         let value = fields.get("progress").and_then(number)?;

@@ -40,7 +40,7 @@ const NAMES: [&str; 3] = ["progress", "total", "percent"];
 const NUMBER: &str =
     r"[0-9]{1,3}(?:[,_'\u{a0}\u{2009}\u{202f}][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?";
 
-/// The patterns by which figures are found in words.
+/// The patterns that find values in text.
 #[derive(Clone)]
 pub struct Extract(Arc<[Pattern]>);
 
@@ -89,7 +89,7 @@ impl Extract {
         Self(Arc::clone(&PATTERNS))
     }
 
-    /// No patterns: no figure is ever found.
+    /// No patterns: no value is ever found.
     pub fn none() -> Self {
         Self(Arc::new([]))
     }
@@ -115,8 +115,8 @@ impl Extract {
         self.0.iter().map(|pattern| &*pattern.written)
     }
 
-    /// The figure in a line: of the first pattern that finds one. It is at least 0, and at most its
-    /// total.
+    /// The value in a line, from the first pattern that finds one. The value is at least 0 and at
+    /// most its total.
     pub fn figure(&self, words: &str) -> Option<ProgressValue> {
         if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;

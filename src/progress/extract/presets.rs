@@ -14,7 +14,7 @@ const CANDIDATES_MAX: usize = 8;
 /// Spaces between the parts of a fraction: some tools align them.
 const GAP_MAX: usize = 6;
 
-/// A figure and where it stands.
+/// A value and its place in the line.
 struct Candidate {
     start: usize,
     end: usize,
@@ -61,9 +61,9 @@ fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
     found.extend(own.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(one, _)| one));
 }
 
-/// The figure that all of them mean, the fraction before the percentage.
+/// The value that all candidates agree on; a fraction goes before a percentage.
 fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
-    // "task 1 of 1, 45 %": one of one says nothing beside another figure.
+    // "task 1 of 1, 45 %": one of one says nothing beside another value.
     let is_whole =
         |one: &&Candidate| one.figure.total.as_ref().is_some_and(|total| *total.text == *b"1");
     let mut telling: Vec<&Candidate> = found.iter().filter(|one| !is_whole(one)).collect();

@@ -7,7 +7,7 @@ use crate::progress::value::Number;
 
 type WordSet = LazyLock<BTreeSet<&'static str>>;
 
-/// Words before or behind a figure that are looked at.
+/// The number of words before or behind a value that are examined.
 const NEAR: usize = 5;
 
 /// The meaning of a number.
@@ -212,7 +212,7 @@ fn clause(text: &str, commas: bool) -> &str {
     text.rfind(" - ").map_or(text, |at| text.split_at(at + 3).1)
 }
 
-/// The words of a text in small letters, the last one first; names of files are none.
+/// The words of a text in lower case, the last word first, without names of files.
 fn words_backwards(text: &str) -> impl Iterator<Item = String> {
     let is_name = |token: &str| {
         token.contains(['/', '\\'])
@@ -226,7 +226,7 @@ fn words_backwards(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_lowercase)
 }
 
-/// The next words of a thought in small letters, without fillers.
+/// The next words of a sentence in lower case, without filler words.
 fn ahead(text: &str, count: usize) -> Vec<String> {
     let end = text.find(['|', ';', '(', ')', '[', ']', '{', '}', ',', ':']).unwrap_or(text.len());
     let thought = text.split_at(end).0;

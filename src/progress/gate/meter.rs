@@ -7,8 +7,8 @@ use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::json;
 
-/// The step before any real figure, and the largest one while figures are parts of one: small enough
-/// that a later `1/10` keeps its scale.
+/// The step before any real value, and the largest step while values are parts of 1. The step is so
+/// small that a later `1/10` keeps its scale.
 const SMALL_STEP: f64 = 1e-6;
 
 /// Up to here 1,000 steps that are distinct as `f32` fit below the next whole step; some clients
@@ -18,7 +18,7 @@ const F32_STEPS_BELOW: f64 = 16_384.0;
 /// One progress value as the client gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmittedProgress {
-    /// The figure's JSON text.
+    /// The value's JSON text.
     pub progress: Bytes,
     /// The total's JSON text.
     pub total: Option<Bytes>,
@@ -40,19 +40,20 @@ impl EmittedProgress {
     }
 }
 
-/// One client's figure. Nothing but [`Meter::take`] and [`Meter::heartbeat`] moves it, and both only up.
+/// One client's value. Only [`Meter::take`] and [`Meter::heartbeat`] change the value, and both
+/// only raise it.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     emitted: Option<f64>,
-    /// The server's last figure as it said it.
+    /// The server's last value as claimed.
     claimed: Option<f64>,
-    /// The server's highest figure.
+    /// The server's highest value.
     highest: Option<f64>,
     /// The server's last total, in the client's scale.
     total: Option<Number>,
     /// The sum of earlier phases.
     base: f64,
-    /// A figure of 1 or more has been seen.
+    /// A value of 1 or more has been seen.
     past_one: bool,
     /// Whether the last values sent are estimates.
     estimated: bool,
@@ -203,7 +204,7 @@ impl Meter {
         }
     }
 
-    /// The next figure above the last one.
+    /// The next value above the last one.
     fn lifted(&self) -> Result<f64, Reason> {
         let emitted = self.emitted.unwrap_or(0.0);
         let parts_of_one =
@@ -261,7 +262,7 @@ mod tests {
         })
     }
 
-    /// Compares the value that is sent for each claim: `=` as claimed, else the figure; `x` if nothing is sent.
+    /// Compares the value that is sent for each claim: `=` as claimed, else the value; `x` if nothing is sent.
     #[track_caller]
     fn check(on_fall: OnFall, claims: &str, emitted: &str) {
         let mut meter = Meter::default();

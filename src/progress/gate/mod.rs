@@ -139,7 +139,7 @@ impl Filter {
         payload
     }
 
-    /// The notification for a report, decided now: the server's very bytes where they need no repair.
+    /// The notification for a report, decided now: the server's same bytes where they need no repair.
     pub(crate) fn render(
         &mut self,
         now: Instant,

@@ -35,7 +35,7 @@ const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow,
 pub enum FilterScope {
     /// Clients of one server that open their streams themselves.
     Open,
-    /// The same for clients that are strangers to each other.
+    /// Clients that must not see each other's messages open their streams.
     Shared,
     /// One POST without a session, and the revision that it names.
     Exchange(Option<Revision>),
@@ -112,8 +112,8 @@ pub enum Input {
     StopHeartbeats,
     /// The connection is about to end: no message waits any longer.
     Flush,
-    /// Calls that open from now on go by this policy, which a recording has in these words. They are all that
-    /// can be read back.
+    /// The policy of calls from now on, with its words in a recording. Only the words can be read
+    /// back.
     Settings(Box<str>, Option<Arc<Policy>>),
     /// A message counts as withheld for this reason.
     OutOfPlace(Reason),
@@ -127,8 +127,8 @@ pub enum Input {
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
-    /// Calls of another filter of the conversation, which has this number, go on here ([`Filter::hand_over`]);
-    /// their stream, where a recording says it.
+    /// This filter takes over the calls of the filter with this number ([`Filter::hand_over`]);
+    /// their stream, if a recording has it.
     TakeOver(u64, Option<StreamId>),
     /// The filter has failed. Nothing is recorded from here on.
     FailOpen,

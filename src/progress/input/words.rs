@@ -123,7 +123,7 @@ impl Input {
         }
     }
 
-    /// Whether a message follows on these words in a recording.
+    /// Whether a message follows these words in a recording.
     pub fn announces_message(words: &str) -> bool {
         matches!(
             first_word(words).0,

@@ -10,7 +10,7 @@ use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The id of our only request. No client has it by chance.
+/// The id of Milepost's only request. No client has this id by chance.
 const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
 impl Filter {

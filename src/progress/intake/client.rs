@@ -67,9 +67,9 @@ impl Filter {
         message.raw().clone().into()
     }
 
-    /// A message of a client that was too large to be held has passed. It wants no progress that
-    /// we could know of, but its answer is no orphan. Not where several clients share the server:
-    /// there it cannot pass as it came.
+    /// Notes a client message that was too large to be held and has passed. Its request gets no
+    /// progress, but its answer is no orphan. Not for servers that several clients share, where
+    /// such a message cannot pass unchanged.
     pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
             _ if self.topology.has_strangers() => return,
@@ -318,7 +318,7 @@ impl Filter {
         }
     }
 
-    /// Tells the server that nobody waits for a call any more.
+    /// Cancels a call at the server.
     pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
         let Some(call) = self.correlator.ledger.get(call) else { return };
         let id = call.id.server.to_json();

@@ -160,7 +160,7 @@ impl Filter {
         }
     }
 
-    /// Once the id of a passing answer is known, its call says nothing more.
+    /// Ends the progress of a call as soon as the id of its passing answer is known.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
         let sole = self.sole_call_on(origin);
         let Some(passing) = self.intake.large_messages.get(&source(origin)) else { return };

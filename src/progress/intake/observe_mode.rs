@@ -12,7 +12,8 @@ use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
-    /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
+    /// Forwards a message unchanged, except for names given by Milepost. False if no client can get
+    /// the message.
     pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
         if !self.topology.is_whole() || self.topology.needs_no_choice() {
             return self.observe(self.gate.session_stream, Payload::of(message), Fragment::Whole);

@@ -444,7 +444,7 @@ impl Filter {
     }
 }
 
-/// A bare figure gets the total that the route knows.
+/// Adds the total that the route knows to a value without a total.
 pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
     if figure.total.is_none() {

@@ -11,10 +11,11 @@ use crate::progress::policy::Policy;
 const OLDER_MAX: usize = 64;
 
 impl Filter {
-    /// Calls that open from now on go by `policy`. Those that are open go on as they began, also for what
-    /// the server says of them. What holds for a connection as a whole stays: whether the server is shared
-    /// (`remap`), the pacing of streams that are open, and what the server puts where tokens belong. To or
-    /// from [`Mode::Observe`](crate::progress::Mode::Observe) it changes with the first call that opens while no other is.
+    /// Sets the policy of calls that open from now on. Open calls keep their policy, also for the
+    /// server's messages about them. Settings of the whole connection stay: whether the server is
+    /// shared (`remap`), the pacing of open streams, and the server's use of ids for tokens. A
+    /// change to or from [`Mode::Observe`](crate::progress::Mode::Observe) applies with the first
+    /// call that opens while no other call is open.
     pub fn set_policy(&mut self, policy: &Arc<Policy>) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);

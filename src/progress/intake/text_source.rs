@@ -121,8 +121,8 @@ impl Filter {
         self.guess(&About::default(), origin)
     }
 
-    /// The call that an object of a structured log names, where a dialect says how; `None` if
-    /// it names none.
+    /// The call that an object of a structured log names, where a dialect has a pointer to the
+    /// name; `None` if the object names none.
     fn named_in(
         &self,
         source: TextSource,
@@ -181,7 +181,7 @@ impl Filter {
         report.from_text = true;
         apply_scale(&mut report, policy.scale);
         if call.reports.has_protocol_value {
-            // Its own figures may count something else.
+            // Its own values may count something else.
             report.figure = None;
         }
         if call.pending.last().is_some_and(|last| !last.report.from_text) {

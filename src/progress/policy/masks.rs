@@ -84,7 +84,7 @@ impl Masks {
         self.own.iter().map(|(written, _)| &**written)
     }
 
-    /// The words with each secret in them replaced by [`MASK`].
+    /// The text with each secret replaced by [`MASK`].
     pub fn mask<'a>(&self, words: &'a str) -> Cow<'a, str> {
         let found = self.secrets(words);
         if found.is_empty() {

@@ -68,7 +68,7 @@ pub enum OnFall {
     /// phase.
     #[default]
     Lift,
-    /// Every fall begins a new phase on top of the last figure.
+    /// Every fall begins a new phase on top of the last value.
     Rebase,
     /// The report is withheld.
     Drop,
@@ -84,10 +84,10 @@ pub enum Coalesce {
     All,
 }
 
-/// The figure of a heartbeat.
+/// The value of a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HeartbeatValue {
-    /// The smallest step above the last figure.
+    /// The smallest step above the last value.
     #[default]
     Lift,
     /// Seconds since the call began.
@@ -101,11 +101,12 @@ pub struct Heartbeat {
     pub enabled: bool,
     /// Silence before the first one.
     pub after: Duration,
-    /// Time between the next ones; doubled once the server has said something for the call.
+    /// The time between the next heartbeats, doubled once the server has sent a message for the
+    /// call.
     pub every: Duration,
     /// The age of a call at which its heartbeats end.
     pub max: Duration,
-    /// The figure of a heartbeat.
+    /// The value of a heartbeat.
     pub value: HeartbeatValue,
 }
 
@@ -149,12 +150,12 @@ pub struct CallPolicy {
     pub dialects: Vec<Dialect>,
     /// Silence.
     pub heartbeat: Heartbeat,
-    /// Figures that repeat or fall.
+    /// Values that repeat or fall.
     pub on_fall: OnFall,
     /// The meaning of a value without a total.
     pub scale: Option<Scale>,
-    /// The patterns that find figures in words. `None`: in text that is overheard as [`Extract::presets`] say,
-    /// in messages not at all.
+    /// The patterns that find values in text. `None`: [`Extract::presets`] in text of `log`,
+    /// `stderr` and `stdout`, no patterns in messages.
     pub extract: Option<Extract>,
     /// The secrets that are masked in text.
     pub masks: Masks,
@@ -196,7 +197,7 @@ impl CallPolicy {
         self.dialects.iter().any(|dialect| dialect.name() == dialect::STANDARD)
     }
 
-    /// The figure in a text that is overheard.
+    /// The value in text of `log`, `stderr` or `stdout`.
     pub(crate) fn figure_in_text(&self, words: &str) -> Option<ProgressValue> {
         match &self.extract {
             Some(extract) => extract.figure(words),
@@ -266,7 +267,8 @@ pub struct Policy {
     /// Whether clients of 2024-11-05, whose progress has no `message` yet, get messages of
     /// Milepost's own.
     pub words_in_2024: bool,
-    /// Give every request an id and a token of our own towards the server: several clients share it.
+    /// Whether every request gets an id and a token of Milepost's own towards the server, because
+    /// several clients share the server.
     pub remap: bool,
     /// The learned durations of this route's tools.
     pub learned: Arc<LearnedDurations>,

@@ -54,7 +54,7 @@ impl Policy {
         })
     }
 
-    /// A token of our own, as the server of a tool is to know it.
+    /// A token of Milepost's own, in the type for the server of a tool.
     pub(crate) fn own_token(&self, tool: Option<&str>, token: Key) -> Key {
         self.ask_of(tool).and_then(|ask| ask.token(&token)).unwrap_or(token)
     }

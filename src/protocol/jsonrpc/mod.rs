@@ -33,7 +33,7 @@ pub const INVALID_PARAMS: i32 = -32602;
 /// JSON-RPC's code for an internal fault of the answering side.
 pub const INTERNAL_ERROR: i32 = -32603;
 
-/// JSON-RPC's code for a method that nobody knows.
+/// JSON-RPC's code for an unknown method.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
 /// The kind of a message, by the members of its envelope.
@@ -56,7 +56,7 @@ pub enum Kind {
 /// The framing that a message arrived in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// Nothing but itself: a line, a body.
+    /// The message alone: a line, a body.
     #[default]
     Itself,
     /// An event, whose bytes are kept.

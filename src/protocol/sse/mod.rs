@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use self::event::FieldSpans;
 pub use self::event::{COMMENT, SseEvent, append, append_rewritten, rename, rewrite, write};
 
-// A reader of our own: ready-made readers return fields and drop the bytes. Of 14 small streams,
+// A reader of Milepost's own: ready-made readers return fields and drop the bytes. Of 14 small streams,
 // written again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream
 // 0.2.3 one; invalid UTF-8 stops all three, and a byte order mark makes the last one panic. This
 // reader preserves all 14 and holds no more than its limit. An event of 200 B, 2 KB, 200 KB in 8
@@ -33,7 +33,7 @@ pub enum SseFrame {
     Event(SseEvent),
     /// The first piece of a block longer than the limit; `Piece`s and one `End` follow.
     Start(Piece),
-    /// More of a long block, never empty; the last one is the blank line.
+    /// A further piece of a long block, never empty; the last piece is the blank line.
     Piece(Piece),
     /// The long block is over. A block that the end of input breaks off has no `End`.
     End,
@@ -54,12 +54,12 @@ pub struct Piece {
 /// Reads blocks out of chunks.
 ///
 /// A line ends at CR, LF or CRLF, in any mixture. A block is given out as soon as its blank line is
-/// certain. If that is a CR at the end of a chunk, a LF may follow, which comes at once as a block
-/// of its own that says nothing: there are clients that do not take a CR for a line end before they
-/// have seen what is behind it.
+/// certain. If the blank line is a CR at the end of a chunk, a LF may follow, which is given out at
+/// once as an empty block of its own: some clients accept a CR as a line end only after they have
+/// seen the next byte.
 ///
-/// But for that, how the input is cut has no influence on the blocks, nor on which of them are held
-/// whole.
+/// Apart from this case the blocks, and the choice of blocks that are held whole, do not depend on
+/// the cuts of the input.
 #[derive(Debug)]
 pub struct Events {
     inspect_max: usize,
@@ -333,7 +333,7 @@ impl Events {
 const DATA_LEN: usize = b"data".len();
 
 impl Offset {
-    /// Goes on by some text of one line, and says where in it the payload begins, if there is any.
+    /// Reads some text of one line, and returns the position of the payload in it, if there is any.
     fn read(&mut self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
         if let Self::Name(known) = *self {

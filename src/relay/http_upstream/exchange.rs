@@ -72,7 +72,7 @@ pub(crate) enum HeadEvent {
     ResumeFailed(HeaderValue, UpstreamError),
     /// The body of an error was read.
     ErrorRead,
-    /// Nothing more is to be read.
+    /// The response has been read.
     Finished,
 }
 

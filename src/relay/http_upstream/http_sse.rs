@@ -91,7 +91,7 @@ impl HttpSseStream {
         }
     }
 
-    /// Decides what follows when [`HttpSseStream::due`] has come.
+    /// The action at the time of [`HttpSseStream::due`].
     pub(crate) fn expire(&self, idle: Option<Duration>) -> Due {
         match self.state {
             HttpSseState::At(_) => Due::Connect,

@@ -91,7 +91,7 @@ pub struct UpstreamTarget {
     latest: LatestRoute,
     via: Via,
     bearer: Option<Bearer>,
-    /// `Authorization` of clients was for us.
+    /// Whether the clients' `Authorization` is for Milepost.
     authorization_was_ours: bool,
     /// Bytes of a client's message; a longer one is refused.
     pub(crate) message_max: usize,
@@ -127,8 +127,8 @@ impl UpstreamTarget {
         })
     }
 
-    /// Points to the server of a route that is served. `latest` finds the route's newest settings;
-    /// `ours`: clients present `Authorization` to us.
+    /// The target of a served route. `latest` finds the route's newest settings; `ours`: the
+    /// clients' `Authorization` is for Milepost.
     pub(crate) fn served(
         route: &Route,
         (endpoint, sse): (Option<Target>, Option<Target>),

@@ -44,8 +44,8 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 /// that the closed input did not cause.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// The time that descendants of a dead server have to end after SIGTERM. The time is short because nobody
-/// waits for their work, and the client waits for the proxy.
+/// The time that descendants of a dead server have to end after SIGTERM. The time is short because
+/// no client needs their work, and the client waits for the proxy.
 const SWEEP_TERM: Duration = Duration::from_secs(1);
 
 /// The time that SIGKILL may take. The kernel can delay the signal (a dead network disk); the proxy then
@@ -60,14 +60,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 ///
 /// # Which pids may be signalled
 ///
-/// A pid or a group id is ours for as long as the system cannot give it to somebody else, and it
-/// cannot while any process, be it a zombie, has it as its pid or its group. So the leader of the
-/// group is not reaped when it ends: `wait` learns its exit code without reaping, and the zombie
-/// keeps the number of the group ours until `sweep` has emptied the group. Only then is it reaped,
-/// and from then on `leader` is `None` and nothing is ever sent to the number again. Of those
-/// outside the group only our own children (orphans that we adopted) are signalled, each after a
-/// second look, with parent and start time, under a lock that everybody who reaps has to hold:
-/// what has not been reaped keeps its pid, and nobody but us can reap it.
+/// The system cannot give a pid or a group id to another process while any process, even a zombie,
+/// has this number as its pid or its group. So the leader of the group is not reaped when it ends:
+/// `wait` learns its exit code without reaping, and the zombie reserves the number of the group
+/// until `sweep` has emptied the group. Only then the leader is reaped; from then on `leader` is
+/// `None`, and no signal is ever sent to the number again. Outside the group only adopted orphans
+/// are signalled, each after a second look at parent and start time, under a lock that every reaper
+/// has to hold: a process that has not been reaped keeps its pid, and only this process can reap it.
 #[derive(Debug)]
 pub struct ChildProcess {
     /// The leader; `None` after it has been reaped.
@@ -76,16 +75,16 @@ pub struct ChildProcess {
     pid: Pid,
     tree: ProcessTree,
     exit: Option<Exit>,
-    /// Wakes us when a child of this process ends, not always ours.
+    /// Wakes the waiter when any child of this process ends.
     ended: unix::Signal,
-    /// Something may have ended since we last looked.
+    /// Whether a child may have ended since the last look.
     may_have_ended: bool,
 }
 
 /// The destination of a server's standard error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stderr {
-    /// To our own.
+    /// To Milepost's standard error.
     Inherit,
     /// To [`ChildPipes::stderr`], which then has to be read for as long as the server runs.
     Piped,
@@ -99,7 +98,7 @@ pub struct ChildPipes {
     pub stdin: ChildStdin,
     /// The server's standard output.
     pub stdout: ChildStdout,
-    /// The server's standard error; `None` if it goes to our own standard error.
+    /// The server's standard error; `None` if it goes to Milepost's standard error.
     pub stderr: Option<ChildStderr>,
 }
 
@@ -235,11 +234,11 @@ impl ChildProcess {
         self.exit.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
     }
 
-    /// Ends those that the server left behind, after its own end: SIGTERM to its group and to the
-    /// orphans that came to us, a second to end, SIGKILL; at last reaps the server.
+    /// Ends the remaining descendants after the server's end: SIGTERM to its group and to the
+    /// adopted orphans, a second to end, SIGKILL; at last reaps the server.
     ///
-    /// Costs one look at the process table if nobody is left; takes at most 3 s. A server that
-    /// still runs is ended like the rest. May be dropped and called again.
+    /// Costs one look at the process table if no descendant is left; takes at most 3 s. A server
+    /// that still runs is ended like the rest. May be dropped and called again.
     pub async fn sweep(&mut self) {
         self.tree.claim();
         if !self.clear(Signal::SIGTERM, SWEEP_TERM).await

@@ -197,7 +197,7 @@ impl Starter {
     }
 }
 
-/// Starts the watchdog: a process without our environment, folder and group.
+/// Starts the watchdog: a process without Milepost's environment, folder and group.
 fn watchdog() -> io::Result<(Child, ChildStdin)> {
     let mut command = Command::new(THIS_PROGRAM);
     command.arg(WATCH_PARENT).arg(getpid().to_string()).env_clear().current_dir("/");

@@ -31,9 +31,10 @@ use super::program::Program;
 // Every server has a variable in its environment that identifies it. A daemon has left its group,
 // its session and its parent, but its inherited environment still names its server. So among many
 // servers one is ended with all its descendants, and no descendant of another.
-/// The variable that says which of our servers a process comes from. Processes inherit it, also those
-/// that leave their group, their session and their parent. It holds a word for each Milepost above,
-/// as one may run below another: its process id and the number that it gave the server.
+/// The variable that identifies the server of a process. Processes inherit the variable, also after
+/// leaving their group, their session and their parent. The variable holds a word for each Milepost
+/// above the process, because one Milepost may run below another: its process id and its number of
+/// the server.
 const ORIGIN: &str = "MILEPOST_ORIGIN";
 
 static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
@@ -158,7 +159,7 @@ pub(super) fn origins_of(pid: Pid) -> Vec<(i32, u64)> {
     words.split(' ').filter_map(word).collect()
 }
 
-/// The number of our server that a process comes from.
+/// The number of the server that a process descends from.
 fn number_of(pid: Pid) -> Option<u64> {
     let own = getpid().as_raw();
     origins_of(pid).into_iter().find_map(|(owner, number)| (owner == own).then_some(number))
@@ -287,12 +288,13 @@ impl ProcessTree {
         left
     }
 
-    /// Whether an orphan is of this tree: if it says so, or says that it is of one that is gone, whose
-    /// sweep has missed it.
+    /// Whether an orphan belongs to this tree: its mark names this tree, or an ended tree whose
+    /// sweep has missed the orphan.
     ///
-    /// One that does not tell is ours if we saw it in time, or if no other server that runs is old
-    /// enough to have started it. So one that cannot be told stays until the last that it may belong to
-    /// has ended: better late than somebody else's.
+    /// An orphan without a mark belongs to this tree if the tree has seen it in time, or if no
+    /// other running server is old enough to have started it. An orphan of uncertain origin
+    /// therefore stays until the last possible server has ended: a late end is better than ending a
+    /// process of another server.
     fn owns(&self, orphan: &ProcessEntry, registry: &ChildRegistry) -> bool {
         if let Some(number) = orphan.number {
             return number == self.number || !registry.numbers.contains(&number);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Program {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Variables of its environment in addition to ours.
+    /// Variables of the server's environment in addition to Milepost's.
     pub env: Vec<(OsString, OsString)>,
     /// The working folder, in which a program such as `./server` is looked for; `None`: the folder
     /// of this process.

@@ -17,8 +17,8 @@ type ScanResult<T> = Option<Arc<T>>;
 /// length, so that scans take at most half of one processor, however many servers end.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Scans on behalf of all callers, in a thread that ends when nobody asks. A thread and not a task, so
-/// that nobody waits for a runtime or a future that another has stopped to poll.
+/// Scans for all callers, in a thread that ends when no caller waits. A thread and not a task, so
+/// that no caller waits for a runtime or for a future that another caller has stopped polling.
 pub(crate) struct SharedScan<T: 'static> {
     look: fn() -> Option<T>,
     waiters: Mutex<Waiters<T>>,

@@ -47,7 +47,7 @@ impl Body {
         Self::Piped(held, Box::new(rest), open)
     }
 
-    /// Nothing.
+    /// An empty body.
     pub fn empty() -> Self {
         Self::Whole(None)
     }

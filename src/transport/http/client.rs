@@ -98,7 +98,7 @@ pub enum UpstreamError {
     /// The server sent nothing for too long.
     #[error("the server sent nothing for {0:?}")]
     Idle(Duration),
-    /// The server switched to another protocol, for which nobody asked.
+    /// The server switched to another protocol without a request.
     #[error("the server switched to another protocol without a request")]
     Switched,
 }

@@ -28,7 +28,7 @@ impl Forwarder {
         Self { via, route }
     }
 
-    /// The request as it goes to the server. `ours`: its `Authorization` was for the proxy.
+    /// The request for the server. `ours`: its `Authorization` was for the proxy.
     pub(crate) fn request(
         &self,
         (host, uri): (&HeaderValue, Uri),

@@ -20,7 +20,7 @@ pub struct Passage<'a> {
     pub via: &'a Via,
     /// The headers that the route sets and removes.
     pub rules: &'a HeaderRules,
-    /// The version of the message as it came to us.
+    /// The HTTP version of the received message.
     pub received: Version,
     /// The body that goes out is not the one that came: its length and its digests are others.
     pub body_changes: bool,
@@ -34,7 +34,7 @@ pub struct Onward<'a> {
     /// The route is opaque: the upstream may compress its bodies, because Milepost does not read
     /// them.
     pub opaque: bool,
-    /// `Authorization` was for us and goes no further.
+    /// Whether the `Authorization` was for Milepost and is not forwarded.
     pub authorization_was_ours: bool,
 }
 

@@ -11,7 +11,7 @@ use http::{HeaderMap, header};
 
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
-/// Compressed bytes that are read at a time: they come to a megabyte at most.
+/// Compressed bytes that are read at a time: at most a megabyte after decompression.
 const STEP: usize = 1 << 10;
 
 /// The decoder of a body, by its compression.

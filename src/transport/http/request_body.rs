@@ -17,7 +17,7 @@ pub(crate) enum RequestBody {
 }
 
 impl RequestBody {
-    /// Nothing.
+    /// An empty body.
     pub(crate) fn empty() -> Self {
         Self::Whole(None)
     }

@@ -47,7 +47,8 @@ impl Via {
         if hops > HOPS_MAX { Err(Refusal::TooManyHops) } else { Ok(()) }
     }
 
-    /// Adds our hop behind the others; `received` is the version of the message as it came to us.
+    /// Adds Milepost's hop behind the others; `received` is the HTTP version of the received
+    /// message.
     pub(crate) fn append(&self, headers: &mut HeaderMap, received: Version) {
         let version = match received {
             Version::HTTP_10 => "1.0",

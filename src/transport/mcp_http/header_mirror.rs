@@ -76,7 +76,7 @@ fn decoded(value: &HeaderValue) -> Vec<u8> {
     inner.and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_else(|| value.to_vec())
 }
 
-/// The value of a header that says `text`.
+/// The value of a header with the text `text`.
 pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && text.trim_matches(' ') == text

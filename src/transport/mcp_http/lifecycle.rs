@@ -317,7 +317,7 @@ async fn read(
     Ok(LifecycleRead::Body(whole.into()))
 }
 
-/// The revision of a request that begins nothing, as those from 2026-07-28 on: it says it itself.
+/// The revision that a request names itself, as requests from 2026-07-28 on do.
 fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
     let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
     crate::transport::mcp_http::header_mirror::date_in(request)

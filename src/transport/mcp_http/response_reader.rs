@@ -25,7 +25,7 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// One item of a response. Texts have no line ends inside.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ResponseItem {
-    /// All of a message.
+    /// A whole message.
     Message(Bytes),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(Bytes),

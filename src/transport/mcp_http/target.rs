@@ -70,7 +70,7 @@ impl ServerClient {
 pub(crate) struct Target {
     pub(crate) client: ServerClient,
     authority: Authority,
-    /// The same as the value of `Host`.
+    /// The authority of the endpoint, as the value of `Host`.
     pub(crate) host: HeaderValue,
     scheme: Scheme,
     path: PathAndQuery,
