@@ -44,7 +44,7 @@ pub(crate) fn unavailable(why: &str) -> Response<Body> {
 pub(crate) fn refuse(state: &RouteState, unread: &BodyError, version: Version) -> Response<Body> {
     tracing::info!(route = state.route.path, why = unread.why, "refused");
     let mut response = text(unread.status, &unread.why);
-    // What is left of its body is not read.
+    // The rest of the body is not read.
     if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -35,7 +35,7 @@ impl TraceContext {
         let ends = match version {
             0 => rest.is_empty(),
             0xff => false,
-            // A later version may say more.
+            // A later version may have more fields.
             _ => matches!(rest, [] | [b'-', ..]),
         };
         let dashed = known.get(35) == Some(&b'-') && known.get(52) == Some(&b'-');

@@ -146,7 +146,7 @@ impl SpillReader {
         let (Some(file), 1..) = (self.spill.file.clone(), length) else { return Ok(None) };
         let at = range.start;
         let piece = aside(move || {
-            // At most a chunk.
+            // The buffer holds at most a chunk.
             let mut piece = BytesMut::zeroed(length as usize);
             file.read_exact_at(&mut piece, at)?;
             Ok(piece.freeze())

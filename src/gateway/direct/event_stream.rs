@@ -346,7 +346,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
                 self.handler.drain_mailbox(&mut self.out);
             }
             if self.pacing.is_stuck() {
-                // What there is stays with the server.
+                // The unread bytes stay with the server.
                 if !self.pacing.is_blocked_over(cx) {
                     return Poll::Pending;
                 }

@@ -231,7 +231,7 @@ impl AcceptedConnection {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
         let Self { stream, remote, tls, http, room } = self;
-        // Gone already.
+        // The connection has already gone.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
         let write_state = WriteState::default();

@@ -108,7 +108,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
     for (at, name) in told {
-        // What pytest says before its percentage.
+        // The words of pytest before its percentage.
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }

@@ -176,7 +176,7 @@ impl Filter {
         let policy = call.policy.of(call.tool.as_deref());
         let (messages, on_fall) = (policy.messages, policy.on_fall);
         let sent_now = LastSent::by(&pending.report);
-        // What is overheard stands for itself.
+        // Overheard text stands for itself.
         let appends =
             messages == Messages::Append && sent_now.message.is_some() && !pending.report.from_text;
         let stream = self.gate.streams.get_mut(&call.stream);

@@ -387,7 +387,7 @@ fn wrapped_result(result: &Bytes) -> Option<Bytes> {
     if result.starts_with(b"{") && known() {
         return None;
     }
-    // Bytes that are no text would be lost.
+    // Bytes that are not text would be lost.
     let text = json::quote(std::str::from_utf8(result).ok()?);
     let failed = json::member(result, "error").is_some();
     let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };

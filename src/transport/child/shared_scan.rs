@@ -75,7 +75,7 @@ impl<T: Send + Sync> SharedScan<T> {
             let seen = (self.look)().map(Arc::new);
             pause = begin.elapsed().max(PAUSE);
             for reply in waiting {
-                // Who has gone meanwhile needs no answer.
+                // A caller that has gone needs no answer.
                 let _ = reply.send(seen.clone());
             }
         }

@@ -150,7 +150,7 @@ impl ResponseReader {
                 }
             }
             BodyForm::LongJson => self.end(whole),
-            // What is left of a block is no event.
+            // The rest of a block is no event.
             BodyForm::Events(_) if self.midway => self.end(false),
             _ => {}
         }
@@ -178,7 +178,7 @@ impl ResponseReader {
         let retry = event.retry().and_then(|line| milliseconds(&line));
         self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
         let data = event.data();
-        // A comment alone says nothing.
+        // A comment alone holds no message.
         self.has_event |= data.is_some();
         let Some(data) = data.filter(|data| !data.is_empty()) else { return };
         self.ready.push_back(if event.name() == Some(b"endpoint") {
