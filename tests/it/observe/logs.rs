@@ -36,7 +36,7 @@ fn an_address_that_is_none_is_not_repeated() {
     let mut command = milepost();
     let output = command.args(["wrap", "http://user:secret@/mcp?secret"]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("no address") && !told.contains("secret"), "{told}");
+    assert!(told.contains("not a valid URL") && !told.contains("secret"), "{told}");
 }
 
 /// Answers each request with its own id, whatever it is.
