@@ -113,9 +113,10 @@ impl ClientPacing {
     /// Notes that the client has been behind since then; true if the client is slow from now on.
     fn fall_behind(&mut self, since: Instant) -> bool {
         let now = Instant::now();
-        let (first, last) = self.behind.get_or_insert((since, now));
-        *last = now;
-        now >= *first + SLOW_AFTER && !std::mem::replace(&mut self.slow, true)
+        let still = self.behind.filter(|(_, last)| since < *last + CAUGHT_UP_AFTER);
+        let first = still.map_or(since, |(first, _)| first);
+        self.behind = Some((first, now));
+        now >= first + SLOW_AFTER && !std::mem::replace(&mut self.slow, true)
     }
 
     /// Notices a client that reads too slowly, and one that does no more. That its connection is full for a
