@@ -16,7 +16,7 @@ use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
 use milepost::progress::input::Input;
 use milepost::progress::policy::masks::Masks;
-use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+use milepost::progress::{CallPolicy, Filter, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing};
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::lines::INSPECT_MAX;
 use milepost::protocol::sse::{Events, SseFrame};
@@ -26,6 +26,12 @@ use milepost::relay::filter_guard::FilterGuard;
 const WIRE: StreamId = StreamId(0);
 
 /// A filter with one client and one open call.
+/// The default policy without pacing.
+fn immediate() -> Policy {
+    let call = CallPolicy { pacing: Pacing::IMMEDIATE, ..CallPolicy::default() };
+    Policy { call, ..Policy::default() }
+}
+
 struct Core {
     filter: Filter,
     now: Instant,
@@ -33,9 +39,9 @@ struct Core {
 
 impl Core {
     fn new() -> Self {
-        let policy = Policy { pacing: Pacing::IMMEDIATE, ..Policy::default() };
+        let policy = immediate();
         let mut filter = Filter::new(policy);
-        filter.open_stream(WIRE, StreamKind::Shared, Pacing::IMMEDIATE);
+        filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::Immediate);
         let mut core = Self { filter, now: Instant::now() };
         core.ask();
         core
@@ -194,9 +200,9 @@ fn watched(c: &mut Criterion) {
     let call = Message::parse(Bytes::from_static(call.as_bytes()));
     for (kind, token) in [("forwarded", "1"), ("repaired", "\"shell_01\"")] {
         for name in ["alone", "looked on at", "tapped"] {
-            let policy = Arc::new(Policy { pacing: Pacing::IMMEDIATE, ..Policy::default() });
+            let policy = Arc::new(immediate());
             let mut filter = Filter::new(Arc::clone(&policy));
-            filter.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
+            filter.open_stream(WIRE, StreamKind::Exchange, StreamPacing::Immediate);
             let mut filter = FilterGuard::new(filter, Arc::clone(&policy), WIRE);
             let mut now = Instant::now();
             let table = Table::new([]);

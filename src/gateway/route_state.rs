@@ -10,7 +10,7 @@ use crate::config::routes::{Route, Routes};
 use crate::gateway::observers::Observers;
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::RouteCounts;
-use crate::progress::{Pacing, Policy};
+use crate::progress::Policy;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::forwarder::Forwarder;
 use crate::transport::http::in_flight::InFlight;
@@ -158,11 +158,6 @@ impl RouteState {
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit(Arc::clone(self));
         (open < self.route.max_streams).then_some(permit)
-    }
-
-    /// The pacing of HTTP+SSE streams. Other streams have none: they carry one answer, at their end.
-    pub(crate) fn pacing(&self) -> Pacing {
-        self.policy.pacing
     }
 
     /// A number for the caller with this `Authorization`.

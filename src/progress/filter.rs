@@ -16,7 +16,7 @@ use crate::progress::intake::state::Intake;
 use crate::progress::log_request::LogRequest;
 use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::policies::Policies;
-use crate::progress::policy::{Mode, Pacing, Policy};
+use crate::progress::policy::{Policy, StreamPacing};
 use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::mcp::Revision;
@@ -56,7 +56,7 @@ impl Filter {
     }
 
     /// Adds a client stream. The first shared stream also carries messages of no request.
-    pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
+    pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: StreamPacing) {
         match kind {
             StreamKind::Shared => drop(self.gate.session_stream.get_or_insert(id)),
             StreamKind::Exchange => self.topology.open_exchange(),
@@ -204,7 +204,7 @@ impl Filter {
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
     pub fn salvage(&mut self) -> Salvaged {
-        let observing = self.policy.mode == Mode::Observe;
+        let observing = self.policy.observes();
         let mut left: Vec<(StreamId, Transmit)> = Vec::new();
         for (id, stream) in &mut self.gate.streams {
             left.extend(stream.observed.drain(..).map(|transmit| (*id, transmit)));

@@ -48,7 +48,7 @@ pub use ids::{CallId, StreamId};
 pub use payload::{Form, Fragment, Payload, Transmit};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
-    Policy, Scale, TokenIs,
+    Policy, Scale, StreamPacing, TokenIs,
 };
 pub use value::{Number, ProgressValue};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::progress::{Origin, Pacing, Payload, Policy, StreamId, StreamKind, Transmit};
+use crate::progress::{Origin, Payload, Policy, StreamId, StreamKind, StreamPacing, Transmit};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
@@ -43,7 +43,7 @@ pub const SOLE_STREAM: StreamId = StreamId(0);
 #[derive(Debug)]
 pub enum FromClient {
     /// A client reads on this stream from now on.
-    Opened(StreamId, StreamKind, Pacing),
+    Opened(StreamId, StreamKind, StreamPacing),
     /// The stream belongs to the principal of this number.
     Principal(StreamId, u64),
     /// The client has left the stream and will not return. `true`: this cancels the requests of the

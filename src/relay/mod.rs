@@ -33,7 +33,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
 use crate::progress::input::{FilterScope, Input};
-use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
+use crate::progress::{Filter, FilterEvent, Policy, StreamId, StreamKind, StreamPacing};
 use crate::protocol::jsonrpc::Scan;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
@@ -110,7 +110,7 @@ impl<S: ServerLeg> Relay<Pipe, S> {
     ) -> Self {
         let policy = policy.into();
         let mut relay = Self::new(Arc::clone(&policy), client, server, diagnostics);
-        relay.open(SOLE_STREAM, StreamKind::Shared, policy.pacing);
+        relay.open(SOLE_STREAM, StreamKind::Shared, StreamPacing::ByCall);
         relay
     }
 }
@@ -128,7 +128,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if policy.listens_to(TextSource::Stderr) {
             diagnostics.listen();
         }
-        let observes = policy.mode == Mode::Observe;
+        let observes = policy.observes();
         // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
         // what no server takes.
         let raw_mode = observes && server.enter_raw_mode() && clients.enter_raw_mode();
@@ -178,7 +178,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.set_policy(policy);
     }
 
-    fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: Pacing) {
+    fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: StreamPacing) {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);
         }

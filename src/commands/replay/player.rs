@@ -13,8 +13,8 @@ use crate::observe::transcript::{LineStream, TranscriptLine, escape, settings, s
 use crate::progress::durations::LearnedDurations;
 use crate::progress::input::{FilterScope, Input, MessageLine, Output, upstream_stream};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Origin, Pacing, Policy, Reason, StreamId,
-    StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Policy, Reason, StreamId, StreamKind,
+    StreamPacing, Verdict,
 };
 use crate::protocol::jsonrpc::Message;
 use crate::relay::SOLE_STREAM;
@@ -27,7 +27,6 @@ const SLACK: Duration = Duration::from_millis(100);
 pub(super) struct Player {
     filter: Filter,
     learned: Arc<LearnedDurations>,
-    pacing: Pacing,
     /// Whether there is only one client, on one stream.
     is_wire: bool,
     /// Strangers share the server.
@@ -61,7 +60,7 @@ pub(super) struct Player {
 
 impl Player {
     pub(super) fn new(policy: &Arc<Policy>, begins: Option<FilterScope>, start: Instant) -> Self {
-        let (pacing, learned) = (policy.pacing, Arc::clone(&policy.learned));
+        let learned = Arc::clone(&policy.learned);
         let mut policy = Arc::clone(policy);
         if begins == Some(FilterScope::Shared) {
             Arc::make_mut(&mut policy).remap = true;
@@ -73,12 +72,11 @@ impl Player {
         };
         match begins {
             Some(begins) => drop(filter.handle(start, &Input::Begin(begins))),
-            None => filter.open_stream(SOLE_STREAM, StreamKind::Shared, pacing),
+            None => filter.open_stream(SOLE_STREAM, StreamKind::Shared, StreamPacing::ByCall),
         }
         Self {
             filter,
             learned,
-            pacing,
             is_wire: begins.is_none(),
             is_shared: begins == Some(FilterScope::Shared),
             start,
@@ -162,9 +160,6 @@ impl Player {
             }
             Input::HandleLast(_) => Input::HandleLast(Some(self.last_server_message()?)),
             Input::Pair(_, upstream) => Input::Pair(self.asked.clone(), upstream),
-            Input::OpenStream(stream, kind, pacing) if pacing != Pacing::IMMEDIATE => {
-                Input::OpenStream(stream, kind, self.pacing)
-            }
             Input::Settings(words, _) => {
                 let learned = Arc::clone(&self.learned);
                 let mut policy = Policy { learned, remap: self.is_shared, ..Policy::default() };

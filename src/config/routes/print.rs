@@ -15,7 +15,7 @@ use super::route_file::Routes;
 use crate::config::settings::toml_text::{ShowText, key, list, path, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};
 use crate::config::values::{self, Word};
-use crate::progress::Policy;
+use crate::progress::{CallPolicy, Policy};
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
@@ -254,28 +254,19 @@ impl RoutePrinter<'_> {
             Some(name) => quote(&self.discreet(name, text)),
             None => quote(text),
         };
-        let mut of_route = settings(policy, &show);
-        let of_calls = settings(&policy.call, &show);
         let tools = policy.tools.iter().map(|(tool, policy)| {
-            let keys = grouped(settings(policy, &show)).into_iter();
+            let keys = grouped(of_calls(policy, &show).0).into_iter();
             let keys = keys.map(|(name, value)| format!("{name} = {value}"));
             (format!("tools.{}", key(tool)), table(keys))
         });
         let tools: Vec<_> = tools.collect();
-        // Whether a client needs the times of pacing is known when it is there.
-        let is_paced = |(key, _): &(&str, String)| ["first_after", "hold", "guard"].contains(key);
-        if policy.spare_known_clients {
-            let paced = of_route.extract_if(.., |setting| is_paced(setting));
-            let paced: Vec<_> = paced.map(|(key, value)| format!("{key} = {value}")).collect();
-            of_route.insert(1, ("#", paced.join(", ")));
+        let (of_calls, paced) = of_calls(&policy.call, &show);
+        for (key, value) in grouped(of_calls.into_iter().chain(settings(policy, &show))) {
+            self.key(key, value);
         }
-        let is_asked = |(key, _): &(&str, String)| key.starts_with("ask.");
-        let (asked, plain): (Vec<_>, Vec<_>) = of_route.into_iter().partition(is_asked);
-        for (key, value) in grouped(plain.into_iter().chain(of_calls).chain(asked)) {
-            match key {
-                "#" => drop(writeln!(self.out, "# {value}; 0 where none is needed")),
-                key => self.key(key, value),
-            }
+        if !paced.is_empty() {
+            let paced: Vec<_> = paced.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            let _ = writeln!(self.out, "# {}; 0 where none is needed", paced.join(", "));
         }
         for (key, value) in tools {
             self.key(&key, value);
@@ -315,16 +306,27 @@ fn shown(url: &Url) -> Url {
     shown
 }
 
+/// Values in effect, by key.
+type PrintedSettings = Vec<(&'static str, String)>;
+
 /// The settings in effect, by key.
-fn settings<S: SettingScope>(scope: &S, show: ShowText<'_>) -> Vec<(&'static str, String)> {
+fn settings<S: SettingScope>(scope: &S, show: ShowText<'_>) -> PrintedSettings {
     let print = |setting: &Setting<S>| Some((setting.key, setting.print(scope, show)?));
     S::SETTINGS.iter().filter_map(print).collect()
 }
 
+/// The settings of calls in effect, by key, and apart from them the times of pacing where whether a client
+/// needs them is known when the client is there.
+fn of_calls(policy: &CallPolicy, show: ShowText<'_>) -> (PrintedSettings, PrintedSettings) {
+    let is_paced = |(key, _): &(&str, String)| {
+        policy.spare_known_clients && ["first_after", "hold", "guard"].contains(key)
+    };
+    let (paced, plain) = settings(policy, show).into_iter().partition(is_paced);
+    (plain, paced)
+}
+
 /// Settings by key, those of one table as one value.
-fn grouped(
-    settings: impl IntoIterator<Item = (&'static str, String)>,
-) -> Vec<(&'static str, String)> {
+fn grouped(settings: impl IntoIterator<Item = (&'static str, String)>) -> PrintedSettings {
     let mut grouped: Vec<(&str, String, Vec<String>)> = Vec::new();
     for (key, value) in settings {
         match key.split_once('.') {

@@ -384,7 +384,7 @@ impl Route {
         self.settings.apply(policy);
         policy.bare_results |= self.wraps_results();
         if self.opaque {
-            policy.mode = Mode::Observe;
+            policy.set_mode(Mode::Observe);
         }
     }
 }

@@ -153,18 +153,75 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     "max_sessions" AtLeast<1> => max_sessions {}
 }
 
+settings! { Policy, Self::default();
+    /// Whether a translated message is forwarded as well, for clients written for it.
+    "keep_original" Switch => keep_original {
+        flag: Some(Flag::switch(FIGURES).help(
+            "Forward a translated message as well, for clients written for it"
+        ))
+    }
+    /// Whether words of ours go into progress of 2024-11-05, which has no `message` yet.
+    "words_in_2024" Switch => words_in_2024 {
+        flag: Some(Flag::switch(FIGURES).help(
+            "Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet"
+        ))
+    }
+    /// Put into the client's capabilities; what the client says stands.
+    "ask.capabilities" Object => capabilities {
+        flag: Some(Flag::new(REQUESTS, "JSON").help(
+            "Put these into the capabilities of the client, such as \
+             '{\"experimental\": {\"progressNotifications\": {}}}'"
+        )),
+        is_recorded: false
+    }
+    /// The log messages that the server is asked for unless the client asks itself; never from
+    /// 2026-07-28 on, where a client gets what it has asked for.
+    "ask.log_level" LevelOrOff => log_level {
+        flag: Some(Flag::new(REQUESTS, "LEVEL").help(
+            "Ask the server for log messages of this level, or off, unless the client asks itself; not \
+             from 2026-07-28 on"
+        )),
+        is_recorded: false
+    }
+}
+
 /// Whoever sets a time of pacing means it, whatever client comes.
-fn pace_every_client(policy: &mut Policy) {
+fn pace_every_client(policy: &mut CallPolicy) {
     policy.spare_known_clients = false;
 }
 
-settings! { Policy, Self::default();
+settings! { CallPolicy, Self::default();
     /// How much is done: report only (observe), repair and withhold (enforce), or also break silences
     /// (full).
     "mode" OneOf<Mode> => mode {
         flag: Some(Flag::new(FIRST, "MODE").help(
             "observe: report only; enforce: repair and withhold; full: also break silences"
         ))
+    }
+    /// Which ways of saying "progress" are understood, by name; "defaults" stands for "standard",
+    /// "tools-progress" and "tool-notifications". "log", "stderr" and "stdout" take log notifications,
+    /// standard error, and lines on standard output that are no messages for progress of the one call
+    /// that is active.
+    "dialects" DialectNames => dialects { default: "[\"defaults\"]" }
+    /// How figures are found in words: "{progress}/{total}", "{percent}%", or regular expressions with
+    /// groups of these names; "presets" stands for those that are known.
+    "extract" Maybe<PatternList<Extract>> => extract {
+        flag: Some(Flag::new(FIGURES, "PATTERN").repeats().help(
+            "How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression \
+             with groups of these names, or `presets` for those that are known; repeat for more"
+        )),
+        default: "[\"presets\"] in text of \"log\", \"stderr\" and \"stdout\", none in messages",
+        flag_default: "presets in text of log, stderr and stdout, none in messages",
+        is_recorded: false
+    }
+    /// Regular expressions of what is not shown of such text, besides what looks like a secret; of a
+    /// match the group "secret", if there is one.
+    "mask" PatternList<Masks> => masks {
+        flag: Some(Flag::new(FIGURES, "REGEX").repeats().help(
+            "A regular expression of what is not shown of text of log, stderr and stdout, besides what \
+             looks like a secret; repeat for more"
+        )),
+        is_recorded: false
     }
     /// No progress before its call is this old. Earlier progress waits, in its order, and is dropped if the answer
     /// comes first.
@@ -204,12 +261,6 @@ settings! { Policy, Self::default();
             "Leave this fault of answers as it is; repeat for more"
         ))
     }
-    /// Whether a translated message is forwarded as well, for clients written for it.
-    "keep_original" Switch => keep_original {
-        flag: Some(Flag::switch(FIGURES).help(
-            "Forward a translated message as well, for clients written for it"
-        ))
-    }
     /// What the server puts where the token belongs.
     "token_is" Maybe<OneOf<TokenIs>> => token_is {
         flag: Some(Flag::new(FIGURES, "WHAT").help(
@@ -217,57 +268,6 @@ settings! { Policy, Self::default();
         )),
         default: "learned",
         flag_default: "learned"
-    }
-    /// Whether words of ours go into progress of 2024-11-05, which has no `message` yet.
-    "words_in_2024" Switch => words_in_2024 {
-        flag: Some(Flag::switch(FIGURES).help(
-            "Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet"
-        ))
-    }
-    /// Put into the client's capabilities; what the client says stands.
-    "ask.capabilities" Object => capabilities {
-        flag: Some(Flag::new(REQUESTS, "JSON").help(
-            "Put these into the capabilities of the client, such as \
-             '{\"experimental\": {\"progressNotifications\": {}}}'"
-        )),
-        is_recorded: false
-    }
-    /// The log messages that the server is asked for unless the client asks itself; never from
-    /// 2026-07-28 on, where a client gets what it has asked for.
-    "ask.log_level" LevelOrOff => log_level {
-        flag: Some(Flag::new(REQUESTS, "LEVEL").help(
-            "Ask the server for log messages of this level, or off, unless the client asks itself; not \
-             from 2026-07-28 on"
-        )),
-        is_recorded: false
-    }
-}
-
-settings! { CallPolicy, Self::default();
-    /// Which ways of saying "progress" are understood, by name; "defaults" stands for "standard",
-    /// "tools-progress" and "tool-notifications". "log", "stderr" and "stdout" take log notifications,
-    /// standard error, and lines on standard output that are no messages for progress of the one call
-    /// that is active.
-    "dialects" DialectNames => dialects { default: "[\"defaults\"]" }
-    /// How figures are found in words: "{progress}/{total}", "{percent}%", or regular expressions with
-    /// groups of these names; "presets" stands for those that are known.
-    "extract" Maybe<PatternList<Extract>> => extract {
-        flag: Some(Flag::new(FIGURES, "PATTERN").repeats().help(
-            "How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression \
-             with groups of these names, or `presets` for those that are known; repeat for more"
-        )),
-        default: "[\"presets\"] in text of \"log\", \"stderr\" and \"stdout\", none in messages",
-        flag_default: "presets in text of log, stderr and stdout, none in messages",
-        is_recorded: false
-    }
-    /// Regular expressions of what is not shown of such text, besides what looks like a secret; of a
-    /// match the group "secret", if there is one.
-    "mask" PatternList<Masks> => masks {
-        flag: Some(Flag::new(FIGURES, "REGEX").repeats().help(
-            "A regular expression of what is not shown of text of log, stderr and stdout, besides what \
-             looks like a secret; repeat for more"
-        )),
-        is_recorded: false
     }
     /// Whether heartbeats break silences.
     "heartbeat.enabled" Switch => heartbeat.enabled {

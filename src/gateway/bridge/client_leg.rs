@@ -20,7 +20,7 @@ use super::large::LargeToClient;
 use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind, requests};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
-use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
+use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
@@ -70,7 +70,7 @@ impl SessionLeg {
         session: Arc<BridgeSession>,
         sessions: Arc<BridgeSessions>,
         commands: mpsc::Receiver<SessionCommand>,
-        pacing: Pacing,
+        pacing: StreamPacing,
         era: Option<Arc<Era>>,
         watch: RouteWatch,
         ending: &Shutdown,
@@ -163,7 +163,7 @@ impl SessionLeg {
         self.wait_for(requests.len());
         buffer.expect(requests);
         self.open.insert(stream, buffer);
-        let opened = FromClient::Opened(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        let opened = FromClient::Opened(stream, StreamKind::Exchange, StreamPacing::Immediate);
         self.inputs.push_back(opened);
         if let Some(principal) = self.session.principal {
             self.inputs.push_back(FromClient::Principal(stream, principal));

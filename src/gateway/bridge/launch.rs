@@ -18,7 +18,7 @@ use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, Scope};
 use crate::observe::log::Connection;
-use crate::progress::{Pacing, Policy};
+use crate::progress::{Policy, StreamPacing};
 use crate::relay::child_session::{ChildSession, SpoolLimits};
 use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{ClientLeg, DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
@@ -52,8 +52,8 @@ impl Bridge {
         };
         let is_shared = request.kind == SessionKind::Shared;
         let pacing = match request.kind {
-            SessionKind::HttpSse => self.state.pacing(),
-            SessionKind::Own | SessionKind::Shared => Pacing::IMMEDIATE,
+            SessionKind::HttpSse => StreamPacing::ByCall,
+            SessionKind::Own | SessionKind::Shared => StreamPacing::Immediate,
         };
         let policy = if is_shared { &self.state.shared_policy } else { &self.state.policy };
         let clients = SessionLeg::new(

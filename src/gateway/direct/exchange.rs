@@ -18,7 +18,7 @@ use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Payload, Policy, StreamId,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Payload, Policy, StreamId,
     Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -111,7 +111,7 @@ impl Exchange {
             scope,
             lease,
             log: audience.log(),
-            observing: policy.mode == Mode::Observe,
+            observing: policy.observes(),
             modern: revision >= Some(Revision::V2026_07_28),
             event_ids: EventIds::default(),
             resumable: false,

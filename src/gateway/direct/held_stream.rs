@@ -17,7 +17,6 @@ use super::session::Session;
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
-use crate::progress::Mode;
 use crate::transport::http::body::{Body, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::request_body::RequestBody;
@@ -54,7 +53,7 @@ pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listenin
             Arc::new(Session::new(&direct.state.policy, true, observers, None, scope))
         }
     };
-    let observing = direct.state.policy.mode == Mode::Observe;
+    let observing = direct.state.policy.observes();
     Listening::new(session.listen(request_head.resumes), observing, request_head.resumes)
 }
 

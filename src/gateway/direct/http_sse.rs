@@ -17,7 +17,7 @@ use crate::gateway::refusals::{read_or_refuse, text, unreachable};
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
 use crate::progress::input::Input;
-use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind};
+use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind, StreamPacing};
 use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::{SOLE_STREAM, trace_of};
@@ -182,7 +182,7 @@ impl Direct {
             Err(response) => return *response,
         };
         let mut filter = Filter::new(Arc::clone(&self.state.policy));
-        filter.open_stream(SOLE_STREAM, StreamKind::Shared, self.state.pacing());
+        filter.open_stream(SOLE_STREAM, StreamKind::Shared, StreamPacing::ByCall);
         let mut filter = FilterGuard::new(filter, Arc::clone(&self.state.policy), SOLE_STREAM);
         filter.set_emitter(self.state.shared.observers.emitter(
             None,

@@ -16,7 +16,7 @@ use crate::observe::log::Connection;
 use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Pacing, Payload, Policy, Reason, StreamId,
+    Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, StreamId, StreamPacing,
     StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
@@ -180,7 +180,7 @@ impl Session {
         shared.filter.set_policy(policy);
         let member = shared.join(self);
         let stream = member.stream;
-        let opens = Input::OpenStream(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        let opens = Input::OpenStream(stream, StreamKind::Exchange, StreamPacing::Immediate);
         shared.filter.apply(now(), opens);
         match message {
             Some(message) => {
@@ -200,7 +200,7 @@ impl Session {
         let opens = if replays {
             Input::OpenReplay(stream)
         } else {
-            Input::OpenStream(stream, StreamKind::Shared, Pacing::IMMEDIATE)
+            Input::OpenStream(stream, StreamKind::Shared, StreamPacing::Immediate)
         };
         shared.filter.apply(now(), opens);
         member

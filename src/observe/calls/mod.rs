@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallStats, Mode, OpenCall, Outcome, Policy, Summary};
+use crate::progress::{CallStats, OpenCall, Outcome, Policy, Summary};
 use conversation::Conversation;
 use entry::{CallEnd, CallEntry};
 
@@ -265,7 +265,7 @@ impl ObserverFactory for Watch {
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
         let route = self.0.route(route)?;
-        let how = (policy.call.masks.clone(), policy.mode == Mode::Observe);
+        let how = (policy.call.masks.clone(), policy.observes());
         Some(Box::new(Conversation::new(&self.0, route, scope, how)))
     }
 }

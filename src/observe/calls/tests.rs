@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::observe::events::EventEmitter;
 use crate::progress::input::Input;
-use crate::progress::{Origin, Pacing, StreamId, StreamKind};
+use crate::progress::{CallPolicy, Mode, Origin, Pacing, StreamId, StreamKind, StreamPacing};
 use crate::protocol::jsonrpc::Message;
 use crate::relay::filter_guard::FilterGuard;
 
@@ -22,7 +22,8 @@ struct Talk {
 }
 
 fn policy(mode: Mode) -> Arc<Policy> {
-    Arc::new(Policy { mode, pacing: Pacing::IMMEDIATE, ..Policy::default() })
+    let call = CallPolicy { mode, pacing: Pacing::IMMEDIATE, ..CallPolicy::default() };
+    Arc::new(Policy { call, ..Policy::default() })
 }
 
 fn look_on(table: &Arc<Table>, filter: &mut FilterGuard, scope: Scope, policy: &Arc<Policy>) {
@@ -39,7 +40,7 @@ impl Talk {
     fn on(table: &Arc<Table>, mode: Mode) -> Self {
         let policy = policy(mode);
         let mut filter = crate::progress::Filter::new(Arc::clone(&policy));
-        filter.open_stream(WIRE, StreamKind::Shared, Pacing::IMMEDIATE);
+        filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::Immediate);
         let mut filter = FilterGuard::new(filter, Arc::clone(&policy), WIRE);
         look_on(table, &mut filter, Scope::Whole, &policy);
         Self { table: Arc::clone(table), filter, now: Instant::now() }
@@ -249,12 +250,12 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     let table = Table::new(["/r"]);
     let policy = policy(Mode::Full);
     let mut session = crate::progress::Filter::of_session(Arc::clone(&policy));
-    session.open_stream(StreamId(1), StreamKind::Exchange, Pacing::IMMEDIATE);
-    session.open_stream(StreamId(2), StreamKind::Shared, Pacing::IMMEDIATE);
+    session.open_stream(StreamId(1), StreamKind::Exchange, StreamPacing::Immediate);
+    session.open_stream(StreamId(2), StreamKind::Shared, StreamPacing::Immediate);
     let mut session = FilterGuard::new(session, Arc::clone(&policy), StreamId(2));
     look_on(&table, &mut session, Scope::Session, &policy);
     let mut own = crate::progress::Filter::of_request(Arc::clone(&policy));
-    own.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
+    own.open_stream(WIRE, StreamKind::Exchange, StreamPacing::Immediate);
     let mut own = FilterGuard::new(own, Arc::clone(&policy), WIRE);
     look_on(&table, &mut own, Scope::Exchange, &policy);
     let now = Instant::now();

@@ -18,7 +18,7 @@ pub struct SettingsText {
 /// The switches that follow from the transport of a route and not from a setting, by name.
 fn switches(policy: &mut Policy) -> [(&'static str, &mut bool); 2] {
     [
-        ("spare-known-clients", &mut policy.spare_known_clients),
+        ("spare-known-clients", &mut policy.call.spare_known_clients),
         ("bare-results", &mut policy.bare_results),
     ]
 }

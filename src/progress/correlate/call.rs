@@ -13,7 +13,7 @@ use crate::progress::dialect::report::Report;
 use crate::progress::gate::meter::Meter;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::payload::Payload;
-use crate::progress::policy::Policy;
+use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
 use crate::progress::value::ProgressValue;
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
@@ -268,6 +268,21 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The settings by which the call goes.
+    pub(crate) fn settings(&self) -> &CallPolicy {
+        self.policy.of(self.tool.as_deref())
+    }
+
+    /// Whether the messages of this call pass as they came, beside others that are changed.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.settings().observes() && !self.policy.observes()
+    }
+
+    /// The repairs that an answer to the call gets.
+    pub(crate) fn answer_repairs(&self) -> AnswerRepairs {
+        if self.is_observed() { AnswerRepairs::NONE } else { self.settings().answers }
+    }
+
     pub(crate) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
     }
@@ -306,7 +321,7 @@ impl Call {
     /// The shortest time between thinned notifications of the call.
     pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
         let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
-        self.policy.min_interval.max(slow)
+        self.settings().min_interval.max(slow)
     }
 
     /// The name of the call in messages of Milepost's own.

@@ -80,7 +80,7 @@ impl Correlator {
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
-            evidence: Evidence::from_setting(policy.token_is),
+            evidence: Evidence::from_setting(policy.call.token_is),
             given_up_at: None,
             last_ends: LastEnds::default(),
             elsewhere: Vec::new(),
@@ -104,6 +104,16 @@ impl Correlator {
         self.ledger.iter().filter(|(_, call)| call.stream == stream).map(|(id, _)| id).collect()
     }
 
+    /// The kind of value that the server puts in the place of the token of a call: the settings of the call go
+    /// before what has been learned.
+    pub(crate) fn evidence_of(&self, call: CallId) -> Evidence {
+        let settings = self.ledger.get(call).map(Call::settings);
+        match settings.and_then(|settings| settings.token_is) {
+            Some(token_is) => Evidence::from_setting(Some(token_is)),
+            None => self.evidence,
+        }
+    }
+
     /// Remembers that the server means `call` by its token.
     pub(crate) fn learned(&mut self, about: &About, call: CallId) -> Attributed {
         if let Some(token) = &about.token {
@@ -115,8 +125,8 @@ impl Correlator {
     /// The call with this token, if there is one.
     pub(crate) fn by_token(&mut self, token: &Key) -> Option<Attributed> {
         let as_id = self.ledger.by_id(token);
-        if self.evidence == Evidence::OnlyIds
-            && let Some(call) = as_id
+        if let Some(call) = as_id
+            && self.evidence_of(call) == Evidence::OnlyIds
         {
             return Some((call, Some(Repair::Token)));
         }

@@ -93,8 +93,10 @@ impl Filter {
         };
         let by_token = ledger.all_by_token(name).iter().copied().find(is_own);
         let by_id = ledger.all_by_id(name).iter().copied().find(is_own);
-        let is_id = by_token.is_none() || self.correlator.evidence == Evidence::OnlyIds;
-        if let Some(call) = by_id.filter(|_| is_id) {
+        let is_id = |call: &CallId| {
+            by_token.is_none() || self.correlator.evidence_of(*call) == Evidence::OnlyIds
+        };
+        if let Some(call) = by_id.filter(is_id) {
             return Some((call, Some(Repair::Token)));
         }
         if by_token.is_some() && ledger.by_id(name).is_none() {

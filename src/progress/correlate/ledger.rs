@@ -46,25 +46,37 @@ pub(crate) enum Tombstone {
     Alias,
 }
 
+/// The tombstone of a name.
+#[derive(Debug, Clone, Copy)]
+struct EndedName {
+    tombstone: Tombstone,
+    /// The settings of the call leave a further answer unchanged.
+    passes_answers: bool,
+}
+
 #[derive(Debug, Default)]
 struct Tombstones {
-    kinds: BTreeMap<(bool, Key), Tombstone>,
+    names: BTreeMap<(bool, Key), EndedName>,
     order: VecDeque<(bool, Key)>,
 }
 
 impl Tombstones {
     fn add(&mut self, key: Key, tombstone: Tombstone) {
+        self.add_name(key, EndedName { tombstone, passes_answers: false });
+    }
+
+    fn add_name(&mut self, key: Key, ended: EndedName) {
         if key.len() > KEY_MAX {
             return;
         }
-        let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
-        if self.kinds.insert(name.clone(), tombstone).is_none() {
+        let name = (matches!(ended.tombstone, Tombstone::Token | Tombstone::Alias), key);
+        if self.names.insert(name.clone(), ended).is_none() {
             self.order.push_back(name);
         }
         if self.order.len() > TOMBSTONES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.kinds.remove(&oldest);
+            self.names.remove(&oldest);
         }
     }
 }
@@ -135,7 +147,9 @@ impl Ledger {
     pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
         forget(&mut self.by_id, &call.id.server, id);
-        self.tombstones.add(call.id.server.clone(), tombstone);
+        let passes_answers = !call.answer_repairs().orphan_answer;
+        let ended = EndedName { tombstone, passes_answers };
+        self.tombstones.add_name(call.id.server.clone(), ended);
         if let Some(token) = &call.token {
             forget(&mut self.by_token, &token.server, id);
             self.tombstones.add(token.server.clone(), Tombstone::Token);
@@ -329,12 +343,18 @@ impl Ledger {
 
     /// The tombstone of a token, given or invented, of an ended call.
     pub(crate) fn was_token(&self, key: &Key) -> Option<Tombstone> {
-        self.tombstones.kinds.get(&(true, key.clone())).copied()
+        self.tombstones.names.get(&(true, key.clone())).map(|ended| ended.tombstone)
     }
 
     /// The tombstone of a request with this id.
     pub(crate) fn was_id(&self, key: &Key) -> Option<Tombstone> {
-        self.tombstones.kinds.get(&(false, key.clone())).copied()
+        self.tombstones.names.get(&(false, key.clone())).map(|ended| ended.tombstone)
+    }
+
+    /// Whether the settings of the ended request with this id leave a further answer unchanged; `None` if
+    /// no ended request had this id.
+    pub(crate) fn passes_answers(&self, key: &Key) -> Option<bool> {
+        self.tombstones.names.get(&(false, key.clone())).map(|ended| ended.passes_answers)
     }
 
     /// A request that the server had ended otherwise has been answered too.
@@ -348,7 +368,7 @@ impl Ledger {
         self.was_id(key).or_else(|| {
             let is_id = |name: &&(bool, Key)| !name.0 && name.1.respelled(key);
             let name = self.tombstones.order.iter().rev().find(is_id)?;
-            self.tombstones.kinds.get(name).copied()
+            self.tombstones.names.get(name).map(|ended| ended.tombstone)
         })
     }
 

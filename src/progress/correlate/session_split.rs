@@ -293,7 +293,7 @@ impl Filter {
     /// Opens a stream on which the server repeats messages that the client may already have: values
     /// that are not above the last sent value are not new.
     pub fn open_replay(&mut self, id: StreamId) {
-        self.open_stream(id, StreamKind::Shared, crate::progress::Pacing::IMMEDIATE);
+        self.open_stream(id, StreamKind::Shared, crate::progress::StreamPacing::Immediate);
         if let Some(stream) = self.gate.streams.get_mut(&id) {
             stream.replays = true;
         }

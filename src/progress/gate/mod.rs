@@ -54,7 +54,7 @@ impl Filter {
                 stream.wakes.remove(&(at, place, call));
                 if let Some(payload) = self.send_due(now, call) {
                     let transmit = Transmit { payload, part: super::Fragment::Whole };
-                    if self.policy.mode != Mode::Observe {
+                    if !self.policy.observes() {
                         return Some(transmit);
                     }
                 }
@@ -65,7 +65,7 @@ impl Filter {
             for judged in &item.verdicts {
                 self.record(judged.number, judged.call, judged.verdict);
             }
-            if self.policy.mode != Mode::Observe {
+            if !self.policy.observes() {
                 return Some(item.into_transmit());
             }
         }
@@ -125,6 +125,7 @@ impl Filter {
             stale.extend(call.pending.give_way());
         }
         let pending = call.pending.pop_front()?;
+        let is_observed = call.is_observed();
         for old in stale {
             self.supersede(id, old, Reason::Superseded);
         }
@@ -136,7 +137,8 @@ impl Filter {
         if let Some(number) = pending.message {
             self.record(number, Some(id), verdict);
         }
-        payload
+        // It went to the client as it came, when it came.
+        payload.filter(|_| !is_observed)
     }
 
     /// The notification for a report, decided now: the server's same bytes where they need no repair.
@@ -173,7 +175,7 @@ impl Filter {
         let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
             return Err(Reason::NoToken);
         };
-        let policy = call.policy.of(call.tool.as_deref());
+        let policy = call.settings();
         let (messages, on_fall) = (policy.messages, policy.on_fall);
         let sent_now = LastSent::by(&pending.report);
         // Overheard text stands for itself.
@@ -260,7 +262,7 @@ impl Filter {
         let call = self.correlator.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
-        let policy = call.policy.of(call.tool.as_deref());
+        let policy = call.settings();
         let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate && !call.reports.has_figure;
         // Asked at each beat: what is known may have been read from a file meanwhile.
@@ -295,23 +297,23 @@ impl Filter {
     }
 
     fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
-        let wanted = call.policy.mode == Mode::Full
+        let settings = call.settings();
+        let wanted = settings.mode == Mode::Full
             && self.gate.alive
             && call.token.is_some()
             && !call.shadow
             && call.task.is_none()
             && call.is_tool_call()
             && call.meter.can_rise();
-        let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
+        let heartbeat = &settings.heartbeat;
         wanted
             .then(|| {
                 heartbeat::next_heartbeat(heartbeat, call.opened, call.sent.at, call.reports.began)
             })
             .flatten()
             .map(|at| {
-                let stream = self.gate.streams.get(&call.stream);
-                let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
-                let next = call.sent.at.map_or(at, |sent| sent + call.policy.min_interval);
+                let first = self.gate.pacing_of(call).first_after;
+                let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
                 at.max(call.opened + first).max(next)
             })
     }
@@ -347,13 +349,15 @@ impl Filter {
 
     /// The guard that an answer to `call` has to wait for.
     pub(crate) fn guard_of(&self, call: CallId) -> Guard {
-        let Some(found) = self.correlator.ledger.get(call) else { return Guard::default() };
+        let found = self.correlator.ledger.get(call).filter(|found| !found.is_observed());
+        let Some(found) = found else { return Guard::default() };
         let unwritten = self
             .gate
             .streams
             .get(&found.stream)
             .is_some_and(|stream| stream.unwritten.contains(&call));
-        Guard { last: found.sent.at, unwritten: unwritten.then_some(call) }
+        let wait = self.gate.pacing_of(found).guard;
+        Guard { last: found.sent.at, unwritten: unwritten.then_some(call), wait }
     }
 
     /// Ends a call: its names end, and its waiting reports are dropped, or are sent before its
@@ -405,12 +409,18 @@ impl Filter {
         // request with the same token has to say may be written first and would have to say less.
         let passing = self.gate.streams.get(&target).is_some_and(|stream| stream.is_midway());
         let shared = self.correlator.ledger.holders(id).len() > 1;
-        if passing || shared || self.gate.is_paced(Some(target)) {
+        if passing || shared || self.gate.pacing_of(call).keeps_distance() {
             return;
         }
+        let is_observed = call.is_observed();
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
+                Ok((_, verdict)) if is_observed => {
+                    if let Some(number) = pending.message {
+                        self.record(number, Some(id), verdict);
+                    }
+                }
                 Ok((payload, verdict)) => {
                     let judged = |number| MessageVerdict { number, call: Some(id), verdict };
                     let verdicts = pending.message.map(judged);

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Fragment, Payload, Transmit};
-use crate::progress::policy::Pacing;
+use crate::progress::policy::StreamPacing;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::trace_context::TraceContext;
@@ -32,6 +32,8 @@ pub(crate) struct Guard {
     pub(crate) last: Option<Instant>,
     /// The call whose notification was given out and is not written yet.
     pub(crate) unwritten: Option<CallId>,
+    /// The least time between the two.
+    pub(crate) wait: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +85,9 @@ pub(crate) struct MessageVerdict {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
-    pub(crate) pacing: Pacing,
+    pub(crate) pacing: StreamPacing,
+    /// Its client is known not to need pacing.
+    pub(crate) is_orderly: bool,
     /// The number of its client, if the shell knows it.
     pub(crate) principal: Option<u64>,
     /// The trace of the client message that is being read.
@@ -105,10 +109,11 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(kind: StreamKind, pacing: Pacing) -> Self {
+    pub(crate) fn new(kind: StreamKind, pacing: StreamPacing) -> Self {
         Self {
             kind,
             pacing,
+            is_orderly: false,
             principal: None,
             trace: None,
             queue: VecDeque::new(),
@@ -147,9 +152,9 @@ impl Stream {
             if guard.unwritten.is_some() {
                 return Some(None);
             }
-            latest = latest.max(guard.last);
+            latest = latest.max(guard.last.map(|last| last + guard.wait));
         }
-        latest.map(|last| Some(last + self.pacing.guard))
+        latest.map(Some)
     }
 
     fn waits(&self, item: &Item, now: Instant) -> bool {

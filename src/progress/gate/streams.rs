@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::progress::correlate::call::Call;
 use crate::progress::gate::stream::{Stream, StreamKind};
 use crate::progress::ids::{Principal, StreamId};
+use crate::progress::policy::{Pacing, StreamPacing};
 
 /// The part of a filter that decides on the messages of each client stream, and on their times.
 #[derive(Debug)]
@@ -49,10 +51,14 @@ impl Gate {
         self.streams.get(&id).is_some_and(|stream| stream.kind == StreamKind::Exchange)
     }
 
-    /// Whether progress on a stream has to keep a time from answers.
-    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
-        let stream = stream.and_then(|id| self.streams.get(&id));
-        stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
+    /// The times at which the messages of a call may be written to its client.
+    pub(crate) fn pacing_of(&self, call: &Call) -> Pacing {
+        let settings = call.settings();
+        let is_immediate = self.streams.get(&call.stream).is_some_and(|stream| {
+            stream.pacing == StreamPacing::Immediate
+                || (stream.is_orderly && settings.spare_known_clients)
+        });
+        if is_immediate { Pacing::IMMEDIATE } else { settings.pacing }
     }
 
     /// Whether no bytes wait for a client.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::progress::clients::Client;
 use crate::progress::dialect::TextSource;
 use crate::progress::{
-    Disposition, Filter, Origin, Pacing, Payload, Policy, Reason, StreamId, StreamKind,
+    Disposition, Filter, Origin, Payload, Policy, Reason, StreamId, StreamKind, StreamPacing,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -85,7 +85,7 @@ pub enum Input {
     /// ([`Output::Spool`]).
     SpoolAnswer(Key),
     /// A client stream opens.
-    OpenStream(StreamId, StreamKind, Pacing),
+    OpenStream(StreamId, StreamKind, StreamPacing),
     /// A client stream opens on which the server repeats earlier messages.
     OpenReplay(StreamId),
     /// The stream's client has this number: streams of one number may see each other's messages.
@@ -217,7 +217,7 @@ impl Filter {
     fn handle_connection(&mut self, now: Instant, input: &Input) {
         match input {
             Input::Begin(FilterScope::Exchange(revision) | FilterScope::Request(revision)) => {
-                self.open_stream(ONLY, StreamKind::Exchange, Pacing::IMMEDIATE);
+                self.open_stream(ONLY, StreamKind::Exchange, StreamPacing::Immediate);
                 self.set_revision(*revision);
             }
             Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
@@ -329,7 +329,7 @@ mod tests {
         let (up, own) = (Origin::Stream(upstream_stream(70)), Origin::Stream(third));
         let revision = Some(Revision::V2025_06_18);
         let client = |name, version| Client::new(name, version).map(Arc::new);
-        let (exchange, paced) = (StreamKind::Exchange, Pacing::PACED);
+        let (exchange, paced) = (StreamKind::Exchange, StreamPacing::ByCall);
         let left_out = r#"{"jsonrpc":"2.0","id":7,"params":{"bytes left out":9}}"#;
         vec![
             (Input::Begin(FilterScope::Open), "begins open"),
@@ -364,7 +364,7 @@ mod tests {
             (Input::Stderr("50% done".into()), "2 50% done"),
             (Input::Pair(Some((first, call())), upstream_stream(2)), "on 2"),
             (Input::SpoolAnswer(Key::Text(Bytes::from("a b"))), "apart \"a b\""),
-            (Input::OpenStream(third, StreamKind::Shared, Pacing::IMMEDIATE), "opens 3 shared"),
+            (Input::OpenStream(third, StreamKind::Shared, StreamPacing::Immediate), "opens 3 shared"),
             (Input::OpenStream(third, exchange, paced), "opens 3 exchange paced"),
             (Input::OpenReplay(third), "opens 3 replay"),
             (Input::SetPrincipal(third, 5), "principal 3 5"),

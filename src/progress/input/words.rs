@@ -11,7 +11,7 @@ use crate::progress::clients::Client;
 use crate::progress::input::{
     EXPECTED, FilterScope, Input, MessageLine, ONLY, UPSTREAM_STREAMS, stream_of, upstream_stream,
 };
-use crate::progress::{Origin, Pacing, Reason, StreamId, StreamKind};
+use crate::progress::{Origin, Reason, StreamId, StreamKind, StreamPacing};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -78,7 +78,7 @@ impl Input {
             Self::SpoolAnswer(id) => write!(f, "apart {}", Lossy(&id.to_json())),
             Self::OpenStream(stream, kind, pacing) => {
                 let kind = if *kind == StreamKind::Shared { "shared" } else { "exchange" };
-                let paced = if *pacing == Pacing::IMMEDIATE { "" } else { " paced" };
+                let paced = if *pacing == StreamPacing::Immediate { "" } else { " paced" };
                 write!(f, "opens {} {kind}{paced}", stream.0)
             }
             Self::OpenReplay(stream) => write!(f, "opens {} replay", stream.0),
@@ -163,8 +163,8 @@ impl Input {
         let (stream, kind) = first_word(rest);
         let stream = StreamId(number(stream)?);
         let (kind, paced) = first_word(kind);
-        // Only a policy knows the times.
-        let pacing = if paced == "paced" { Pacing::PACED } else { Pacing::IMMEDIATE };
+        let is_paced = paced == "paced";
+        let pacing = if is_paced { StreamPacing::ByCall } else { StreamPacing::Immediate };
         Ok(match kind {
             "shared" => Self::OpenStream(stream, StreamKind::Shared, pacing),
             "exchange" => Self::OpenStream(stream, StreamKind::Exchange, pacing),

@@ -95,8 +95,9 @@ impl Filter {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
             let result = message.result().is_some();
-            let withhold = result
-                && (missing && self.policy.answers.missing_id || self.topology.has_strangers());
+            let settings = self.settings_of_orphan(origin);
+            let is_fault = missing && settings.answers.missing_id && !settings.observes();
+            let withhold = result && (is_fault || self.topology.has_strangers());
             return if withhold {
                 RepairedAnswer::withheld(Reason::MissingId)
             } else {
@@ -126,7 +127,8 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
-        let switches = call.policy.answers;
+        let switches = call.settings().answers;
+        let is_observed = call.is_observed();
         let is_exact = message.id_key().as_ref() == Some(&call.id.server);
         let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
@@ -136,16 +138,17 @@ impl Filter {
             repairs.add(Repair::ResponseId);
         }
         let body = mended_body(message, bare, switches, &mut repairs);
+        let restore_id = restore_id && (!is_observed || self.topology.has_strangers());
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
-        splices.extend(body);
+        splices.extend(body.filter(|_| !is_observed));
         let payload = spliced(message, splices);
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
         self.note_answer(now, id, message);
-        let verdict =
-            if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
+        let is_changed = !repairs.is_empty() && !is_observed;
+        let verdict = if is_changed { Verdict::Repaired(repairs) } else { Verdict::Forwarded };
         let (payload, guard) = (Some(payload), Some(guard));
         RepairedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
     }
@@ -238,13 +241,18 @@ impl Filter {
     pub(crate) fn call_of_sole_answer(&self, origin: Origin, key: &Key) -> Option<CallId> {
         let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
-        let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
         let unknown = self.correlator.ledger.was_id_in_any_spelling(key).is_none();
-        self.correlator.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
+        let call = self.correlator.ledger.get(own).filter(|call| unknown && open(call))?;
+        call.answer_repairs().response_id.then_some(own)
     }
 
     fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
-        let passes = !self.policy.answers.orphan_answer || self.correlator.ledger.overflowed;
+        let of_the_rest = || {
+            let settings = self.settings_of_orphan(origin);
+            !settings.answers.orphan_answer || settings.observes()
+        };
+        let is_let = self.correlator.ledger.passes_answers(key).unwrap_or_else(of_the_rest);
+        let passes = is_let || self.correlator.ledger.overflowed;
         // Where clients share the server it could be another one's.
         if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));

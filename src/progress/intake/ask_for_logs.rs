@@ -5,7 +5,6 @@ use bytes::Bytes;
 use crate::progress::filter::Filter;
 use crate::progress::log_request::LogRequest;
 use crate::progress::payload::Payload;
-use crate::progress::policy::Mode;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
@@ -34,8 +33,7 @@ impl Filter {
     /// a revision before 2026-07-28. From 2026-07-28 on each request of a client names its own
     /// level.
     pub(crate) fn ask_for_logs(&mut self) {
-        let Some(level) = self.policy.log_level.filter(|_| self.policy.mode != Mode::Observe)
-        else {
+        let Some(level) = self.policy.log_level.filter(|_| !self.policy.call.observes()) else {
             return;
         };
         let is_old = self.revision.is_some_and(|revision| revision < Revision::V2026_07_28);

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::Pending;
+use crate::progress::dialect::report::About;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
@@ -70,7 +71,7 @@ impl Filter {
             let claims = self.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.gate.is_paced(place) {
+            if claims && self.is_paced(place) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -168,6 +169,15 @@ impl Filter {
         }
     }
 
+    /// Whether progress on a stream has to keep its distance from answers.
+    fn is_paced(&self, stream: Option<StreamId>) -> bool {
+        let Some(stream) = stream else { return true };
+        let paced = self.correlator.active(|call| {
+            call.stream == stream && self.gate.pacing_of(call).keeps_distance()
+        });
+        paced.into_iter().next().is_some()
+    }
+
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
         let meant = self
@@ -182,7 +192,19 @@ impl Filter {
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
-            Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
+            Err(Unread::Withheld(_)) if self.observes_the_rest() && !self.is_private() => {
+                let (stream, payload) = match self.destination_of(origin, message) {
+                    Ok((stream, payload)) => (stream, Some(payload)),
+                    Err(reason) => return Element::withheld(None, reason),
+                };
+                let verdict = Verdict::Forwarded;
+                return Element { stream, payload, guard: None, verdict, call: None };
+            }
+            Err(Unread::Withheld(reason)) => return Element::withheld(None, reason),
+            Err(Unread::Refused(id, about, reason)) => {
+                let refused = Element::withheld(Some(id), reason);
+                return self.unless_observed(id, message, &about, refused);
+            }
             Err(Unread::NotTaken(id, about)) => {
                 let call = self.correlator.ledger.get(id);
                 let payload = call.map(|call| self.with_client_names(call, message, &about));
@@ -212,11 +234,26 @@ impl Filter {
         };
         let rendered = self.render(now, id, &pending);
         self.schedule(id);
-        match rendered {
+        let judged = match rendered {
             Ok((payload, verdict)) => {
                 Element { stream, payload: Some(payload), guard: None, verdict, call: Some(id) }
             }
             Err(reason) => Element::withheld(Some(id), reason),
-        }
+        };
+        self.unless_observed(id, message, &pending.report.about, judged)
+    }
+
+    /// An element about a call: as it was judged, or as it came where the call is observed beside others.
+    fn unless_observed(
+        &self,
+        id: CallId,
+        message: &Message,
+        about: &About,
+        judged: Element,
+    ) -> Element {
+        let call = self.correlator.ledger.get(id).filter(|call| call.is_observed());
+        let Some(call) = call else { return judged };
+        let payload = Some(self.with_client_names(call, message, about));
+        Element { stream: Some(call.stream), payload, verdict: Verdict::Forwarded, ..judged }
     }
 }

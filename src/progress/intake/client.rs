@@ -16,7 +16,7 @@ use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::request_members::tool_of;
-use crate::progress::policy::{Mode, Pacing};
+use crate::progress::policy::Mode;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
@@ -156,7 +156,9 @@ impl Filter {
         tool: Option<String>,
         draft: CallDraft,
     ) -> Option<CallId> {
-        let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
+        let settings = self.policy.of(tool.as_deref());
+        let timeout = settings.call_timeout.filter(|_| settings.mode == Mode::Full);
+        let expires = timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own =
             |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
@@ -188,7 +190,7 @@ impl Filter {
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
-            expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
+            expires: expires.filter(|_| !shadow),
             account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
         })?;
@@ -224,11 +226,8 @@ impl Filter {
         if !self.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }
-        if self.policy.spare_known_clients
-            && clients::is_orderly(&name, &version)
-            && let Some(stream) = self.gate.streams.get_mut(&stream)
-        {
-            stream.pacing = Pacing::IMMEDIATE;
+        if let Some(stream) = self.gate.streams.get_mut(&stream) {
+            stream.is_orderly |= clients::is_orderly(&name, &version);
         }
     }
 

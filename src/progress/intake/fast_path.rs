@@ -10,7 +10,7 @@ use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
-use crate::progress::policy::{Coalesce, Messages, Mode, Pacing};
+use crate::progress::policy::{Coalesce, Messages, StreamPacing};
 use crate::progress::verdict::Verdict;
 use crate::protocol::{json, mcp};
 
@@ -35,10 +35,10 @@ impl Filter {
         }
         let Some(plain) = Plain::read(text) else { return false };
         let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
-        let policy = call.policy.of(call.tool.as_deref());
+        let policy = call.settings();
         let ready = call.stream == stream
             && call.is_quiet()
-            && call.policy.coalesce == Coalesce::Repaired
+            && policy.coalesce == Coalesce::Repaired
             && policy.messages == Messages::Replace
             && policy.scale.is_none()
             && policy.has_standard()
@@ -63,11 +63,11 @@ impl Filter {
     fn goes_straight(&self, id: StreamId) -> bool {
         self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
-                && stream.pacing == Pacing::IMMEDIATE
+                && stream.pacing == StreamPacing::Immediate
                 && stream.queue.is_empty()
                 && !stream.replays
                 && stream.midway.is_none()
-        }) && self.policy.mode != Mode::Observe
+        }) && !self.policy.observes()
             && !self.topology.has_strangers()
             && !self.gate.client_is_slow
             && self.intake.large_messages.is_empty()

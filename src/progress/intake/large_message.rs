@@ -20,7 +20,6 @@ use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::state::{LargeDisposition, LargeMessage};
 use crate::progress::payload::Fragment;
-use crate::progress::policy::Mode;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
@@ -42,7 +41,7 @@ impl Filter {
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let fate = match scan.kind() {
             _ if self.topology.has_strangers() => LargeDisposition::Withhold(Reason::TooLong),
-            _ if self.policy.mode == Mode::Observe => LargeDisposition::Forward,
+            _ if self.policy.call.observes() => LargeDisposition::Forward,
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
             }
@@ -177,7 +176,7 @@ impl Filter {
         let sole_open = || only(self.correlator.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
         let likely = likely.and_then(|id| self.correlator.ledger.get(id));
-        let expected = likely.map(|call| (call.policy.answers, call.may_have_bare_result()));
+        let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
         let known = call.and_then(|id| self.correlator.ledger.get(id));
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
@@ -226,7 +225,7 @@ impl Filter {
                 passing.answers = Some(asked);
             }
         }
-        if self.policy.mode == Mode::Observe {
+        if self.policy.observes() {
             let part = if end { Fragment::End } else { Fragment::Piece };
             let stream = if self.topology.is_whole() { stream } else { self.gate.session_stream };
             self.observe(stream, piece.into(), part);

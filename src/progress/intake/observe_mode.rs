@@ -1,13 +1,15 @@
 //! `mode = "observe"`: every message goes on unchanged, to the stream that it belongs to; the
-//! verdicts are computed for the record only.
+//! verdicts are computed for the record only. Where some tools have another mode than their route, the
+//! messages of observed calls pass through the queue of their stream, beside the others.
 
+use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::place::Placement;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, StreamKind};
-use crate::progress::ids::StreamId;
+use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Fragment, Payload, Transmit, spliced};
-use crate::progress::policy::Mode;
+use crate::progress::policy::CallPolicy;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};
 
@@ -57,12 +59,36 @@ impl Filter {
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.gate.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.topology.has_strangers();
-        if self.policy.mode == Mode::Observe && self.topology.is_whole() && needed {
+        if self.policy.observes() && self.topology.is_whole() && needed {
             let Transmit { payload, part } = item.into_transmit();
             self.observe(Some(stream), payload, part);
             return;
         }
         self.enqueue(Some(stream), item);
+    }
+
+    /// Whether a message that is about no known call may be another client's.
+    pub(crate) fn is_private(&self) -> bool {
+        self.topology.has_strangers() || !self.correlator.elsewhere.is_empty()
+    }
+
+    /// Whether a message that is about no known call passes as it came, beside others that are changed.
+    pub(crate) fn observes_the_rest(&self) -> bool {
+        self.policy.call.observes() && !self.policy.observes()
+    }
+
+    /// Whether a call is observed beside others that are changed.
+    pub(crate) fn is_observed(&self, call: CallId) -> bool {
+        self.correlator.ledger.get(call).is_some_and(|call| call.is_observed())
+    }
+
+    /// The settings for an answer that fits no open request: those of the only request that it may be meant
+    /// for, else those of the route.
+    pub(crate) fn settings_of_orphan(&self, origin: Origin) -> &CallPolicy {
+        let sole = || only(self.correlator.active(|call| call.task.is_none())).ok();
+        let call = self.sole_call_on(origin).or_else(sole);
+        let call = call.and_then(|id| self.correlator.ledger.get(id));
+        call.map_or(&self.policy.call, |call| call.settings())
     }
 
     fn observed_place(&mut self, origin: Origin, message: &Message) -> Placement {

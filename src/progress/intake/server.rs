@@ -24,7 +24,7 @@ use crate::progress::gate::notification;
 use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
 use crate::progress::ids::CallId;
 use crate::progress::payload::Payload;
-use crate::progress::policy::{Coalesce, Mode, Scale};
+use crate::progress::policy::{Coalesce, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
@@ -34,8 +34,10 @@ const BRACES_MAX: usize = 16;
 
 /// The reason why a message that a dialect claims becomes no progress.
 pub(crate) enum Unread {
-    /// The client does not get it.
-    Withheld(Option<CallId>, Reason),
+    /// No client gets the message.
+    Withheld(Reason),
+    /// The client of this call does not get the message.
+    Refused(CallId, Box<About>, Reason),
     /// The message is about a call of a tool that does not go by this dialect.
     NotTaken(CallId, Box<About>),
 }
@@ -100,7 +102,7 @@ impl Claim<'_> {
         if report.last {
             call.reports.last_of = Some(self.dialect.clone());
         }
-        let policy = call.policy.of(call.tool.as_deref());
+        let policy = call.settings();
         apply_scale(report, policy.scale);
         if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
             let params = message.params().as_ref().and_then(Fields::read);
@@ -138,7 +140,7 @@ impl Filter {
     ) -> Disposition {
         self.intake.received_at = Some(now);
         self.intake.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
-        if self.policy.mode == Mode::Observe && self.forward_observed(origin, message) {
+        if self.policy.observes() && self.forward_observed(origin, message) {
             self.intake.at_work = None;
         }
         let fate = match self.answer_behind_text(message) {
@@ -151,7 +153,7 @@ impl Filter {
         };
         self.intake.at_work = None;
         self.correlator.elsewhere.clear();
-        if self.policy.mode == Mode::Observe && !self.topology.has_many_streams() {
+        if self.policy.observes() && !self.topology.has_many_streams() {
             Disposition::Consumed
         } else {
             fate
@@ -172,6 +174,12 @@ impl Filter {
         let number = self.intake.next_number();
         match message.kind() {
             Kind::Noise => {
+                if self.observes_the_rest() && self.topology.needs_no_choice() {
+                    let placed = (self.gate.session_stream, Payload::of(message));
+                    self.forward(Ok(placed), (number, None), ItemKind::Other, done);
+                    self.text_from_stdout(now, origin, message.raw());
+                    return Disposition::Consumed;
+                }
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
                 self.text_from_stdout(now, origin, message.raw());
                 return Disposition::NotAMessage(message.raw().clone());
@@ -227,19 +235,22 @@ impl Filter {
     ) {
         let report = self.read_report(origin, message);
         let policy = match &report {
-            Ok((id, _)) | Err(Unread::NotTaken(id, _) | Unread::Withheld(Some(id), _)) => {
+            Ok((id, _)) | Err(Unread::NotTaken(id, _) | Unread::Refused(id, ..)) => {
                 self.policy_of(*id)
             }
-            Err(Unread::Withheld(None, _)) => &self.policy,
+            Err(Unread::Withheld(_)) => &self.policy,
         };
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
-            Ok((id, report)) if keep => Some((*id, &report.about)),
+            Ok((id, report)) if keep || self.is_observed(*id) => Some((*id, &report.about)),
+            Err(Unread::Refused(id, about, _)) if self.is_observed(*id) => Some((*id, &**about)),
             Err(Unread::NotTaken(id, about)) => Some((*id, &**about)),
             _ => None,
         };
+        let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
+        let keep = keep || is_nobodys && self.observes_the_rest();
         // Nobody gets what may be another client's.
-        let is_private = self.topology.has_strangers() || !self.correlator.elsewhere.is_empty();
+        let is_private = self.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
@@ -251,8 +262,11 @@ impl Filter {
             self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
         }
         match report {
-            Err(Unread::Withheld(call, reason)) if !keep => {
-                self.record(number, call, Verdict::Withheld(reason));
+            Err(Unread::Withheld(reason)) if !keep => {
+                self.record(number, None, Verdict::Withheld(reason));
+            }
+            Err(Unread::Refused(call, _, reason)) if !keep => {
+                self.record(number, Some(call), Verdict::Withheld(reason));
             }
             Err(_) => {}
             Ok((id, report)) => {
@@ -280,10 +294,10 @@ impl Filter {
     ) -> Result<(CallId, Report), Unread> {
         let policies = self.policy.clone();
         let method = message.method().unwrap_or_default();
-        let mut found = Err(Unread::Withheld(None, Reason::Unreadable));
+        let mut found = Err(Unread::Withheld(Reason::Unreadable));
         for (dialect, report) in policies.reports(&method, message) {
             let claim = self.correlate(origin, dialect, report);
-            if claim.is_ok() || matches!(found, Err(Unread::Withheld(_, Reason::Unreadable))) {
+            if claim.is_ok() || matches!(found, Err(Unread::Withheld(Reason::Unreadable))) {
                 found = claim;
             }
             if found.is_ok() {
@@ -294,12 +308,12 @@ impl Filter {
         let id = claim.call;
         self.rebind_stream(origin, id);
         let Some(call) = self.correlator.ledger.get_mut(id) else {
-            return Err(Unread::Withheld(None, Reason::Unknown));
+            return Err(Unread::Withheld(Reason::Unknown));
         };
         claim.note_arrival(call);
         if let Err(reason) = claim.admit(call) {
             call.account.withheld(reason);
-            return Err(Unread::Withheld(Some(id), reason));
+            return Err(Unread::Refused(id, Box::new(claim.report.about), reason));
         }
         claim.complete(call, message);
         Ok((id, claim.report))
@@ -313,9 +327,10 @@ impl Filter {
         report: Report,
     ) -> Result<Claim<'a>, Unread> {
         let found = self.attribute(&report.about, origin);
-        let (call, mended) = found.map_err(|reason| Unread::Withheld(None, reason))?;
-        let tool = self.correlator.ledger.get(call).and_then(|call| call.tool.as_deref());
-        if !self.policy_of(call).of(tool).dialects.contains(dialect) {
+        let (call, mended) = found.map_err(Unread::Withheld)?;
+        let known = self.correlator.ledger.get(call);
+        let settings = known.map_or(&self.policy.call, |call| call.settings());
+        if !settings.dialects.contains(dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }
         Ok(Claim { call, dialect, mended, report })
@@ -334,13 +349,13 @@ impl Filter {
         let is_slow = self.gate.client_is_slow;
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let min_interval = call.min_interval(is_slow);
-        let Some(stream) = self.gate.streams.get(&call.stream) else {
+        if !self.gate.streams.contains_key(&call.stream) {
             if let Some(number) = number {
                 self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
             }
             return;
-        };
-        let pacing = stream.pacing;
+        }
+        let pacing = self.gate.pacing_of(call);
         let rises = report.repairs.is_empty()
             && report.figure.as_ref().is_some_and(|figure| {
                 let ahead = call.pending.last_figure();
@@ -348,7 +363,7 @@ impl Filter {
                     && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
             });
         let thin =
-            (!rises || is_slow || call.policy.coalesce == Coalesce::All) && !min_interval.is_zero();
+            (!rises || is_slow || call.settings().coalesce == Coalesce::All) && !min_interval.is_zero();
         let opened = call.opened + pacing.first_after;
         let mut due = (now + pacing.hold).max(opened);
         if thin {
@@ -409,7 +424,7 @@ impl Filter {
     /// received.
     fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
         let raw = message.raw();
-        if message.kind() != Kind::Noise || self.policy.mode == Mode::Observe {
+        if message.kind() != Kind::Noise || self.policy.observes() {
             return None;
         }
         let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
@@ -418,7 +433,8 @@ impl Filter {
             let open = tail.kind() == Kind::Response && tail.is_strict();
             let call =
                 tail.id_key().filter(|_| open).and_then(|id| self.correlator.ledger.by_id(&id))?;
-            self.correlator.ledger.get(call).map(|_| (raw.slice(..at), tail))
+            let call = self.correlator.ledger.get(call).filter(|call| !call.is_observed());
+            call.map(|_| (raw.slice(..at), tail))
         })
     }
 

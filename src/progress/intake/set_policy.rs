@@ -13,9 +13,8 @@ const OLDER_MAX: usize = 64;
 impl Filter {
     /// Sets the policy of calls that open from now on. Open calls keep their policy, also for the
     /// server's messages about them. Settings of the whole connection stay: whether the server is
-    /// shared (`remap`), the pacing of open streams, and the server's use of ids for tokens. A
-    /// change to or from [`Mode::Observe`](crate::progress::Mode::Observe) applies with the first
-    /// call that opens while no other call is open.
+    /// shared (`remap`), and the facts learned about the server. A change to or from a policy that only
+    /// observes applies with the first call that opens while no other call is open.
     pub fn set_policy(&mut self, policy: &Arc<Policy>) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
@@ -31,8 +30,11 @@ impl Filter {
         }
         let policies = &mut self.policy;
         let now = if keeps_mode || policies.now.remap != policy.remap {
-            let mode = if keeps_mode { policies.now.mode } else { policy.mode };
-            Arc::new(Policy { mode, remap: policies.now.remap, ..(**policy).clone() })
+            let mut wanted = Policy { remap: policies.now.remap, ..(**policy).clone() };
+            if keeps_mode {
+                wanted.keep_modes_of(&policies.now);
+            }
+            Arc::new(wanted)
         } else {
             Arc::clone(policy)
         };

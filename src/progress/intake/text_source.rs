@@ -165,10 +165,10 @@ impl Filter {
             return;
         };
         let policy = Arc::clone(&call.policy);
-        if !policy.tool_listens_to(call.tool.as_deref(), source) {
+        let policy = policy.of(call.tool.as_deref());
+        if !policy.listens_to(source) {
             return;
         }
-        let policy = policy.of(call.tool.as_deref());
         call.account.overheard += 1;
         if call.token.is_none() || call.is_subscription() {
             return call.account.withheld(Reason::NoToken);
@@ -196,7 +196,7 @@ impl Filter {
     /// Withholds text while several calls are active: the text belongs to none of them, and the
     /// record of each call has the reason.
     fn withhold_ambiguous(&mut self, source: TextSource) {
-        let listens = |call: &Call| call.policy.tool_listens_to(call.tool.as_deref(), source);
+        let listens = |call: &Call| call.settings().listens_to(source);
         let candidates = self.correlator.active(|call| call.token.is_some() && listens(call));
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {

@@ -30,7 +30,16 @@ pub enum Mode {
     Full,
 }
 
-/// The times at which messages may be written to a client stream.
+/// Whether the messages of a client stream keep the times of [`Pacing`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamPacing {
+    /// Nothing waits: Streamable HTTP.
+    Immediate,
+    /// Each call has the times of its own settings: stdio, HTTP+SSE.
+    ByCall,
+}
+
+/// The times at which the messages of a call may be written to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
     /// No progress before its call is this old. Earlier progress waits, and is dropped if the answer comes first.
@@ -59,6 +68,11 @@ impl Pacing {
     /// For Streamable HTTP, and for clients that are known not to need it.
     pub const IMMEDIATE: Self =
         Self { first_after: Duration::ZERO, hold: Duration::ZERO, guard: Duration::ZERO };
+
+    /// Whether notifications keep a distance from answers.
+    pub(crate) fn keeps_distance(&self) -> bool {
+        !self.hold.is_zero() || !self.guard.is_zero()
+    }
 }
 
 /// The handling of a value that repeats or falls.
@@ -146,8 +160,22 @@ pub enum Messages {
 /// The settings that can differ from tool to tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallPolicy {
+    /// The extent of the filter's work.
+    pub mode: Mode,
     /// The ways of saying progress that are understood.
     pub dialects: Vec<Dialect>,
+    /// The times at which messages may be written to a client that needs them.
+    pub pacing: Pacing,
+    /// Whether clients that are known not to need pacing are spared it.
+    pub spare_known_clients: bool,
+    /// Thinned notifications of one call come no closer than this.
+    pub min_interval: Duration,
+    /// Which notifications are thinned.
+    pub coalesce: Coalesce,
+    /// Repairs of answers.
+    pub answers: AnswerRepairs,
+    /// The value that the server sends as token; learned if not set.
+    pub token_is: Option<TokenIs>,
     /// Silence.
     pub heartbeat: Heartbeat,
     /// Values that repeat or fall.
@@ -172,7 +200,14 @@ pub struct CallPolicy {
 impl Default for CallPolicy {
     fn default() -> Self {
         Self {
+            mode: Mode::Full,
             dialects: dialect::defaults().collect(),
+            pacing: Pacing::PACED,
+            spare_known_clients: true,
+            min_interval: Duration::from_millis(100),
+            coalesce: Coalesce::Repaired,
+            answers: AnswerRepairs::default(),
+            token_is: None,
             heartbeat: Heartbeat::default(),
             on_fall: OnFall::default(),
             scale: None,
@@ -187,9 +222,14 @@ impl Default for CallPolicy {
 }
 
 impl CallPolicy {
+    /// Whether the calls are reported and nothing of them is changed.
+    pub fn observes(&self) -> bool {
+        self.mode == Mode::Observe
+    }
+
     /// Whether text of `source` is read as progress.
     pub fn listens_to(&self, source: TextSource) -> bool {
-        self.dialects.iter().any(|dialect| dialect.listens_to(source))
+        self.mode == Mode::Full && self.dialects.iter().any(|dialect| dialect.listens_to(source))
     }
 
     /// Whether the dialect `standard` is on.
@@ -222,6 +262,17 @@ pub struct AnswerRepairs {
     pub missing_id: bool,
 }
 
+impl AnswerRepairs {
+    /// Every answer is left as it is.
+    pub(crate) const NONE: Self = Self {
+        response_id: false,
+        error_shape: false,
+        bare_result: false,
+        orphan_answer: false,
+        missing_id: false,
+    };
+}
+
 impl Default for AnswerRepairs {
     fn default() -> Self {
         Self {
@@ -246,24 +297,10 @@ pub enum TokenIs {
 /// All settings of a route for its filters.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// The extent of the filter's work.
-    pub mode: Mode,
-    /// The times at which messages may be written to a client stream of this route.
-    pub pacing: Pacing,
-    /// Whether clients that are known not to need pacing get none.
-    pub spare_known_clients: bool,
-    /// Thinned notifications of one token come no closer than this.
-    pub min_interval: Duration,
-    /// The notifications that are thinned.
-    pub coalesce: Coalesce,
-    /// Repairs of answers.
-    pub answers: AnswerRepairs,
     /// Tool results of this upstream are bare payloads, whatever its dialect.
     pub bare_results: bool,
     /// Forward a translated message as well, for clients written for it.
     pub keep_original: bool,
-    /// The value that this upstream sends as token; learned if not set.
-    pub token_is: Option<TokenIs>,
     /// Whether clients of 2024-11-05, whose progress has no `message` yet, get messages of
     /// Milepost's own.
     pub words_in_2024: bool,
@@ -286,15 +323,8 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            mode: Mode::Full,
-            pacing: Pacing::PACED,
-            spare_known_clients: true,
-            min_interval: Duration::from_millis(100),
-            coalesce: Coalesce::Repaired,
-            answers: AnswerRepairs::default(),
             bare_results: false,
             keep_original: false,
-            token_is: None,
             words_in_2024: false,
             remap: false,
             learned: Arc::default(),
@@ -307,9 +337,27 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether nothing of the route is changed (`mode = "observe"`).
+    /// Whether nothing of any call is changed (`mode = "observe"`).
     pub fn observes(&self) -> bool {
-        self.mode == Mode::Observe
+        self.everywhere().all(CallPolicy::observes)
+    }
+
+    /// The mode of every tool is `mode`.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.call.mode = mode;
+        self.tools.values_mut().for_each(|tool| tool.mode = mode);
+    }
+
+    /// The mode of every tool is the one that it has in `other`.
+    pub(crate) fn keep_modes_of(&mut self, other: &Self) {
+        self.call.mode = other.call.mode;
+        for (tool, known) in &other.tools {
+            let own = self.tools.entry(tool.clone()).or_insert_with(|| self.call.clone());
+            own.mode = known.mode;
+        }
+        for (tool, own) in &mut self.tools {
+            own.mode = other.of(Some(tool)).mode;
+        }
     }
 
     /// The dialects that claim a method. The call of the message, which decides between them, is
@@ -324,16 +372,11 @@ impl Policy {
 
     /// Whether text of `source` is read as progress of any tool.
     pub fn listens_to(&self, source: TextSource) -> bool {
-        self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
-    }
-
-    /// Whether text of `source` is read as progress of this tool.
-    pub(crate) fn tool_listens_to(&self, tool: Option<&str>, source: TextSource) -> bool {
-        self.mode == Mode::Full && self.of(tool).listens_to(source)
+        self.everywhere().any(|policy| policy.listens_to(source))
     }
 
     /// The settings of tools without settings of their own, then the settings of single tools.
-    pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+    pub fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         std::iter::once(&self.call).chain(self.tools.values())
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::progress::ids::MappedId;
 use crate::progress::payload::{spliced, within};
 use crate::progress::policy::ask::{Ask, JsonObject, TokenType};
-use crate::progress::policy::{Mode, Policy};
+use crate::progress::policy::{CallPolicy, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
@@ -27,12 +27,20 @@ pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
 }
 
 impl Policy {
-    /// The members put into requests for a tool; `None` if there are none for any tool.
-    fn ask_of(&self, tool: Option<&str>) -> Option<&Ask> {
+    /// Whether members are put into the requests for any tool.
+    fn asks(&self) -> bool {
         let none = Ask::default();
-        let asks = self.mode != Mode::Observe
-            && (!self.capabilities.is_empty() || self.everywhere().any(|call| call.ask != none));
-        asks.then(|| &self.of(tool).ask)
+        let asks = |call: &CallPolicy| {
+            !call.observes() && (!self.capabilities.is_empty() || call.ask != none)
+        };
+        self.everywhere().any(asks)
+    }
+
+    /// The members put into requests for a tool; `None` if there are none for any tool, or the tool is only
+    /// observed.
+    fn ask_of(&self, tool: Option<&str>) -> Option<&Ask> {
+        let call = self.of(tool);
+        (!call.observes() && self.asks()).then_some(&call.ask)
     }
 
     /// The token of a request, whose text is `client`: the client's text, and the text for the
@@ -75,18 +83,20 @@ impl Policy {
 
     /// Whether the server of any tool gets tokens of another type.
     pub(crate) fn renames_tokens(&self) -> bool {
-        self.everywhere().any(|call| call.ask.token_type != TokenType::Same)
+        self.everywhere().any(|call| !call.observes() && call.ask.token_type != TokenType::Same)
     }
 
     /// Whether any server gets tokens that are strings.
     pub(crate) fn gives_strings(&self) -> bool {
-        self.everywhere().any(|call| call.ask.token_type == TokenType::String)
+        self.everywhere().any(|call| !call.observes() && call.ask.token_type == TokenType::String)
     }
 
     /// A client message with the additions for its server; `None`: unchanged. Where several clients
     /// share a server, the filter makes the additions instead.
     pub fn with_members(&self, message: &Message) -> Option<Bytes> {
-        self.ask_of(None)?;
+        if !self.asks() {
+            return None;
+        }
         let splices = match message.kind() {
             Kind::Request => self.splices(message),
             Kind::Batch => {

@@ -90,12 +90,12 @@ fn policy(settings: &[u8]) -> Policy {
     let on = |letter: u8| settings.contains(&letter);
     let mut policy = Policy { keep_original: on(b'k'), remap: on(b'm'), ..Policy::default() };
     if on(b'o') {
-        policy.mode = Mode::Observe;
+        policy.call.mode = Mode::Observe;
     } else if on(b'e') {
-        policy.mode = Mode::Enforce;
+        policy.call.mode = Mode::Enforce;
     }
     if on(b'i') {
-        policy.pacing = Pacing::IMMEDIATE;
+        policy.call.pacing = Pacing::IMMEDIATE;
     }
     if on(b'd') {
         policy.call.on_fall = OnFall::Drop;
@@ -106,7 +106,7 @@ fn policy(settings: &[u8]) -> Policy {
         policy.call.dialects = dialects();
     }
     if on(b't') {
-        policy.coalesce = Coalesce::All;
+        policy.call.coalesce = Coalesce::All;
     }
     policy.call.call_timeout = on(b'c').then_some(Duration::from_secs(4));
     if on(b's') {

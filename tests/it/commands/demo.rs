@@ -78,7 +78,8 @@ async fn any_silence_will_do() {
 
 #[tokio::test(start_paused = true)]
 async fn it_fails_where_the_client_is_told_what_it_cannot_use() {
-    let policy = Policy { mode: Mode::Observe, ..Policy::default() };
+    let mut policy = Policy::default();
+    policy.call.mode = Mode::Observe;
     let failed = play(policy, SILENCE, &mut DemoView::plain(Vec::new())).await;
     let Err(DemoError::Invalid { fault, line }) = failed else { panic!("{failed:?}") };
     assert_eq!(fault, MessageFault::Method);

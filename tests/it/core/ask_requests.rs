@@ -4,7 +4,7 @@ use std::process::Command;
 
 use bytes::Bytes;
 use milepost::progress::policy::ask::{JsonObject, TokenType};
-use milepost::progress::{Filter, Mode, Pacing, Policy, StreamId, StreamKind};
+use milepost::progress::{Filter, Mode, Policy, StreamId, StreamKind, StreamPacing};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ fn settings_of_a_tool_are_its_own() {
     assert!(
         asked(&policy, &call("other")).contains(r#""arguments":{"_meta":{"progressToken":"1"}}"#)
     );
-    policy.mode = Mode::Observe;
+    policy.call.mode = Mode::Observe;
     assert_eq!(asked(&policy, &call("other")), call("other"));
 }
 
@@ -302,7 +302,7 @@ proptest! {
 
         // Whoever sees the request knows it by the same names.
         let mut filter = Filter::new(policy);
-        filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::IMMEDIATE);
+        filter.open_stream(StreamId(0), StreamKind::Shared, StreamPacing::Immediate);
         let now = std::time::Instant::now();
         let payload = filter.client_message(now, StreamId(0), &message(&text));
         prop_assert_eq!(payload.to_bytes(), sent.as_bytes());

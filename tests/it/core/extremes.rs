@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use milepost::progress::{
-    Disposition, Filter, MESSAGE_MAX, Origin, Pacing, Policy, StreamId, StreamKind,
-};
+use milepost::progress::{Disposition, Filter, MESSAGE_MAX, Origin, Policy, StreamId, StreamKind, StreamPacing};
 
 use crate::core::transcripts::{Player, settings};
 use crate::support::messages::notification;
@@ -119,7 +117,7 @@ fn a_flood_of_repaired_progress_is_thinned_and_does_not_keep_the_answer() {
 #[track_caller]
 fn check_large(head: &str, noise: bool, told: bool) {
     let mut filter = Filter::new(Policy::default());
-    filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::PACED);
+    filter.open_stream(StreamId(0), StreamKind::Shared, StreamPacing::ByCall);
     let now = Instant::now();
     let mut fates = vec![filter.begin_large(
         now,

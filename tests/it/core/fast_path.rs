@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+use milepost::progress::{Filter, Origin, Policy, StreamId, StreamKind, StreamPacing};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ impl Way {
     }
 
     fn begin(&mut self, token: &str) {
-        self.filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
+        self.filter.open_stream(OWN, StreamKind::Exchange, StreamPacing::Immediate);
         let request = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"work","_meta":{{"progressToken":{token}}}}}}}"#
         );

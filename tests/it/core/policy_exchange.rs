@@ -24,7 +24,10 @@ fn take(rig: &mut Rig, policy: &Arc<Policy>) {
 fn exchanged(
     modes: impl Strategy<Value = Mode>,
 ) -> impl Strategy<Value = (Vec<Arc<Policy>>, Vec<(u8, crate::core::random_talk::Step)>)> {
-    let policy = (policies(), modes).prop_map(|(policy, mode)| Policy { mode, ..policy });
+    let policy = (policies(), modes).prop_map(|(mut policy, mode)| {
+        policy.set_mode(mode);
+        policy
+    });
     let policies = prop::collection::vec(policy.prop_map(Arc::new), 1..4);
     let turns = prop::collection::vec(any::<u8>(), 0..40);
     (policies, steps(), turns).prop_map(|(policies, steps, turns)| {
@@ -80,8 +83,9 @@ proptest! {
 }
 
 fn quick() -> Policy {
-    let mut policy =
-        Policy { pacing: Pacing::IMMEDIATE, min_interval: Duration::ZERO, ..Policy::default() };
+    let mut policy = Policy::default();
+    policy.call.pacing = Pacing::IMMEDIATE;
+    policy.call.min_interval = Duration::ZERO;
     policy.call.heartbeat.enabled = false;
     policy
 }
@@ -202,7 +206,7 @@ fn a_dialect_is_read_as_long_as_a_call_goes_by_it() {
 fn answers_are_mended_as_their_calls_want_it() {
     let mut rig = Rig::new(quick());
     open(&mut rig, 1);
-    take(&mut rig, &with(|policy| policy.answers.error_shape = false));
+    take(&mut rig, &with(|policy| policy.call.answers.error_shape = false));
     open(&mut rig, 2);
     for id in [1, 2] {
         rig.server(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"no"}}"#).as_bytes());
@@ -215,7 +219,7 @@ fn answers_are_mended_as_their_calls_want_it() {
 fn observing_begins_when_no_call_is_open() {
     let mut rig = Rig::new(quick());
     open(&mut rig, 1);
-    let observing = with(|policy| policy.mode = Mode::Observe);
+    let observing = with(|policy| policy.call.mode = Mode::Observe);
     take(&mut rig, &observing);
     assert!(!rig.filter.policy().observes());
     progress(&mut rig, 1, r#""progress":2"#);
@@ -238,7 +242,7 @@ fn observing_begins_when_no_call_is_open() {
 #[test]
 fn what_is_a_connections_stays() {
     let mut rig = Rig::new(Policy { remap: true, ..quick() });
-    take(&mut rig, &with(|policy| policy.token_is = Some(TokenIs::RequestId)));
+    take(&mut rig, &with(|policy| policy.call.token_is = Some(TokenIs::RequestId)));
     assert!(rig.filter.policy().remap);
     let sent = rig.client(br#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#);
     assert!(!String::from_utf8_lossy(&sent).contains(r#""x""#), "ids are still exchanged");

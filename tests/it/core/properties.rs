@@ -28,7 +28,8 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
     ];
     let pacing = prop_oneof![Just(Pacing::PACED), Just(Pacing::IMMEDIATE)];
     (on_fall, pacing, any::<[bool; 12]>()).prop_map(|(on_fall, pacing, dice)| {
-        let mut policy = Policy { pacing, ..Policy::default() };
+        let mut policy = Policy::default();
+        policy.call.pacing = pacing;
         policy.call.on_fall = on_fall;
         policy.call.extract = dice[0].then(Extract::default);
         if dice[1] {
@@ -36,19 +37,19 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
         }
         if dice[10] {
             // Another tool is none of those that are read.
-            let mut own = CallPolicy::default();
+            let mut own = CallPolicy { pacing, ..CallPolicy::default() };
             own.dialects.retain(|known| known.name() == "standard" || dice[11]);
             own.dialects.extend(dialect::named("stderr"));
             policy.tools.insert("fix".to_owned(), own);
         }
         if dice[2] && dice[3] {
-            policy.mode = Mode::Enforce;
+            policy.call.mode = Mode::Enforce;
         }
         if dice[2] && dice[4] {
             policy.call.messages = Messages::Append;
         }
         if dice[3] && dice[5] {
-            policy.coalesce = Coalesce::All;
+            policy.call.coalesce = Coalesce::All;
         }
         policy.call.ask.token_in_arguments = dice[6];
         if dice[7] {
@@ -181,8 +182,11 @@ proptest! {
         observe in any::<bool>(),
         end in 0..4,
     ) {
-        let mode = if observe { Mode::Observe } else { policy.mode };
-        let mut rig = Rig::new(Policy { keep_original, mode, ..policy });
+        let mut policy = Policy { keep_original, ..policy };
+        if observe {
+            policy.set_mode(Mode::Observe);
+        }
+        let mut rig = Rig::new(policy);
         play(&mut rig, &mut Talk::default(), &steps, |_, _| {});
         match end {
             0 => rig.gone(),
@@ -203,7 +207,9 @@ proptest! {
     /// Text costs nothing but progress: all else is told as without it, and at the same times.
     #[test]
     fn what_is_no_progress_is_the_same_without_text(policy in policies(), steps in steps()) {
-        let mut policy = Policy { pacing: Pacing::IMMEDIATE, ..policy };
+        let mut policy = policy;
+        policy.call.pacing = Pacing::IMMEDIATE;
+        policy.tools.values_mut().for_each(|tool| tool.pacing = Pacing::IMMEDIATE);
         policy.call.dialects = dialects();
         let told = |policy: Policy, errors: bool| {
             let mut rig = Rig::new(policy);
@@ -268,7 +274,9 @@ proptest! {
     /// A server that does everything right is not touched.
     #[test]
     fn a_compliant_server_is_forwarded_as_it_is(calls in compliant(), gap in 0_u64..40) {
-        let policy = Policy { pacing: Pacing::IMMEDIATE, mode: Mode::Enforce, ..Policy::default() };
+        let mut policy = Policy::default();
+        policy.call.pacing = Pacing::IMMEDIATE;
+        policy.call.mode = Mode::Enforce;
         let mut rig = Rig::new(policy);
         let mut said = Vec::new();
         for event in schedule(&calls) {
@@ -291,7 +299,9 @@ proptest! {
         // Nothing is overtaken then, and the answers never have to wait for each other's guard.
         let rest = Duration::from_millis(if calls.len() == 1 { 31 } else { 82 });
         let answer_gap = Pacing::PACED.first_after + rest;
-        let mut rig = Rig::new(Policy { mode: Mode::Enforce, ..Policy::default() });
+        let mut policy = Policy::default();
+        policy.call.mode = Mode::Enforce;
+        let mut rig = Rig::new(policy);
         let mut said: Vec<Vec<String>> = vec![Vec::new(); calls.len()];
         for event in schedule(&calls) {
             match event {
@@ -382,7 +392,9 @@ proptest! {
         steps in steps(),
         junk in prop::collection::vec(any::<Vec<u8>>(), 0..4),
     ) {
-        let mut rig = Rig::new(Policy { mode: Mode::Observe, ..Policy::default() });
+        let mut policy = Policy::default();
+        policy.call.mode = Mode::Observe;
+        let mut rig = Rig::new(policy);
         let mut talk = Talk::default();
         let mut said = Vec::new();
         let mut junk = junk.into_iter();
@@ -424,7 +436,8 @@ proptest! {
         decoy in any::<bool>(),
     ) {
         let pacing = if paced { Pacing::PACED } else { Pacing::IMMEDIATE };
-        let mut policy = Policy { pacing, ..Policy::default() };
+        let mut policy = Policy::default();
+        policy.call.pacing = pacing;
         policy.call.call_timeout = Some(Duration::from_secs(4));
         let mut rig = Rig::new(policy);
         for call in 0..3 {

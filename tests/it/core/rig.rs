@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::progress::dialect::TextSource;
-use milepost::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId,
-    StreamKind, Transmit, Verdict,
-};
+use milepost::progress::{Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId, StreamKind, StreamPacing, Transmit, Verdict};
 use milepost::protocol::jsonrpc::{Kind, Message};
 
 /// One client on one wire, played at once or with a client that does not read for a while.
@@ -38,9 +35,9 @@ const WIRE: StreamId = StreamId(0);
 
 impl Rig {
     pub(crate) fn new(policy: Policy) -> Self {
-        let (pacing, shared) = (policy.pacing, policy.remap);
+        let shared = policy.remap;
         let mut filter = Filter::new(policy.clone());
-        filter.open_stream(WIRE, StreamKind::Shared, pacing);
+        filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
         Self {
             filter,
             policy,
@@ -227,7 +224,7 @@ pub(crate) fn assert_one_verdict_each(rig: &Rig) {
 
 /// No pacing, no heartbeats.
 pub(crate) fn bare(mut policy: Policy) -> Policy {
-    policy.pacing = Pacing::IMMEDIATE;
+    policy.call.pacing = Pacing::IMMEDIATE;
     policy.call.heartbeat.enabled = false;
     policy
 }

@@ -135,3 +135,227 @@ fn the_nearest_setting_holds() {
     let again = Routes::parse(Path::new(""), &printed, &Environment::default()).unwrap();
     assert_eq!(again.print(), printed);
 }
+
+/// The same route with times: what waits on it waits because a tool says so.
+fn timed(tools: &str) -> Policy {
+    let text = "[[route]]\npath = \"/r\"\nupstream.demo = true\n".to_owned() + tools;
+    let routes = Routes::parse(Path::new(""), &text, &Environment::default()).unwrap();
+    routes.policy(routes.find(None).unwrap())
+}
+
+/// Progress of a call whose token is its id.
+fn progress(id: u8, figure: &str) -> String {
+    format!("< {}", progress_text(id, figure))
+}
+
+fn progress_text(id: impl std::fmt::Display, figure: &str) -> String {
+    let params = format!(r#"{{"progressToken":{id},"progress":{figure},"message":"m"}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#)
+}
+
+fn answer(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
+}
+
+#[test]
+fn a_tool_that_is_observed_is_left_as_it_is_beside_others() {
+    let tools = r#"
+        tools.x = { mode = "observe", heartbeat = { enabled = true }, call_timeout = "10s", ask = { arguments = { a = 1 } } }
+        tools.y = { ask = { arguments = { a = 1 } } }
+    "#;
+    let call = |id, tool| call(id, tool).replace("\"_meta\"", "\"arguments\":{},\"_meta\"");
+    let told = played(
+        policy("", tools),
+        &[
+            &call(1, "x"),
+            &call(2, "y"),
+            &progress(1, "5"),
+            &progress(1, "3"),
+            &progress(2, "5"),
+            &progress(2, "3"),
+            r#"< {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"1","progress":"40%"}}"#,
+            "+ 11s",
+            &format!("< {}", answer("\"1\"")),
+            &format!("< {}", answer("\"2\"")),
+            // A second answer: that of the observed tool passes too.
+            &format!("< {}", answer("1")),
+            &format!("< {}", answer("2")),
+        ],
+    );
+    let asked = call(2, "y").replace("\"arguments\":{}", "\"arguments\":{\"a\":1}");
+    let expected = [
+        asked.replace("> ", "^ "),
+        format!("= {}", progress_text(1, "5")),
+        format!("= {}", progress_text(1, "3")),
+        format!("= {}", progress_text(2, "5")),
+        r#"= {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"1","progress":"40%"}}"#.to_owned(),
+        "@ 100ms".to_owned(),
+        format!("= {}", progress_text(2, "5.000001")),
+        format!("= {}", answer("\"1\"")),
+        format!("= {}", answer("2")),
+        format!("= {}", answer("1")),
+        "x second-answer".to_owned(),
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_tool_may_be_repaired_on_a_route_that_is_observed() {
+    let tools = r#"
+        mode = "observe"
+        tools.y = { mode = "full", heartbeat = { enabled = true } }
+        tools.z = { mode = "enforce", heartbeat = { enabled = true } }
+    "#;
+    let invented = progress_text("\"invented\"", "1");
+    let told = played(
+        policy("", tools),
+        &[
+            &call(1, "x"),
+            &call(2, "y"),
+            &call(3, "z"),
+            // Whose it is nobody knows: on this route that passes.
+            &format!("< {invented}"),
+            "< a line that is no message",
+            &progress(1, "null"),
+            &progress(2, "7"),
+            &progress(2, "7"),
+            &progress(3, "null"),
+            "+ 5s",
+            &format!("< {}", answer("1")),
+            &format!("< {}", answer("\"2\"")),
+            &format!("< {}", answer("\"3\"")),
+        ],
+    );
+    let beat = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":7.000001,"message":"m (5s)"}}"#;
+    let expected = [
+        format!("= {invented}"),
+        "= a line that is no message".to_owned(),
+        format!("= {}", progress_text(1, "null")),
+        format!("= {}", progress_text(2, "7")),
+        format!("= {}", progress_text(3, "1e-6")),
+        "x duplicate".to_owned(),
+        "@ 5s".to_owned(),
+        format!("= {beat}"),
+        format!("= {}", answer("1")),
+        format!("= {}", answer("2")),
+        format!("= {}", answer("3")),
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn tools_may_wait_for_different_times() {
+    let tools = r#"
+        heartbeat = { enabled = false }
+        tools.quick = { first_after = "0", hold = "0", guard = "0" }
+        tools.slow = { first_after = "400ms", hold = "60ms", guard = "70ms" }
+    "#;
+    let told = |tool| {
+        let lines = [
+            call(1, tool),
+            progress(1, "1"),
+            "+ 500ms".to_owned(),
+            progress(1, "2"),
+            "+ 100ms".to_owned(),
+            progress(1, "3"),
+            "+ 65ms".to_owned(),
+            format!("< {}", answer("1")),
+            "+ 1s".to_owned(),
+        ];
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let told = played(timed(tools), &lines);
+        told.lines().map(|line| line.replace(&progress_text(1, ""), "")).collect::<Vec<_>>()
+    };
+    let said = |figure: &str| format!("= {}", progress_text(1, figure));
+    let ended = format!("= {}", answer("1"));
+    assert_eq!(told("quick"), [said("1"), said("2"), said("3"), ended.clone()]);
+    let at = |time: &str, text: String| [format!("@ {time}"), text];
+    let route = [at("150ms", said("1")), at("30ms", said("2")), at("30ms", said("3"))];
+    assert_eq!(told("any"), [route.as_flattened(), &at("15ms", ended.clone())].concat());
+    let slow = [at("400ms", said("1")), at("60ms", said("2")), at("60ms", said("3"))];
+    assert_eq!(told("slow"), [slow.as_flattened(), &at("65ms", ended)].concat());
+}
+
+/// A client that is known not to need times is spared those of a route, and gets those that a tool names.
+#[test]
+fn a_tool_that_names_a_time_means_it_for_every_client() {
+    let hello = r#"> {"jsonrpc":"2.0","id":9,"method":"initialize","params":{"clientInfo":{"name":"mcp","version":"0.1.0"}}}"#;
+    let told = |tool| {
+        let lines = [hello, &*call(1, tool), &*progress(1, "1"), "+ 200ms"];
+        played(timed("heartbeat.enabled = false\ntools.slow = { hold = \"40ms\" }"), &lines)
+    };
+    assert!(!told("any").contains('@'), "{}", told("any"));
+    assert!(told("slow").starts_with("@ 150ms\n"), "{}", told("slow"));
+}
+
+#[test]
+fn tools_may_be_thinned_differently() {
+    let tools = r#"
+        tools.all = { coalesce = "all" }
+        tools.often = { coalesce = "all", min_interval = "20ms" }
+    "#;
+    let times = |tool| {
+        let mut lines = vec![call(1, tool)];
+        for figure in 1..=20 {
+            lines.extend([progress(1, &figure.to_string()), "+ 10ms".to_owned()]);
+        }
+        lines.push("+ 1s".to_owned());
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let told = played(policy("", tools), &lines);
+        told.lines().filter(|line| line.starts_with('=')).count()
+    };
+    assert_eq!([times("any"), times("often"), times("all")], [20, 11, 3]);
+}
+
+#[test]
+fn tools_may_keep_different_faults_of_answers() {
+    let tools = r#"
+        no_repair = ["error-shape"]
+        tools.x = { no_repair = ["response-id", "orphan-answer"] }
+        tools.y = { no_repair = ["missing-id"] }
+    "#;
+    let bare = r#"{"jsonrpc":"2.0","result":{"content":[]}}"#;
+    let error = r#"{"jsonrpc":"2.0","id":"1","error":"no"}"#;
+    let told = played(
+        policy("", tools),
+        &[
+            &call(1, "x"),
+            &format!("< {bare}"),
+            &format!("< {error}"),
+            &format!("< {}", answer("1")),
+            &call(2, "y"),
+            &format!("< {bare}"),
+            &format!("< {}", answer("\"2\"")),
+            &format!("< {}", answer("2")),
+        ],
+    );
+    let expected = [
+        "x missing-id".to_owned(),
+        format!("= {error}"),
+        format!("= {}", answer("1")),
+        format!("= {bare}"),
+        format!("= {}", answer("2")),
+        "x second-answer".to_owned(),
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+}
+
+/// The id of one call is the token of another: which of the two a server means, the tool's settings say.
+#[test]
+fn tools_may_put_different_names_where_the_token_belongs() {
+    let figures = |tools: &str| {
+        let crossed = |id, token, tool: &str| format!("> {}", call_of(tool, id, token));
+        let lines = [crossed(1, 2, "x"), crossed(2, 1, "y"), progress(1, "5"), progress(2, "7")];
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let told = played(policy("", tools), &lines);
+        let told = told.lines().filter(|line| line.starts_with('='));
+        let token = |line: &str| line.split("progressToken\":").nth(1).unwrap()[..1].to_owned();
+        told.map(token).collect::<Vec<_>>()
+    };
+    // The number 1 is the id of the call of x, whose token is 2.
+    assert_eq!(figures("token_is = \"token\""), ["1", "2"]);
+    assert_eq!(figures("token_is = \"request_id\""), ["2", "1"]);
+    // Both name the call of x, and its figures rise.
+    assert_eq!(figures("token_is = \"token\"\ntools.x = { token_is = \"request_id\" }"), ["2", "2"]);
+    assert_eq!(figures("token_is = \"request_id\"\ntools.x = { token_is = \"token\" }"), ["1", "1"]);
+}

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Pacing, Policy, StreamId, StreamKind,
-    Verdict,
-};
+use milepost::progress::{Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Policy, StreamId, StreamKind, StreamPacing, Verdict};
 use milepost::protocol::jsonrpc::{Key, Message, Scan, own_error};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -30,9 +27,9 @@ struct Wire {
 impl Wire {
     fn new(policy: Policy, requests: u64) -> Self {
         let mut filter = Filter::new(policy);
-        filter.open_stream(HOME, StreamKind::Shared, Pacing::IMMEDIATE);
+        filter.open_stream(HOME, StreamKind::Shared, StreamPacing::Immediate);
         for id in 1..=requests {
-            filter.open_stream(StreamId(id), StreamKind::Exchange, Pacing::IMMEDIATE);
+            filter.open_stream(StreamId(id), StreamKind::Exchange, StreamPacing::Immediate);
         }
         Self { filter, now: Instant::now() }
     }
@@ -99,7 +96,9 @@ fn calls_end_on_time_though_nobody_reads() {
 #[test]
 fn one_call_fails_and_no_other() {
     for mode in [Mode::Full, Mode::Observe] {
-        let mut wire = Wire::new(Policy { mode, ..quiet() }, 2);
+        let mut policy = quiet();
+        policy.set_mode(mode);
+        let mut wire = Wire::new(policy, 2);
         wire.client(1, &call_of("a", "1", "7"));
         wire.client(2, &call_of("a", "\"1\"", "8"));
         let error = own_error(b"\"1\"", "the connection broke", None);
@@ -114,7 +113,9 @@ fn one_call_fails_and_no_other() {
 #[test]
 fn a_large_answer_passes_on_the_stream_of_its_call() {
     for mode in [Mode::Full, Mode::Observe] {
-        let mut wire = Wire::new(Policy { mode, ..quiet() }, 2);
+        let mut policy = quiet();
+        policy.set_mode(mode);
+        let mut wire = Wire::new(policy, 2);
         wire.client(1, &call_of("a", "1", "7"));
         wire.client(2, &call_of("a", "2", "8"));
         let pieces = [r#"{"jsonrpc":"2.0","id":2,"result":{"te"#, r#"xt":"lo"#, "ng\"}}\n"];
@@ -287,14 +288,16 @@ struct Clients {
 impl Clients {
     fn new(dice: &[bool], observing: bool) -> Self {
         let mode = if observing { Mode::Observe } else { Mode::Full };
-        let mut filter = Filter::new(Policy { remap: true, mode, ..Policy::default() });
-        filter.open_stream(HOME, StreamKind::Shared, Pacing::IMMEDIATE);
+        let mut policy = Policy { remap: true, ..Policy::default() };
+        policy.set_mode(mode);
+        let mut filter = Filter::new(policy);
+        filter.open_stream(HOME, StreamKind::Shared, StreamPacing::Immediate);
         let mut streams = 0;
         let mut lasting = Vec::new();
         for lasts in dice {
             lasting.push(lasts.then(|| {
                 streams += 1;
-                filter.open_stream(StreamId(streams), StreamKind::Shared, Pacing::IMMEDIATE);
+                filter.open_stream(StreamId(streams), StreamKind::Shared, StreamPacing::Immediate);
                 streams
             }));
         }
@@ -329,7 +332,7 @@ impl Clients {
             self.filter.open_stream(
                 StreamId(self.streams),
                 StreamKind::Exchange,
-                Pacing::IMMEDIATE,
+                StreamPacing::Immediate,
             );
             self.streams
         });

@@ -33,10 +33,7 @@ use milepost::observe::transcript;
 use milepost::progress::dialect::TextSource;
 use milepost::progress::durations::LearnedDurations;
 use milepost::progress::extract::Extract;
-use milepost::progress::{
-    Disposition, Filter, FilterEvent, Mode, Origin, Pacing, Policy, Reason, StreamId, StreamKind,
-    Verdict,
-};
+use milepost::progress::{Disposition, Filter, FilterEvent, Origin, Pacing, Policy, Reason, StreamId, StreamKind, StreamPacing, Verdict};
 use milepost::protocol::jsonrpc::{Key, Message};
 use milepost::protocol::terminal::Terminal;
 
@@ -62,11 +59,10 @@ const WIRE: StreamId = StreamId(0);
 impl Player {
     /// One client on stdio.
     pub(crate) fn new(policy: Policy) -> Self {
-        let pacing = policy.pacing;
-        let checked = policy.mode != Mode::Observe && policy.answers.orphan_answer;
+        let checked = policy.everywhere().all(|call| !call.observes() && call.answers.orphan_answer);
         let learned = Arc::clone(&policy.learned);
         let mut filter = Filter::new(policy);
-        filter.open_stream(WIRE, StreamKind::Shared, pacing);
+        filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
             filter,
@@ -144,7 +140,7 @@ impl Player {
             "open" => {
                 let shared = words.get(2) == Some(&"shared");
                 let kind = if shared { StreamKind::Shared } else { StreamKind::Exchange };
-                self.filter.open_stream(id(), kind, Pacing::IMMEDIATE);
+                self.filter.open_stream(id(), kind, StreamPacing::Immediate);
             }
             "elsewhere" => {
                 let tokens = words[1..]
@@ -259,7 +255,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
         match setting.split_once('=') {
             None => {}
             // Words of transcripts that stand for several settings, or that no recording has.
-            Some(("pacing", "immediate")) => policy.pacing = Pacing::IMMEDIATE,
+            Some(("pacing", "immediate")) => policy.call.pacing = Pacing::IMMEDIATE,
             Some(("shared", "on")) => policy.remap = true,
             Some(("extract", value)) => policy.call.extract = Some(Extract::read([value]).unwrap()),
             Some(_) => transcript::settings::read(policy, setting).unwrap(),

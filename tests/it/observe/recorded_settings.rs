@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use milepost::observe::events::{EventEmitter, EventKind, FilterId, Observer, ObserverEvent};
-use milepost::progress::{Filter, Pacing, Policy, StreamId, StreamKind};
+use milepost::progress::{Filter, Policy, StreamId, StreamKind, StreamPacing};
 use milepost::relay::filter_guard::FilterGuard;
 
 use crate::support::milepost;
@@ -24,7 +24,7 @@ impl Observer for Commands {
 fn those_who_look_on_are_told_of_other_settings_once() {
     let first = Arc::new(Policy::default());
     let mut filter = Filter::new(Arc::clone(&first));
-    filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::IMMEDIATE);
+    filter.open_stream(StreamId(0), StreamKind::Shared, StreamPacing::Immediate);
     let mut guarded = FilterGuard::new(filter, Arc::clone(&first), StreamId(0));
     let commands = Commands::default();
     guarded.set_emitter(EventEmitter::new(

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{
-    Disposition, Filter, Fragment, Origin, Pacing, Policy, StreamId, StreamKind,
-};
+use milepost::progress::{CallPolicy, Disposition, Filter, Fragment, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing};
 use milepost::protocol::jsonrpc::Message;
 
 use super::{Server, call, cancelled, reply};
@@ -29,8 +27,9 @@ struct Player {
 
 pub(crate) fn play(paced: bool, steps: &[Step]) -> Vec<Entry> {
     let pacing = if paced { Pacing::PACED } else { Pacing::IMMEDIATE };
-    let mut filter = Filter::new(Policy { pacing, ..Policy::default() });
-    filter.open_stream(WIRE, StreamKind::Shared, pacing);
+    let call = CallPolicy { pacing, ..CallPolicy::default() };
+    let mut filter = Filter::new(Policy { call, ..Policy::default() });
+    filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
     let mut player = Player {
         filter,
         start: Instant::now(),

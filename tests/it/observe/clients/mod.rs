@@ -6,7 +6,7 @@ use bytes::Bytes;
 use milepost::progress::clients::{
     CLIENTS, Client, NAME_MAX, Row, Situation, Support, advice, find, is_orderly,
 };
-use milepost::progress::{Filter, FilterEvent, Pacing, Policy, StreamId, StreamKind, Summary};
+use milepost::progress::{Filter, FilterEvent, Policy, StreamId, StreamKind, StreamPacing, Summary};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
@@ -208,7 +208,7 @@ mod in_the_filter {
     impl Talk {
         fn new(policy: Policy) -> Self {
             let mut filter = Filter::new(policy);
-            filter.open_stream(WIRE, StreamKind::Shared, Pacing::IMMEDIATE);
+            filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::Immediate);
             Self(filter)
         }
 
