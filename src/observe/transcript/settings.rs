@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let said = "mode=enforce first-after=0ns hold=1.5ms guard=2s coalesce=all response-id=off \
-                    token-is=request_id spare-known-clients=off dialects=standard,log,stderr \
+        let said = "spare-known-clients=off mode=enforce dialects=standard,log,stderr first-after=0ns \
+                    hold=1.5ms guard=2s coalesce=all response-id=off token-is=request_id \
                     heartbeat=off heartbeat-value=elapsed on-fall=drop scale=250 messages=append \
                     call-timeout=90s";
         let mut policy = Policy::default();

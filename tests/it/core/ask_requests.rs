@@ -103,7 +103,7 @@ fn settings_of_a_tool_are_its_own() {
     assert!(
         asked(&policy, &call("other")).contains(r#""arguments":{"_meta":{"progressToken":"1"}}"#)
     );
-    policy.call.mode = Mode::Observe;
+    policy.set_mode(Mode::Observe);
     assert_eq!(asked(&policy, &call("other")), call("other"));
 }
 

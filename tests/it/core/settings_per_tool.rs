@@ -163,7 +163,6 @@ fn a_tool_that_is_observed_is_left_as_it_is_beside_others() {
         tools.x = { mode = "observe", heartbeat = { enabled = true }, call_timeout = "10s", ask = { arguments = { a = 1 } } }
         tools.y = { ask = { arguments = { a = 1 } } }
     "#;
-    let call = |id, tool| call(id, tool).replace("\"_meta\"", "\"arguments\":{},\"_meta\"");
     let told = played(
         policy("", tools),
         &[
@@ -220,21 +219,22 @@ fn a_tool_may_be_repaired_on_a_route_that_is_observed() {
             &progress(2, "7"),
             &progress(2, "7"),
             &progress(3, "null"),
-            "+ 5s",
+            "+ 11s",
             &format!("< {}", answer("1")),
             &format!("< {}", answer("\"2\"")),
             &format!("< {}", answer("\"3\"")),
         ],
     );
-    let beat = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":7.000001,"message":"m (5s)"}}"#;
+    let beat = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":7.000001,"message":"m (10s)"}}"#;
     let expected = [
         format!("= {invented}"),
         "= a line that is no message".to_owned(),
         format!("= {}", progress_text(1, "null")),
         format!("= {}", progress_text(2, "7")),
-        format!("= {}", progress_text(3, "1e-6")),
+        format!("= {}", progress_text(3, "0.000001")),
+        "@ 100ms".to_owned(),
         "x duplicate".to_owned(),
-        "@ 5s".to_owned(),
+        "@ 10s".to_owned(),
         format!("= {beat}"),
         format!("= {}", answer("1")),
         format!("= {}", answer("2")),
@@ -346,7 +346,7 @@ fn tools_may_put_different_names_where_the_token_belongs() {
     let figures = |tools: &str| {
         let crossed = |id, token, tool: &str| format!("> {}", call_of(tool, id, token));
         let lines = [crossed(1, 2, "x"), crossed(2, 1, "y"), progress(1, "5"), progress(2, "7")];
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).chain(["+ 1s"]).collect();
         let told = played(policy("", tools), &lines);
         let told = told.lines().filter(|line| line.starts_with('='));
         let token = |line: &str| line.split("progressToken\":").nth(1).unwrap()[..1].to_owned();
