@@ -24,19 +24,19 @@ pub(super) struct File {
     /// The listener for clients, and the clients that it accepts.
     #[schemars(with = "ServerSchema")]
     pub(super) server: ScopeTable<Server>,
-    /// The admin listener, for operators. Without this table there is none.
+    /// The admin listener, for operators. Without this table there is no admin listener.
     #[schemars(with = "Option<AdminSchema>")]
     pub(super) admin: Option<ScopeTable<Admin>>,
     /// The folder for data that outlives the process.
     #[schemars(with = "StateSchema")]
     pub(super) state: ScopeTable<StateSettings>,
-    /// What holds for every route unless it says otherwise.
+    /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
     #[schemars(with = "DefaultsSchema")]
     pub(super) defaults: SettingsTable,
     /// The routes, each with a path and an upstream.
     #[schemars(with = "Vec<RouteTableSchema>")]
     pub(super) route: Vec<RouteSection>,
-    /// Ways of saying "progress" that are not built in.
+    /// Dialects of progress that are not built in.
     #[schemars(with = "Vec<DialectTable>")]
     pub(super) dialect: Vec<Spanned<DialectTable>>,
 }
@@ -80,8 +80,8 @@ impl File {
     }
 }
 
-/// What is answered in the place of a server: `initialize`, `ping`, notifications, and every method
-/// but `tools/call` and `tools/list`. Its URLs may be relative to `url` and are of the same origin.
+/// Answers in the place of a server: to `initialize`, `ping`, notifications, and every method but
+/// `tools/call` and `tools/list`. URLs may be relative to `url` and are of the same origin.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -90,24 +90,24 @@ impl File {
 )]
 #[schemars(rename = "Lifecycle")]
 pub(super) struct LifecycleSection {
-    /// Where the list of tools is read, with a GET: `{"tools":[...]}` or an array. Default: it is asked
-    /// for at `url`, with `tools/list`.
+    /// The URL of the list of tools, read with a GET: `{"tools":[...]}` or an array. Default: the list
+    /// is requested at `url`, with `tools/list`.
     #[schemars(with = "Option<TextValue<Reference>>")]
     pub(super) tools: Option<Spanned<TextValue<Reference>>>,
-    /// Where the server is told of clients, with a POST: what it answers there says who it is. Default:
-    /// it is not told.
+    /// The URL where Milepost reports new clients, with a POST; the response names the server. Default:
+    /// clients are not reported.
     #[schemars(with = "Option<TextValue<Reference>>")]
     pub(super) initialize: Option<Spanned<TextValue<Reference>>>,
-    /// Who the server is, for clients. Default: what it says at `initialize`, or its address.
+    /// The name and version of the server, for clients. Default: those of its response at `initialize`,
+    /// or its address.
     pub(super) server: Option<ServerInfo>,
-    /// Whether results of tools that are bare payloads are wrapped as the specification has it. Default:
-    /// true.
+    /// Bare payloads in the place of tool results are wrapped as the specification requires. Default: true.
     pub(super) wrap_results: Option<bool>,
-    /// Whether a stream is over with the last answer, also if the server leaves it open. Default: true.
+    /// A stream ends with the last answer, also if the server leaves the stream open. Default: true.
     pub(super) end_with_answer: Option<bool>,
 }
 
-/// What is done to headers.
+/// Changes of headers.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -116,13 +116,13 @@ pub(super) struct LifecycleSection {
 )]
 #[schemars(rename = "Headers")]
 pub(super) struct HeadersSection {
-    /// Those of requests, on their way to the upstream.
+    /// Changes of the headers of requests, on their way to the upstream.
     pub(super) request: HeaderRulesSection,
-    /// Those of responses, on their way to the client.
+    /// Changes of the headers of responses, on their way to the client.
     pub(super) response: HeaderRulesSection,
 }
 
-/// What is done to the headers of one direction.
+/// Changes of the headers of one direction.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -131,45 +131,44 @@ pub(super) struct HeadersSection {
 )]
 #[schemars(rename = "HeaderRules")]
 pub(super) struct HeaderRulesSection {
-    /// Headers that are set, whatever they were.
+    /// Headers that are set, whatever their value was.
     #[schemars(with = "BTreeMap<String, String>")]
     pub(super) set: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Headers that are taken out.
+    /// Headers that are removed.
     #[schemars(with = "Vec<String>")]
     pub(super) remove: Vec<Spanned<String>>,
 }
 
-/// A way of saying "progress" that is not built in: JSON Pointers (RFC 6901) to what its messages
-/// say. A `#` at the end of a part descends into JSON that stands in a string:
-/// "/params/content/0/text#/percentComplete".
+/// A dialect of progress that is not built in: JSON Pointers (RFC 6901) to the parts of its messages. A
+/// `#` at the end of a part descends into JSON in a string: "/params/content/0/text#/percentComplete".
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DialectTable {
-    /// Its name, for `dialects` of routes.
+    /// The name, for `dialects` of routes.
     #[schemars(with = "String")]
     pub(super) name: Spanned<String>,
-    /// The method of its notifications, or several. Either this or `source` is there.
+    /// The method of the notifications, or several methods. A dialect has either `method` or `source`.
     #[schemars(with = "Option<OneOrMore>")]
     pub(super) method: Option<Spanned<OneOrMore>>,
-    /// Where the server writes lines that are JSON objects: on its standard error (stderr), among its
-    /// messages (stdout), or in the `data` of log notifications (log); or several of these. The pointers
-    /// then begin at the object.
+    /// The place of lines that are JSON objects: standard error (stderr), lines among the messages
+    /// (stdout), or the `data` of log notifications (log); or several places. The pointers then begin at
+    /// the object.
     #[schemars(with = "Option<Sources>")]
     pub(super) source: Option<Spanned<Sources>>,
-    /// The id of the request that a message is about.
+    /// The id of the request.
     pub(super) request_id: Option<TextValue<JsonPointer>>,
-    /// What stands where the progress token belongs.
+    /// The value in the place of the progress token.
     pub(super) token: Option<TextValue<JsonPointer>>,
-    /// The figure: a number, also in a string, or "45%" or "234/520".
+    /// The value: a number, also in a string, or "45%" or "234/520".
     pub(super) progress: Option<TextValue<JsonPointer>>,
-    /// The total of the figure.
+    /// The total of the value.
     pub(super) total: Option<TextValue<JsonPointer>>,
-    /// The words.
+    /// The text.
     pub(super) message: Option<TextValue<JsonPointer>>,
-    /// What marks the last message of a call: a pointer to `true`, or a pointer and the value there.
+    /// The mark of the last message of a call: a pointer to `true`, or a pointer and the value there.
     #[serde(rename = "final")]
     pub(super) last: Option<FinalSection>,
-    /// What a figure without total counts: hundredths (percent), parts of one (unit), or not known
+    /// The scale of a value without a total: hundredths (percent), parts of one (unit), or not known
     /// (raw). Default: "raw".
     pub(super) scale: Option<TextValue<OneOf<dialect::Count>>>,
 }

@@ -21,7 +21,7 @@ use crate::config::settings::{Setting, SettingChange, SettingScope, Settings};
 use crate::config::values::text::{Endpoint, OneOf, RoutePath, Spelling, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
-/// What a key says, if it is there.
+/// The value of a key, if the table has the key.
 pub(super) fn value_of<S: Spelling>(key: &Option<TextValue<S>>) -> Option<S::Value> {
     key.as_ref().map(|text| text.0.clone())
 }
@@ -32,7 +32,7 @@ pub(super) type FileValue<'a> = Spanned<DeValue<'a>>;
 /// A key and its place in the text.
 pub(super) type FileKey<'a> = Spanned<Cow<'a, str>>;
 
-/// What reads one key of a table.
+/// A reader of one key of a table.
 type KeyReader<'r, 'a> = dyn FnMut(&FileKey<'a>, FileValue<'a>) -> Result<(), ConfigError> + 'r;
 
 /// Reads a value as a type.
@@ -61,7 +61,7 @@ pub(super) fn read_table<'a>(
 /// A table of the settings of one scope.
 pub(super) struct ScopeTable<S> {
     changes: Vec<SettingChange<S>>,
-    /// Where each key stands, and its value; also those of tables within.
+    /// The places of each key and of its value, also within inner tables.
     spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
 }
 
@@ -107,12 +107,12 @@ impl<S: SettingScope> ScopeTable<S> {
         }
     }
 
-    /// Where the value of a key stands, if it is there: `tls`, `tls.key`.
+    /// The place of the value of a key, if the table has the key: `tls`, `tls.key`.
     pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
         self.spans.get(key).map(|(_, value)| value.clone())
     }
 
-    /// Where a key stands.
+    /// The place of a key.
     pub(super) fn key_span(&self, key: &str) -> Range<usize> {
         self.spans.get(key).map(|(key, _)| key.clone()).unwrap_or_default()
     }
@@ -124,7 +124,7 @@ impl<S: SettingScope> ScopeTable<S> {
     }
 }
 
-/// What stands behind a route.
+/// The server behind a route.
 #[derive(Default)]
 pub(super) struct UpstreamSection {
     /// The place of the table.
@@ -169,26 +169,25 @@ const DIALECTS: &str = "dialects";
 const TOOLS: &str = "tools";
 
 /// Tables of settings within a table: the name, the type in the JSON Schema for a route and for a tool,
-/// what it is for and what is expected there.
+/// the purpose and an example.
 const GROUPS: [KeyGroup; 2] = [
     KeyGroup {
         name: "heartbeat",
         types: ["Heartbeat", "Heartbeat"],
-        key_docs: ["When silences of a call are broken."; 2],
-        docs: ["When silences of a call are broken (only calls of tools, only with a progress token).";
-            2],
+        key_docs: ["Heartbeats, which break the silences of a call."; 2],
+        docs: ["Heartbeats, which break the silences of tool calls with a progress token."; 2],
         expected: "a table such as { enabled = false }",
     },
     KeyGroup {
         name: "ask",
         types: ["RouteAsk", "ToolAsk"],
         key_docs: [
-            "What is put into requests, for servers that report nothing without it.",
-            "What is put into its calls, for servers that report nothing without it.",
+            "Additions to requests, for servers that report nothing unless they are asked.",
+            "Additions to calls, for servers that report nothing unless they are asked.",
         ],
         docs: [
-            "What is put into the requests of clients, for servers that report nothing without it.",
-            "What is put into the calls of one tool.",
+            "Additions to the requests of clients, for servers that report nothing unless they are asked.",
+            "Additions to the calls of one tool.",
         ],
         expected: "a table such as { token_type = \"string\" }",
     },
@@ -300,7 +299,7 @@ impl SettingsTable {
         Ok(())
     }
 
-    /// How progress is treated; the dialects are looked up elsewhere.
+    /// The settings of the progress; the dialects are looked up elsewhere.
     pub(super) fn settings(&self) -> Settings {
         let tools = self.tools.iter().map(|(name, tool)| (name.clone(), tool.call.clone()));
         Settings { route: self.route.clone(), call: self.call.clone(), tools: tools.collect() }
@@ -328,7 +327,7 @@ fn change<S: SettingScope>(
     change.map_err(|error| ConfigError::within(span, error))
 }
 
-/// A server, where clients find it and how its progress is treated.
+/// A server, its path for clients, and the treatment of its progress.
 #[derive(Default)]
 pub(super) struct RouteSection {
     /// The place of the table.
@@ -453,7 +452,7 @@ schemas! {
     /// The folder for data that outlives the process: the usual durations of tools.
     StateSchema: |keys, generator| describe::<StateSettings>(keys, "", generator), [], []
 
-    /// What stands behind a route.
+    /// The server behind a route.
     UpstreamSchema: |keys, generator| {
         describe::<StdioUpstream>(keys, "", generator);
         describe::<HttpUpstream>(keys, "", generator);
@@ -466,32 +465,31 @@ schemas! {
         url: TextValue<Endpoint>,
         /// The HTTP+SSE endpoint of a server (2024-11-05).
         sse: TextValue<Endpoint>,
-        /// For a server of tools that knows `tools/call` at `url` and not how a client begins: what
-        /// the proxy answers in its place. Default: nothing.
+        /// Answers in the place of a server that knows only `tools/call` at `url`. Default: none.
         lifecycle: LifecycleSection,
     ]
 
     /// Settings of one tool, over those of its route.
     ToolSchema: |keys, generator| describe_kind(keys, TableKind::Tool, generator), [], []
 
-    /// What holds for every route unless it says otherwise.
+    /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
     DefaultsSchema: |keys, generator| describe_kind(keys, TableKind::Defaults, generator), [], [
         /// Settings of single tools, by name.
         tools: BTreeMap<String, ToolSchema>,
     ]
 
-    /// A server, where clients find it and how its progress is treated.
+    /// A server, its path for clients, and the treatment of its progress.
     RouteTableSchema: |keys, generator| describe_kind(keys, TableKind::Route, generator), ["path", "upstream"], [
-        /// Where clients find it; its name. HTTP+SSE clients find it at PATH/sse.
+        /// The path for clients, which is the name of the route. HTTP+SSE clients use PATH/sse.
         path: TextValue<RoutePath>,
-        /// What stands behind it: `demo`, `command`, or `url` and `sse`.
+        /// The server behind the route: `demo`, `command`, or `url` and `sse`.
         upstream: UpstreamSchema,
-        /// A known server whose settings hold unless the route says otherwise: `milepost presets` lists them.
-        /// With `wrap`: --preset. Default: none.
+        /// The name of a known server, whose settings hold unless the route has its own: `milepost presets`
+        /// lists the names. With `wrap`: --preset. Default: none.
         preset: TextValue<OneOf<Preset>>,
-        /// Whether it is only piped: nothing of it is read or changed. Default: false.
+        /// The route is only piped: Milepost neither reads nor changes its messages. Default: false.
         opaque: bool,
-        /// What is done to headers. Hop-by-hop headers never pass.
+        /// Changes of headers. Hop-by-hop headers never pass.
         headers: HeadersSection,
         /// Settings of single tools, by name.
         tools: BTreeMap<String, ToolSchema>,

@@ -126,7 +126,7 @@ impl Default for Admin {
     }
 }
 
-/// What stands behind a route.
+/// The server behind a route.
 #[derive(Clone, PartialEq)]
 pub enum Upstream {
     /// The embedded legacy server.
@@ -255,16 +255,16 @@ pub struct Lifecycle {
     pub end_with_answer: bool,
 }
 
-/// Who a server is.
+/// The name and version of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table such as { name = \"reports\", version = \"1.0.0\" }"
 )]
 pub struct ServerInfo {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
 }
 

@@ -58,25 +58,24 @@ macro_rules! settings {
 }
 
 settings! { Server, Self::default();
-    /// The address clients connect to.
+    /// The address that clients connect to.
     "listen" Address => listen {}
-    /// Host names that are answered, besides the listener's own and loopback's. An address beyond
-    /// loopback needs at least one.
+    /// Accepted host names besides those of the listener and of loopback. An address that other machines
+    /// can reach needs at least one.
     "allowed_hosts" List<HostText> => allowed_hosts {}
-    /// Origins of browsers that are answered, besides loopback's.
+    /// Accepted origins of browsers besides those of loopback.
     "allowed_origins" List<OriginText> => allowed_origins {}
-    /// Whether every host name is answered: any page that a user of this network opens can then
-    /// reach the routes.
+    /// Accepts every host name: any web page that a user of this network opens can then reach the routes.
     "insecure" Switch => insecure {}
     /// The certificate and key of the listener.
     "tls" Maybe<TypedTable<ServerTls>> => tls { default: "none, it speaks plain HTTP" }
-    /// What clients have to present as `Authorization: Bearer`.
+    /// The token that clients present as `Authorization: Bearer`.
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
-    /// How long open calls may go on after SIGTERM.
+    /// The time that open calls have to end after SIGTERM.
     "drain" AnyTime => drain {}
-    /// Client connections that may be open at once; more are refused with 503.
+    /// The largest number of open client connections; a further connection gets 503.
     "max_connections" AtLeast<1> => max_connections {}
-    /// Bytes of a request's head; more is refused with 431.
+    /// The largest head of a request, in bytes; a longer head gets 431.
     "max_header_bytes" AtLeast<8192> => max_header_bytes {}
 }
 
@@ -97,76 +96,75 @@ settings! { StateSettings, Self::default();
 }
 
 settings! { StdioUpstream, Self::new(Vec::new());
-    /// What the environment of the command has besides ours.
+    /// Additional variables of the command's environment.
     "env" CommandEnv => env {}
-    /// The folder that the command runs in, relative to this file.
+    /// The working folder of the command, relative to this file.
     "cwd" Maybe<FilePath> => cwd { default: "that of milepost" }
-    /// Whether clients of 2026-07-28, which have no sessions, share one child per `Authorization`;
-    /// otherwise they are refused.
+    /// Clients of 2026-07-28, which have no sessions, share one child per `Authorization`; otherwise they
+    /// are refused.
     "share" Switch => share {}
-    /// Children that may run at once; more sessions are refused with 503.
+    /// The largest number of running children; a further session gets 503.
     "max_children" AtLeast<1> => max_children {}
-    /// How long after its start a child may take to answer its first request.
+    /// The longest time from the start of a child to its first answer.
     "start_timeout" Period => start_timeout { default: "\"60s\"" }
-    /// Time without use after which a session or a shared child is ended.
+    /// The time without use after which a session or a shared child ends.
     "idle_timeout" TimeOrOff => idle_timeout {}
-    /// Whether a shared child that has died is started again, after a pause that grows; otherwise
-    /// its clients get errors.
+    /// A dead shared child is started again, after a growing pause; otherwise its clients get errors.
     "restart" Switch => restart {}
-    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
+    /// The longest message of a shared child that is held in memory, in bytes; a longer message goes to a
     /// temporary file.
     "max_frame" AtLeast<65536> => max_frame {}
-    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
+    /// The longest message of a shared child that goes to such a file, in bytes; for a longer message its
     /// caller gets an error.
     "max_spill" AtLeast<0> => max_spill {}
 }
 
 settings! { HttpUpstream, Self::default();
-    /// Whether the server is spoken to in HTTP/2 without TLS too; with TLS that is negotiated.
+    /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
     "http2" Switch => http2 {}
     /// PEM file with certificate authorities that are trusted besides the system's.
     "ca_file" Maybe<FilePath> => ca_file {}
-    /// What is presented to a server that asks for a certificate.
+    /// The certificate that Milepost presents to a server that asks for one.
     "client_certificate" Maybe<TypedTable<ServerTls>> => client_certificate {}
 }
 
 settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
-    /// How long connecting to the upstream may take.
+    /// The longest time of connecting to the upstream.
     "connect_timeout" Period => connect_timeout {}
-    /// Time without a byte of an upstream, progress included, after which its stream is given up.
+    /// The longest silence of an upstream, without a byte, before its stream is given up.
     "idle_timeout" TimeOrOff => idle_timeout {}
-    /// Time without an answer after which a POST is answered with a stream of events.
+    /// The time without an answer after which a POST gets a stream of events.
     "upgrade_after" TimeOrOff => upgrade_after {}
-    /// Methods besides tools/call whose POST may be answered so.
+    /// Methods besides tools/call whose POST may get such a stream.
     "upgrade_methods" Strings => upgrade_methods {}
-    /// Silence of a stream of events after which a comment is written to it.
+    /// The silence of a stream of events after which a comment is written to the stream.
     "keep_alive" TimeOrOff => keep_alive {}
-    /// Whether a GET stream is held for sessions whose client opens none.
+    /// Milepost holds a GET stream to the server for sessions whose client opens none.
     "own_get" Switch => own_get {}
     /// CORS, answered in the place of the upstream.
     "cors" Maybe<TypedTable<Cors>> => cors { default: "the upstream answers" }
-    /// Bytes of a request's body; more is refused with 413.
+    /// The longest body of a request, in bytes; a longer body gets 413.
     "max_request_bytes" AtLeast<1> => max_request_bytes {}
-    /// Streams that may be open at once; more are refused with 503.
+    /// The largest number of open streams; a further stream gets 503.
     "max_streams" AtLeast<1> => max_streams {}
-    /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
+    /// The largest number of known sessions; a new session replaces the session unused for longest.
     "max_sessions" AtLeast<1> => max_sessions {}
 }
 
 settings! { Policy, Self::default();
-    /// Whether a translated message is forwarded as well, for clients written for it.
+    /// The original of a translated message is forwarded too, for clients that were written for it.
     "keep_original" Switch => keep_original {
         flag: Some(Flag::switch(FIGURES).help(
             "Forward a translated message as well, for clients written for it"
         ))
     }
-    /// Whether words of ours go into progress of 2024-11-05, which has no `message` yet.
+    /// Messages of Milepost's own go into progress of 2024-11-05 too, which has no `message` yet.
     "words_in_2024" Switch => words_in_2024 {
         flag: Some(Flag::switch(FIGURES).help(
             "Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet"
         ))
     }
-    /// Put into the client's capabilities; what the client says stands.
+    /// Additions to the client's capabilities. A capability that the client has set stays.
     "ask.capabilities" Object => capabilities {
         flag: Some(Flag::new(REQUESTS, "JSON").help(
             "Put these into the capabilities of the client, such as \
@@ -174,8 +172,8 @@ settings! { Policy, Self::default();
         )),
         is_recorded: false
     }
-    /// The log messages that the server is asked for unless the client asks itself; never from
-    /// 2026-07-28 on, where a client gets what it has asked for.
+    /// The level of the log messages that Milepost requests from the server, unless the client requests log
+    /// messages itself. No effect from 2026-07-28 on, where each request names its level.
     "ask.log_level" LevelOrOff => log_level {
         flag: Some(Flag::new(REQUESTS, "LEVEL").help(
             "Ask the server for log messages of this level, or off, unless the client asks itself; not \
@@ -185,26 +183,25 @@ settings! { Policy, Self::default();
     }
 }
 
-/// Whoever sets a time of pacing means it, whatever client comes.
+/// A time that a source names holds for every client.
 fn pace_every_client(policy: &mut CallPolicy) {
     policy.spare_known_clients = false;
 }
 
 settings! { CallPolicy, Self::default();
-    /// How much is done: report only (observe), repair and withhold (enforce), or also break silences
-    /// (full).
+    /// The extent of Milepost's work: report only (observe), repair and withhold (enforce), or also send
+    /// heartbeats (full).
     "mode" OneOf<Mode> => mode {
         flag: Some(Flag::new(FIRST, "MODE").help(
             "observe: report only; enforce: repair and withhold; full: also break silences"
         ))
     }
-    /// Which ways of saying "progress" are understood, by name; "defaults" stands for "standard",
-    /// "tools-progress" and "tool-notifications". "log", "stderr" and "stdout" take log notifications,
-    /// standard error, and lines on standard output that are no messages for progress of the one call
-    /// that is active.
+    /// The dialects that are read as progress, by name; "defaults" stands for "standard", "tools-progress"
+    /// and "tool-notifications". "log", "stderr" and "stdout" read log notifications, standard error, and
+    /// lines on standard output that are not messages as progress of the only active call.
     "dialects" DialectNames => dialects { default: "[\"defaults\"]" }
-    /// How figures are found in words: "{progress}/{total}", "{percent}%", or regular expressions with
-    /// groups of these names; "presets" stands for those that are known.
+    /// Patterns that find values in text: "{progress}/{total}", "{percent}%", or regular expressions with
+    /// groups of these names; "presets" stands for the forms of many tools.
     "extract" Maybe<PatternList<Extract>> => extract {
         flag: Some(Flag::new(FIGURES, "PATTERN").repeats().help(
             "How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression \
@@ -214,8 +211,8 @@ settings! { CallPolicy, Self::default();
         flag_default: "presets in text of log, stderr and stdout, none in messages",
         is_recorded: false
     }
-    /// Regular expressions of what is not shown of such text, besides what looks like a secret; of a
-    /// match the group "secret", if there is one.
+    /// Regular expressions for parts of such text that are masked, besides text that looks like a secret.
+    /// Of a match the group "secret" is masked, if there is one.
     "mask" PatternList<Masks> => masks {
         flag: Some(Flag::new(FIGURES, "REGEX").repeats().help(
             "A regular expression of what is not shown of text of log, stderr and stdout, besides what \
@@ -223,8 +220,8 @@ settings! { CallPolicy, Self::default();
         )),
         is_recorded: false
     }
-    /// No progress before its call is this old. Earlier progress waits, in its order, and is dropped if the answer
-    /// comes first.
+    /// The age of a call before its first progress. Earlier progress waits in its order, and is dropped
+    /// if the answer comes first.
     "first_after" AnyTime => pacing.first_after {
         flag: Some(Flag::new(TIMING, "TIME")),
         default: "\"150ms\" on stdio and HTTP+SSE, \"0\" on Streamable HTTP and for clients that are \
@@ -232,36 +229,36 @@ settings! { CallPolicy, Self::default();
         flag_default: "150ms, 0 for the Python and Rust SDKs",
         also: pace_every_client
     }
-    /// A notification waits this long and is dropped if the answer comes meanwhile.
+    /// The time that a notification waits; if the answer comes meanwhile, the notification is dropped.
     "hold" AnyTime => pacing.hold {
         flag: Some(Flag::new(TIMING, "TIME")),
         default: "\"30ms\", or \"0\" as above",
         flag_default: "30ms, 0 for the Python and Rust SDKs",
         also: pace_every_client
     }
-    /// An answer is written no sooner than this after the last notification of its call.
+    /// The shortest time between the last notification of a call and its answer.
     "guard" AnyTime => pacing.guard {
         flag: Some(Flag::new(TIMING, "TIME")),
         default: "\"50ms\", or \"0\" as above",
         flag_default: "50ms, 0 for the Python and Rust SDKs",
         also: pace_every_client
     }
-    /// Thinned notifications of one call come no closer than this.
+    /// The shortest time between two thinned notifications of one call.
     "min_interval" AnyTime => min_interval { flag: Some(Flag::new(TIMING, "TIME")) }
-    /// Which notifications are thinned: those that had to be repaired, or all.
+    /// The notifications that are thinned: only those that had to be repaired, or all.
     "coalesce" OneOf<Coalesce> => coalesce {
         flag: Some(Flag::new(TIMING, "WHICH").help(
             "Which notifications are thinned: repaired or all"
         ))
     }
-    /// Faults of answers that are left as they are: "response-id", "error-shape", "bare-result",
+    /// Faults of answers that are not repaired: "response-id", "error-shape", "bare-result",
     /// "orphan-answer", "missing-id".
     "no_repair" NoRepair => answers {
         flag: Some(Flag::new(ANSWERS, "NAME").repeats().help(
             "Leave this fault of answers as it is; repeat for more"
         ))
     }
-    /// What the server puts where the token belongs.
+    /// The value that the server puts in the place of the token.
     "token_is" Maybe<OneOf<TokenIs>> => token_is {
         flag: Some(Flag::new(FIGURES, "WHAT").help(
             "What the server's progress names: the client's token, or the id of the request"
@@ -269,7 +266,7 @@ settings! { CallPolicy, Self::default();
         default: "learned",
         flag_default: "learned"
     }
-    /// Whether heartbeats break silences.
+    /// Heartbeats break the silences of a call.
     "heartbeat.enabled" Switch => heartbeat.enabled {
         flag: Some(Flag {
             name: "no-heartbeat",
@@ -277,64 +274,64 @@ settings! { CallPolicy, Self::default();
             ..Flag::switch(SILENCE).help("No heartbeats")
         })
     }
-    /// Silence before the first heartbeat.
+    /// The silence before the first heartbeat.
     "heartbeat.after" AnyTime => heartbeat.after {
         flag: Some(Flag::new(SILENCE, "TIME").help("Silence before the first heartbeat of a call"))
     }
-    /// Time between heartbeats; twice this once the server has said something for the call.
+    /// The time between heartbeats; twice this time once the server has sent a message for the call.
     "heartbeat.every" Period => heartbeat.every { flag: Some(Flag::new(SILENCE, "TIME")) }
-    /// Age of a call after which it gets no more heartbeats.
+    /// The age of a call after which it gets no more heartbeats.
     "heartbeat.max" AnyTime => heartbeat.max {
         flag: Some(Flag::new(SILENCE, "TIME").help(
             "Age of a call after which it gets no more heartbeats, and the client's own time-out \
              applies again"
         ))
     }
-    /// The figure of a heartbeat: the smallest step above the last one (lift), or the seconds of the
-    /// call (elapsed).
+    /// The value of a heartbeat: the smallest step above the last value (lift), or the seconds of the call
+    /// (elapsed).
     "heartbeat.value" OneOf<HeartbeatValue> => heartbeat.value {
         flag: Some(Flag::new(SILENCE, "VALUE").help(
             "lift: the smallest step above the last figure; elapsed: seconds since the call began"
         ))
     }
-    /// What becomes of a figure that repeats or falls: it is set just above the last one (lift), begins
-    /// a new phase on top of it (rebase), or is dropped.
+    /// The treatment of a value that repeats or falls: lift it just above the last value, rebase it (a new
+    /// phase on top of the last value), or drop it.
     "on_fall" OneOf<OnFall> => on_fall {
         flag: Some(Flag::new(FIGURES, "RULE").help(
             "A figure that repeats or falls is set just above the last (lift), on top of it (rebase), \
              or withheld (drop)"
         ))
     }
-    /// What a figure without total counts: "percent", "unit" or a total.
+    /// The scale of a value without a total: "percent", "unit" or a total.
     "scale" Maybe<AnyScale> => scale {
         flag: Some(Flag::new(FIGURES, "SCALE").help(
             "What a figure without total counts: percent, unit (parts of 1), or a total such as 250"
         )),
         default: "nothing known"
     }
-    /// How the messages of a call follow each other: each stands for itself (replace), or they are
-    /// pieces of one text (append).
+    /// The relation of the messages of a call: each message stands for itself (replace), or the messages
+    /// are pieces of one text (append).
     "messages" OneOf<Messages> => messages {
         flag: Some(Flag::new(FIGURES, "HOW").help(
             "replace: each message stands for itself; append: they are pieces of one text"
         ))
     }
-    /// Age at which a call is answered with an error and cancelled.
+    /// The age at which a call gets an error and the server a cancellation.
     "call_timeout" TimeOrOff => call_timeout {
         flag: Some(Flag::new(SILENCE, "TIME").help(
             "Answer a call with an error, and cancel it, when it is this old"
         ))
     }
-    /// Whether heartbeats of a silent call tell how much of its usual time has passed, once two calls of
-    /// its tool are remembered: 0.3 of 1, "report: 12s of about 40s".
+    /// Heartbeats show the elapsed part of the usual time of a silent tool, once two calls of the tool are
+    /// remembered: 0.3 of 1, "report: 12s of about 40s".
     "estimate" Switch => estimate {
         flag: Some(Flag::switch(SILENCE).help(
             "Let heartbeats of a silent call tell how much of its usual time has passed, from the third \
              call of a tool on: 12s of about 40s"
         ))
     }
-    /// Whether the token of a call is copied into its arguments, as a string under
-    /// `_meta.progressToken`, for servers that look for it there.
+    /// The token of a call is copied into the call's arguments, as a string under `_meta.progressToken`,
+    /// for servers that look for the token there.
     "ask.token_in_arguments" Switch => ask.token_in_arguments {
         flag: Some(Flag::switch(REQUESTS).help(
             "Copy the progress token of a tool call into its arguments, as a string under \
@@ -342,21 +339,21 @@ settings! { CallPolicy, Self::default();
         )),
         is_recorded: false
     }
-    /// The type of the tokens that the server is given, whatever the client's are.
+    /// The type of the tokens that the server gets, whatever the client's tokens are.
     "ask.token_type" OneOf<TokenType> => ask.token_type {
         flag: Some(Flag::new(REQUESTS, "TYPE").help(
             "Give the server tokens of this type, whatever the client's are: string, integer or same"
         )),
         is_recorded: false
     }
-    /// Put into `_meta` of tools/call; what the client says stands.
+    /// Additions to `_meta` of tools/call. A member that the client has set stays.
     "ask.meta" Object<true> => ask.meta {
         flag: Some(Flag::new(REQUESTS, "JSON").help(
             "Put these members into `_meta` of tool calls, such as '{\"stream\": true}'"
         )),
         is_recorded: false
     }
-    /// Put into the arguments of tools/call; what the client says stands.
+    /// Additions to the arguments of tools/call. A member that the client has set stays.
     "ask.arguments" Object => ask.arguments {
         flag: Some(Flag::new(REQUESTS, "JSON").help(
             "Put these arguments into tool calls, such as '{\"verbose\": true}'"

@@ -91,9 +91,9 @@ pub(crate) struct FinalSection {
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Marker {
-    /// Where it is.
+    /// The pointer.
     pointer: TextValue<JsonPointer>,
-    /// What it is then: a string, a number, true or false. Default: true.
+    /// The value there: a string, a number, true or false. Default: true.
     equals: Option<Scalar>,
 }
 
