@@ -16,7 +16,9 @@ use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
 use milepost::progress::input::Input;
 use milepost::progress::policy::masks::Masks;
-use milepost::progress::{CallPolicy, Filter, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing};
+use milepost::progress::{
+    CallPolicy, Filter, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing,
+};
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::lines::INSPECT_MAX;
 use milepost::protocol::sse::{Events, SseFrame};

@@ -15,8 +15,8 @@ use super::route_file::Routes;
 use crate::config::settings::toml_text::{ShowText, key, list, path, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};
 use crate::config::values::{self, Word};
-use crate::progress::{CallPolicy, Policy};
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
+use crate::progress::{CallPolicy, Policy};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// The text that is shown instead of a secret.
@@ -265,7 +265,8 @@ impl RoutePrinter<'_> {
             self.key(key, value);
         }
         if !paced.is_empty() {
-            let paced: Vec<_> = paced.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            let paced: Vec<_> =
+                paced.iter().map(|(key, value)| format!("{key} = {value}")).collect();
             let _ = writeln!(self.out, "# {}; 0 where none is needed", paced.join(", "));
         }
         for (key, value) in tools {

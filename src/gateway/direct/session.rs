@@ -16,8 +16,8 @@ use crate::observe::log::Connection;
 use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, StreamId, StreamPacing,
-    StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, StreamId, StreamKind,
+    StreamPacing, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp::{self, Revision};

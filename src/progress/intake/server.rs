@@ -362,8 +362,8 @@ impl Filter {
                 call.meter.would_rise(figure.value.value)
                     && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
             });
-        let thin =
-            (!rises || is_slow || call.settings().coalesce == Coalesce::All) && !min_interval.is_zero();
+        let thin = (!rises || is_slow || call.settings().coalesce == Coalesce::All)
+            && !min_interval.is_zero();
         let opened = call.opened + pacing.first_after;
         let mut due = (now + pacing.hold).max(opened);
         if thin {

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use milepost::progress::{Disposition, Filter, MESSAGE_MAX, Origin, Policy, StreamId, StreamKind, StreamPacing};
+use milepost::progress::{
+    Disposition, Filter, MESSAGE_MAX, Origin, Policy, StreamId, StreamKind, StreamPacing,
+};
 
 use crate::core::transcripts::{Player, settings};
 use crate::support::messages::notification;

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::progress::dialect::TextSource;
-use milepost::progress::{Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId, StreamKind, StreamPacing, Transmit, Verdict};
+use milepost::progress::{
+    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId,
+    StreamKind, StreamPacing, Transmit, Verdict,
+};
 use milepost::protocol::jsonrpc::{Kind, Message};
 
 /// One client on one wire, played at once or with a client that does not read for a while.

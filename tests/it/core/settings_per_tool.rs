@@ -356,6 +356,12 @@ fn tools_may_put_different_names_where_the_token_belongs() {
     assert_eq!(figures("token_is = \"token\""), ["1", "2"]);
     assert_eq!(figures("token_is = \"request_id\""), ["2", "1"]);
     // Both name the call of x, and its figures rise.
-    assert_eq!(figures("token_is = \"token\"\ntools.x = { token_is = \"request_id\" }"), ["2", "2"]);
-    assert_eq!(figures("token_is = \"request_id\"\ntools.x = { token_is = \"token\" }"), ["1", "1"]);
+    assert_eq!(
+        figures("token_is = \"token\"\ntools.x = { token_is = \"request_id\" }"),
+        ["2", "2"]
+    );
+    assert_eq!(
+        figures("token_is = \"request_id\"\ntools.x = { token_is = \"token\" }"),
+        ["1", "1"]
+    );
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Policy, StreamId, StreamKind, StreamPacing, Verdict};
+use milepost::progress::{
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Policy, StreamId, StreamKind,
+    StreamPacing, Verdict,
+};
 use milepost::protocol::jsonrpc::{Key, Message, Scan, own_error};
 use proptest::prelude::*;
 use serde_json::Value;

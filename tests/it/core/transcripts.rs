@@ -33,7 +33,10 @@ use milepost::observe::transcript;
 use milepost::progress::dialect::TextSource;
 use milepost::progress::durations::LearnedDurations;
 use milepost::progress::extract::Extract;
-use milepost::progress::{Disposition, Filter, FilterEvent, Origin, Pacing, Policy, Reason, StreamId, StreamKind, StreamPacing, Verdict};
+use milepost::progress::{
+    Disposition, Filter, FilterEvent, Origin, Pacing, Policy, Reason, StreamId, StreamKind,
+    StreamPacing, Verdict,
+};
 use milepost::protocol::jsonrpc::{Key, Message};
 use milepost::protocol::terminal::Terminal;
 
@@ -59,7 +62,8 @@ const WIRE: StreamId = StreamId(0);
 impl Player {
     /// One client on stdio.
     pub(crate) fn new(policy: Policy) -> Self {
-        let checked = policy.everywhere().all(|call| !call.observes() && call.answers.orphan_answer);
+        let checked =
+            policy.everywhere().all(|call| !call.observes() && call.answers.orphan_answer);
         let learned = Arc::clone(&policy.learned);
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{CallPolicy, Disposition, Filter, Fragment, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing};
+use milepost::progress::{
+    CallPolicy, Disposition, Filter, Fragment, Origin, Pacing, Policy, StreamId, StreamKind,
+    StreamPacing,
+};
 use milepost::protocol::jsonrpc::Message;
 
 use super::{Server, call, cancelled, reply};

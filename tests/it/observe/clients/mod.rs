@@ -6,7 +6,9 @@ use bytes::Bytes;
 use milepost::progress::clients::{
     CLIENTS, Client, NAME_MAX, Row, Situation, Support, advice, find, is_orderly,
 };
-use milepost::progress::{Filter, FilterEvent, Policy, StreamId, StreamKind, StreamPacing, Summary};
+use milepost::progress::{
+    Filter, FilterEvent, Policy, StreamId, StreamKind, StreamPacing, Summary,
+};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
