@@ -9,7 +9,7 @@ use milepost::config::settings::SettingScope;
 use milepost::progress::{CallPolicy, Policy};
 use serde_json::Value;
 
-use crate::commands::route_files::{environment, repository_file};
+use crate::commands::route_files::{environment, parse, repository_file};
 
 const HEAD: &str = "# Settings
 
@@ -132,6 +132,73 @@ fn defaults_that_are_written_down_are_the_defaults() {
     }
     assert!(compared > 30, "{compared}");
     assert!(Routes::parse(&path, &example, &environment()).is_ok());
+}
+
+/// Every key of the tables that are described by their types, in use.
+const TYPED_TABLES: &str = r#"
+    [[dialect]]
+    name = "a"
+    method = "acme/status"
+    request_id = "/a"
+    token = "/b"
+    progress = "/c"
+    total = "/d"
+    message = "/e"
+    final = "/f"
+    scale = "percent"
+
+    [[dialect]]
+    name = "b"
+    source = "stderr"
+    progress = "/c"
+
+    [[route]]
+    path = "/a"
+    upstream.demo = true
+
+    [[route]]
+    path = "/b"
+    upstream = { command = ["x"], cwd = ".", env = { A = "b" } }
+
+    [[route]]
+    path = "/c"
+    upstream.url = "https://c.example/mcp"
+    upstream.sse = "https://c.example/sse"
+    upstream.ca_file = "certificate.pem"
+    upstream.client_certificate = { certificate = "certificate.pem", key = "key.pem" }
+    headers.request = { set = { a = "b" }, remove = ["c"] }
+    headers.response = { set = { a = "b" }, remove = ["c"] }
+
+    [[route]]
+    path = "/d"
+    upstream.url = "https://d.example/mcp"
+    upstream.lifecycle.tools = "/tools"
+    upstream.lifecycle.initialize = "/initialize"
+    upstream.lifecycle.server = { name = "n", version = "1" }
+"#;
+
+/// A type describes these tables, and all else is tested against the type: each key has a description, is
+/// read, is printed, and stands in the example.
+#[test]
+fn every_key_of_a_typed_table_is_read_printed_and_in_the_example() {
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let printed: toml::Table = toml::from_str(&parse(TYPED_TABLES).unwrap().print()).unwrap();
+    let (_, example) = repository_file();
+    for (name, at, ahead) in [
+        ("DialectTable", "dialect", "# "),
+        ("Upstream", "route.upstream", "upstream."),
+        ("Lifecycle", "route.upstream.lifecycle", "upstream.lifecycle."),
+        ("Headers", "route.headers", "headers."),
+        ("HeaderRules", "route.headers.request", "{ "),
+    ] {
+        for (key, value) in schema["$defs"][name]["properties"].as_object().unwrap() {
+            assert!(value["description"].as_str().is_some_and(|text| text.ends_with('.')), "{key}");
+            assert!(!find(&printed, at, key).is_empty(), "{at}.{key} is not printed");
+            let names = [format!("{ahead}{key} ="), format!("{ahead}{key}."), format!(", {key} =")];
+            let is_shown = names.iter().any(|name| example.contains(name));
+            assert!(is_shown || key == "source", "{at}.{key} is not in proxy.toml");
+        }
+    }
 }
 
 /// Whether two values are the same, or the same time: 60s and 1m.
