@@ -18,7 +18,7 @@ use super::file::{HeadersSection, LifecycleSection};
 use super::presets::Preset;
 use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
 use crate::config::settings::{Setting, SettingChange, SettingScope, Settings};
-use crate::config::values::text::{Endpoint, OneOf, RoutePath, Spelling, TextValue};
+use crate::config::values::text::{Endpoint, OneOf, PublicUrl, RoutePath, Spelling, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
 /// The value of a key, if the table has the key.
@@ -215,7 +215,9 @@ impl TableKind {
         match self {
             Self::Tool => &[],
             Self::Defaults => &[TOOLS],
-            Self::Route => &["path", "upstream", "preset", "opaque", "headers", TOOLS],
+            Self::Route => {
+                &["path", "public_url", "upstream", "preset", "opaque", "headers", TOOLS]
+            }
         }
     }
 
@@ -333,6 +335,7 @@ pub(super) struct RouteSection {
     /// The place of the table.
     pub(super) span: Range<usize>,
     pub(super) path: Option<Spanned<TextValue<RoutePath>>>,
+    pub(super) public_url: Option<TextValue<PublicUrl>>,
     pub(super) upstream: Option<UpstreamSection>,
     pub(super) preset: Option<Spanned<TextValue<OneOf<Preset>>>>,
     pub(super) opaque: Option<Spanned<bool>>,
@@ -347,6 +350,7 @@ impl RouteSection {
         route.settings = SettingsTable::read(table, TableKind::Route, &mut |key, value| {
             match key {
                 "path" => route.path = Some(read(value)?),
+                "public_url" => route.public_url = Some(read(value)?),
                 "upstream" => route.upstream = Some(UpstreamSection::read(value)?),
                 "preset" => route.preset = Some(read(value)?),
                 "opaque" => route.opaque = Some(read(value)?),
@@ -482,6 +486,9 @@ schemas! {
     RouteTableSchema: |keys, generator| describe_kind(keys, TableKind::Route, generator), ["path", "upstream"], [
         /// The path for clients, which is the name of the route. HTTP+SSE clients use PATH/sse.
         path: TextValue<RoutePath>,
+        /// The URL of the route for clients behind a front that rewrites paths. Default: `public_url` of
+        /// the server and the path.
+        public_url: TextValue<PublicUrl>,
         /// The server behind the route: `demo`, `command`, or `url` and `sse`.
         upstream: UpstreamSchema,
         /// The name of a known server, whose settings hold unless the route has its own: `milepost presets`

@@ -14,6 +14,7 @@ use super::route::{
 use super::route_file::Routes;
 use crate::config::settings::toml_text::{ShowText, key, list, path, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};
+use crate::config::values::text::{PublicUrl, Spelling};
 use crate::config::values::{self, Word};
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
 use crate::progress::{CallPolicy, Policy};
@@ -139,6 +140,9 @@ impl RoutePrinter<'_> {
     fn route(&mut self, route: &Route, policy: &Policy) {
         self.table("[[route]]");
         self.key("path", self.text(&route.path));
+        if let Some(url) = &route.public_url {
+            self.key("public_url", self.text(PublicUrl::spell(url).as_str()));
+        }
         self.upstream(&route.upstream);
         if let Some(preset) = route.preset {
             self.key("preset", quote(preset.name));

@@ -50,6 +50,8 @@ pub struct Server {
     pub allowed_origins: Vec<String>,
     /// Every host name is answered: `allowed_hosts` is not asked.
     pub insecure: bool,
+    /// The URL of the listener for clients, where a front rewrites paths.
+    pub public_url: Option<Url>,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
     /// The token that clients have to present as `Authorization: Bearer`; none by default.
@@ -69,6 +71,7 @@ impl Default for Server {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             insecure: false,
+            public_url: None,
             tls: None,
             bearer: None,
             drain: Duration::from_secs(30),
@@ -306,6 +309,8 @@ pub struct Cors {
 pub struct Route {
     /// The path where clients find the route; also its name.
     pub path: String,
+    /// The URL of the route for clients, where a front rewrites paths.
+    pub public_url: Option<Url>,
     /// The server behind the route.
     pub upstream: Upstream,
     /// Whether the route is only piped: none of its messages is read or changed.
@@ -345,6 +350,7 @@ impl Route {
     pub fn new(path: String, upstream: Upstream) -> Self {
         Self {
             path,
+            public_url: None,
             upstream,
             opaque: false,
             request_headers: HeaderRules::default(),
@@ -363,6 +369,11 @@ impl Route {
             preset_settings: Settings::default(),
             settings: Settings::default(),
         }
+    }
+
+    /// The path of the route as clients write it, without a slash at its end.
+    pub fn public_path(&self) -> &str {
+        self.public_url.as_ref().map_or(&*self.path, Url::path).trim_end_matches('/')
     }
 
     /// The answers in the place of its server, if there are any.

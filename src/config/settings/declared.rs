@@ -15,7 +15,7 @@ use crate::config::routes::route::{
 use crate::config::values::OFF;
 use crate::config::values::text::{
     Address, AnyScale, AnyTime, AtLeast, Hidden, HostText, LevelOrOff, OneOf, OriginText, Period,
-    TimeOrOff,
+    PublicUrl, TimeOrOff,
 };
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
@@ -67,6 +67,9 @@ settings! { Server, Self::default();
     "allowed_origins" List<OriginText> => allowed_origins {}
     /// Accepts every host name: any web page that a user of this network opens can then reach the routes.
     "insecure" Switch => insecure {}
+    /// The URL of the listener for clients behind a front that rewrites paths. The path of each route
+    /// follows this URL. The `endpoint` of HTTP+SSE and the metadata of a sign-in then name it.
+    "public_url" Maybe<PublicUrl> => public_url { default: "the address that the client uses" }
     /// The certificate and key of the listener.
     "tls" Maybe<TypedTable<ServerTls>> => tls { default: "none, it speaks plain HTTP" }
     /// The token that clients present as `Authorization: Bearer`.

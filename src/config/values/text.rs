@@ -294,6 +294,13 @@ spellings! {
         schema: { "type": "string", "pattern": "^https?://" }
     }
 
+    /// A URL that clients use, without the slash at its end.
+    PublicUrl: Url, "a URL such as \"https://mcp.example.com/tools\"" {
+        read: public_url,
+        spell: |url: &Url| url.as_str().trim_end_matches('/').to_owned(),
+        schema: { "type": "string", "pattern": "^https?://[^?#]+$" }
+    }
+
     /// A URL, also relative to another URL. The URL may hold a key.
     Reference: String, "a path such as \"/tools/list\"" {
         read: |text: &str| match text {
@@ -409,6 +416,16 @@ fn endpoint(text: &str) -> Result<(Url, String), String> {
         return Err("a URL without `#` is expected".to_owned());
     }
     Ok((url, text.to_owned()))
+}
+
+fn public_url(text: &str) -> Result<Url, String> {
+    let (mut url, _) = endpoint(text)?;
+    if url.query().is_some() {
+        return Err("a URL without `?` is expected".to_owned());
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    Ok(url)
 }
 
 fn route_path(text: &str) -> Result<String, String> {

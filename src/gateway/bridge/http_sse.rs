@@ -52,7 +52,7 @@ impl Bridge {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
-        let path = self.state.route.path.trim_end_matches('/');
+        let path = self.state.route.public_path();
         let id = &session.id;
         let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
         let delivery = (self.state.route.keep_alive, write_state, permit);

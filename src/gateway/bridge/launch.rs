@@ -103,6 +103,7 @@ impl Bridge {
     pub(crate) async fn shared_session(
         &self,
         headers: &HeaderMap,
+        ours: bool,
         id: Option<&[u8]>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let restarts = match &self.state.route.upstream {
@@ -117,7 +118,8 @@ impl Bridge {
             if again {
                 self.state.shared.counts.record_child_restart();
             }
-            let principal = headers.contains_key(header::AUTHORIZATION);
+            // The bearer of the listener lets a client in and does not say who the client is.
+            let principal = headers.contains_key(header::AUTHORIZATION) && !ours;
             let principal = principal.then(|| self.state.caller(headers));
             self.begin_session(&SessionRequest {
                 kind: SessionKind::Shared,

@@ -56,6 +56,7 @@ impl Bridge {
         parts: &Parts,
         said: PostedMessage,
         date: &str,
+        ours: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let PostedMessage::Whole(message) = said else {
@@ -85,7 +86,7 @@ impl Bridge {
         if let Some(refusal) = too_old(&self.state, &self.era, &message, date) {
             return refusal;
         }
-        match self.shared_session(&parts.headers, id.as_deref()).await {
+        match self.shared_session(&parts.headers, ours, id.as_deref()).await {
             Ok(session) => self.ask_shared(parts, message, session, write_state).await,
             Err(refusal) => *refusal,
         }

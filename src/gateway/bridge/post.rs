@@ -105,7 +105,7 @@ impl Bridge {
         write_state: WriteState,
     ) -> Response<Body> {
         if let Some(date) = modern::date_of(&parts.headers, posted.message()) {
-            let answer = self.post_modern(&parts, posted, &date, write_state);
+            let answer = self.post_modern(&parts, posted, &date, ours, write_state);
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());

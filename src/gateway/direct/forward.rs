@@ -7,6 +7,8 @@ use crate::gateway::refusals::{text, unavailable, unreachable};
 use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::endpoints::PROTECTED_RESOURCE;
+use crate::transport::http::public_metadata::{METADATA_MAX, METADATA_TIME, with_public_resource};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::PipedStream;
 use crate::transport::http::write_state::WriteState;
@@ -18,6 +20,9 @@ use http::Response;
 use http::StatusCode;
 use http::request::Parts;
 use http::uri::PathAndQuery;
+use http_body_util::{BodyExt, Limited};
+use tokio::time::timeout;
+use url::Url;
 
 impl Direct {
     /// Forwards a request, and returns the response while it arrives.
@@ -52,12 +57,36 @@ impl Direct {
         ) else {
             return text(StatusCode::NOT_FOUND, "there is no such document");
         };
+        let is_resource = path.path().contains(PROTECTED_RESOURCE) && parts.method == Method::GET;
         let address = (&target.host, target.at(path));
         let request = self.state.forwarder.request(address, parts, RequestBody::empty(), ours);
-        match target.client.send(request).await {
-            Ok(response) => self.state.forwarder.piped(response, None),
-            Err(error) => unreachable(&self.state, &error, None),
+        let response = match target.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return unreachable(&self.state, &error, None),
+        };
+        match &self.state.route.public_url {
+            Some(public) if is_resource && response.status() == StatusCode::OK => {
+                self.public_document(response, public).await
+            }
+            _ => self.state.forwarder.piped(response, None),
         }
+    }
+
+    /// The document about a protected resource, which names the public URL as the resource.
+    async fn public_document(
+        &self,
+        response: Response<UpstreamBody>,
+        public: &Url,
+    ) -> Response<Body> {
+        let (parts, body) = response.into_parts();
+        let read = timeout(METADATA_TIME, Limited::new(body, METADATA_MAX).collect()).await;
+        let Ok(Ok(document)) = read else {
+            let why = "the document of the server is too long, or does not arrive in time";
+            return text(StatusCode::BAD_GATEWAY, why);
+        };
+        let document = document.to_bytes();
+        let document = with_public_resource(&document, public).unwrap_or(document);
+        self.state.forwarder.response(parts, true, Body::Whole(Some(document)))
     }
 
     pub(crate) async fn get(

@@ -60,7 +60,7 @@ impl SseServerHandler {
             self.refused = true;
             return;
         };
-        let path = self.direct.state.route.path.trim_end_matches('/');
+        let path = self.direct.state.route.public_path();
         let event = format!("event: endpoint\ndata: {path}/messages?{key}\n\n");
         self.key = Some(key);
         out.raw(&event.into());

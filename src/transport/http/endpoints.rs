@@ -10,7 +10,10 @@ use crate::config::routes::{Route, Upstream};
 /// Documents that say how to be authorized, found beside a server rather than in it (RFC 8414,
 /// RFC 9728, OpenID Connect Discovery).
 const DOCUMENTS: [&str; 3] =
-    ["oauth-protected-resource", "oauth-authorization-server", "openid-configuration"];
+    [PROTECTED_RESOURCE, "oauth-authorization-server", "openid-configuration"];
+
+/// The document that names a server and those who authorize its clients (RFC 9728).
+pub(crate) const PROTECTED_RESOURCE: &str = "oauth-protected-resource";
 
 /// The route and endpoint of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub struct RouteTable {
     routes: BTreeMap<String, usize>,
     /// The path of each route's upstream, if it is reached over HTTP; empty for the root.
     upstreams: Vec<Option<String>>,
+    /// Whether each route has a public URL.
+    public: Vec<bool>,
 }
 
 impl RouteTable {
@@ -57,6 +62,7 @@ impl RouteTable {
         let number = self.upstreams.len();
         self.routes.insert(without_slash(&route.path).to_owned(), number);
         self.upstreams.push(upstream_path(&route.upstream).filter(|_| !late));
+        self.public.push(route.public_url.is_some());
     }
 
     /// The route and endpoint of a path, if there is one. The path of an endpoint may end with a
@@ -109,12 +115,15 @@ impl RouteTable {
         Some((route, EndpointKind::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
     }
 
-    /// `/a/.well-known/NAME`, as OpenID Connect forms it.
+    /// `/a/.well-known/NAME`, as OpenID Connect forms it, and as the challenges of a route with a public URL
+    /// name the document of RFC 9728: a front that adds a prefix to paths leads there.
     fn below(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (above, name) = path.rsplit_once("/.well-known/")?;
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
-        Some((route, EndpointKind::WellKnown(format!("{upstream}/.well-known/{name}"))))
+        let is_ours = name == PROTECTED_RESOURCE && self.public[route];
+        let (above, below) = if is_ours { ("", &**upstream) } else { (&**upstream, "") };
+        Some((route, EndpointKind::WellKnown(format!("{above}/.well-known/{name}{below}"))))
     }
 }
 
@@ -175,6 +184,22 @@ mod tests {
 
     fn document(path: &str) -> EndpointKind {
         EndpointKind::WellKnown(path.to_owned())
+    }
+
+    #[test]
+    fn documents_below_a_public_route_are_those_beside_its_server() {
+        let mut route = http("/a", "https://up.example/mcp");
+        let find = |route: &Route, name: &str| {
+            let found = RouteTable::new([route]).find(&format!("/a/.well-known/{name}"));
+            found.map(|found| found.part)
+        };
+        let below = document("/mcp/.well-known/oauth-protected-resource");
+        assert_eq!(find(&route, "oauth-protected-resource"), Some(below));
+        route.public_url = Some("https://front.example/x/a".parse().unwrap());
+        let beside = document("/.well-known/oauth-protected-resource/mcp");
+        assert_eq!(find(&route, "oauth-protected-resource"), Some(beside));
+        let other = document("/mcp/.well-known/openid-configuration");
+        assert_eq!(find(&route, "openid-configuration"), Some(other));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::body::Body;
 use super::client::UpstreamBody;
 use super::headers::{Onward, Passage, request_headers, response_headers};
 use super::in_flight::InFlightGuard;
+use super::public_metadata;
 use super::request_body::RequestBody;
 use super::via::Via;
 use crate::config::routes::Route;
@@ -80,6 +81,9 @@ impl Forwarder {
         let events =
             parts.status == StatusCode::OK && Content::of(&parts.headers) == Content::Events;
         let mut headers = response_headers(parts.headers, &passage);
+        if let Some(public) = &self.route.public_url {
+            public_metadata::rewrite_challenges(&mut headers, public);
+        }
         let is_removed = self.route.response_headers.remove.contains(&X_ACCEL_BUFFERING);
         if events && !self.route.opaque && !is_removed {
             // nginx with its defaults holds a stream back. A value of the server's own stays.

@@ -10,6 +10,7 @@ pub(crate) mod forwarder;
 pub mod headers;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
+pub(crate) mod public_metadata;
 pub mod refusal;
 pub(crate) mod request_body;
 pub(crate) mod shutdown;

@@ -346,16 +346,21 @@ pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<Atomic
     (Arc::new(connect), asked, refuses)
 }
 
+/// The `Authorization` that the listener asks for in a test.
+pub(crate) const LISTENERS_BEARER: &str = "Bearer of-the-listener";
+
 /// Serves one connection of a client.
 async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let place = places.find(request.uri().path());
         let proxy = Arc::clone(&proxy);
+        let authorization = request.headers().get("authorization");
+        let ours = authorization.is_some_and(|value| value == LISTENERS_BEARER);
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
             Ok::<_, Infallible>({
                 let served = proxy.served().swap_remove(place.route);
-                proxy.handle(served, place.part, request, false, WriteState::default()).await
+                proxy.handle(served, place.part, request, ours, WriteState::default()).await
             })
         }
     });

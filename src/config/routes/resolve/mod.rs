@@ -11,10 +11,11 @@ mod upstream;
 use std::path::Path;
 
 use toml::de::DeTable;
+use url::Url;
 
 use super::env::{EnvValues, Environment, expand};
 use super::file::File;
-use super::keys::RouteSection;
+use super::keys::{self, RouteSection};
 use super::route::{Admin, Route, Server, Upstream};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::Settings;
@@ -60,7 +61,8 @@ fn resolve(
     let mut routes: Vec<Route> = Vec::new();
     for table in &file.route {
         let preset = preset(table, &mut own)?;
-        let route = route(file, table, preset.as_ref(), &own, folder, env_values)?;
+        let mut route = route(file, table, preset.as_ref(), &own, folder, env_values)?;
+        route.public_url = public_url(table, &route, &server);
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
@@ -90,6 +92,16 @@ fn preset(
     let preset = PresetSettings::read(named.get_ref().0, own).map_err(place)?;
     *own = preset.dialects().to_vec();
     Ok(Some(preset))
+}
+
+/// The URL of a route for clients: its own, or that of the server and the path of the route.
+fn public_url(section: &RouteSection, route: &Route, server: &Server) -> Option<Url> {
+    let of_server = || {
+        let mut url = server.public_url.clone()?;
+        url.set_path(&format!("{}{}", url.path().trim_end_matches('/'), route.path));
+        Some(url)
+    };
+    keys::value_of(&section.public_url).or_else(of_server)
 }
 
 fn route(

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::http::rig::{Answer, Lines, Rig, ms, pass, secs, settle};
+use crate::http::rig::{Answer, LISTENERS_BEARER, Lines, Rig, ms, pass, secs, settle};
 use crate::support::messages::{agreement, answer, initialize, modern_call, modern_with, progress};
 
 /// A request of 2026-07-28 whose token is its id.
@@ -85,6 +85,31 @@ async fn each_authorization_has_a_server_of_its_own() {
         settle().await;
         let mut server = servers.try_recv().expect("no server was started");
         assert!(server.line().await.contains("tools/call"));
+    }
+}
+
+/// A message that names no call may be about the call before. The clients of one `Authorization` are one
+/// principal and may see it; the bearer of the listener is the same for all, and says nothing of who they are.
+#[tokio::test(start_paused = true)]
+async fn the_bearer_of_the_listener_makes_no_principal() {
+    for (authorization, is_told) in [("Bearer a", true), (LISTENERS_BEARER, false)] {
+        let (rig, mut servers) = Rig::of_lines("");
+        let header = format!("Authorization: {authorization}");
+        let ask = |id| rig.post(&["MCP-Protocol-Version: 2026-07-28", &*header], call(id));
+        let one = ask("1");
+        settle().await;
+        let mut server = servers.try_recv().expect("no server was started");
+        let first_id = id_of(&server.line().await);
+        server.say(result(&first_id));
+        settle().await;
+        assert_eq!(one.messages(), [result("1")]);
+        let two = ask("2");
+        let second_id = id_of(&server.line().await);
+        assert!(servers.try_recv().is_err(), "they share a server");
+        server.say(progress("\"nobody's\"", 3));
+        server.say(result(&second_id));
+        settle().await;
+        assert_eq!(two.messages().len(), 1 + usize::from(is_told), "{authorization}");
     }
 }
 

@@ -39,6 +39,28 @@ async fn the_endpoint_lies_under_the_route() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_endpoint_lies_under_the_public_url() {
+    let server = "[server]\npublic_url = \"https://front.example/mcp\"\n";
+    for (top, keys, expected) in [
+        ("", "public_url = \"https://front.example/mcp/tools/\"", "/mcp/tools/messages?"),
+        (server, "", "/mcp/r/messages?"),
+        (server, "public_url = \"https://other.example\"", "/messages?"),
+    ] {
+        let mut rig = Rig::with(top, keys);
+        let stream = rig.send("GET /r/sse", &EVENTS, b"");
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.chunk("event: endpoint\ndata: /messages?sid=a\n\n");
+        settle().await;
+        let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
+        let key = path.strip_prefix(expected).unwrap_or_else(|| panic!("{path}"));
+        // The front takes its prefix away again.
+        let _posted = rig.send(&format!("POST /r/messages?{key}"), &[], call("1", "7").as_bytes());
+        assert_eq!(rig.asked().await.what(), "POST /messages?sid=a");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn endpoints_that_are_the_same_for_all_are_told_apart() {
     let mut rig = Rig::new("heartbeat.enabled = false");
     let mut clients = Vec::new();

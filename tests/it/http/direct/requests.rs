@@ -797,6 +797,28 @@ async fn documents_of_authorization_are_found_beside_the_route() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_metadata_of_a_sign_in_names_the_public_url() {
+    let mut rig = Rig::new("public_url = \"https://front.example/mcp/tools\"");
+    let posted = rig.post(&[], call("1", "7"));
+    let challenge =
+        |url: &str| format!("Bearer error=\"invalid_token\", resource_metadata=\"{url}\"");
+    let own = challenge("http://up.example/.well-known/oauth-protected-resource/base/mcp");
+    let header = format!("WWW-Authenticate: {own}");
+    rig.asked().await.answer("401 Unauthorized", &[&*header], "");
+    settle().await;
+    let below = "https://front.example/mcp/tools/.well-known/oauth-protected-resource";
+    assert_eq!(posted.header("www-authenticate"), Some(challenge(below)));
+    let get = rig.send("GET /r/.well-known/oauth-protected-resource", &[], b"");
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "GET /.well-known/oauth-protected-resource/base/mcp");
+    asked.json(&[], r#"{ "resource" : "http://up.example/base/mcp", "scopes_supported":["a"] }"#);
+    settle().await;
+    let expected =
+        r#"{ "resource" : "https://front.example/mcp/tools", "scopes_supported":["a"] }"#;
+    assert_eq!(get.text(), expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn redirects_are_for_the_client() {
     let mut rig = Rig::new("");
     for status in ["301 Moved Permanently", "307 Temporary Redirect", "308 Permanent Redirect"] {
