@@ -149,11 +149,13 @@ pub enum Repair {
     BareResult,
     /// The message was one element of an array that was split or thinned.
     Batch,
+    /// The event of the message had another name than `message` (`event-name`).
+    EventName,
 }
 
 impl Repair {
     /// Every repair, in the order of the enum.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Dialect,
         Self::Token,
         Self::Number,
@@ -166,6 +168,7 @@ impl Repair {
         Self::ErrorShape,
         Self::BareResult,
         Self::Batch,
+        Self::EventName,
     ];
 
     /// The name in logs, metrics and documents.
@@ -183,6 +186,7 @@ impl Repair {
             Self::ErrorShape => "error-shape",
             Self::BareResult => "bare-result",
             Self::Batch => "batch",
+            Self::EventName => "event-name",
         }
     }
 }

@@ -271,6 +271,15 @@ impl FilterGuard {
         place
     }
 
+    /// Whether the event of the next message gets the name that clients read, in the place of another name.
+    pub fn rename_event(&mut self, now: Instant, origin: Origin) -> bool {
+        let renames = self.try_with(|filter| filter.repairs_event_name(origin)).unwrap_or(true);
+        if renames {
+            self.apply(now, Input::MarkEventName);
+        }
+        renames
+    }
+
     /// [`Filter::fast_path`], of the text of a whole message.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
         let number = self.filter.messages() + 1;

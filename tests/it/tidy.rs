@@ -302,6 +302,10 @@ fn every_reason_and_repair_is_explained_and_shown() {
     for repair in Repair::ALL {
         let name = repair.name();
         assert!(documents.contains(&format!("| `{name}` |")), "{name} is not explained");
+        // Events are of HTTP: `names_of_events_are_repaired_and_counted` shows this repair.
+        if repair == Repair::EventName {
+            continue;
+        }
         let told = [format!("[{name} "), format!(", {name} ")];
         let summary = |line: &str| line.starts_with("~ ") && told.iter().any(|t| line.contains(t));
         assert!(transcripts.lines().any(summary), "{name} is in no transcript");

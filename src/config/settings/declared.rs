@@ -254,11 +254,11 @@ settings! { CallPolicy, Self::default();
             "Which notifications are thinned: repaired or all"
         ))
     }
-    /// Faults of answers that are not repaired: "response-id", "error-shape", "bare-result",
-    /// "orphan-answer", "missing-id".
+    /// Faults that are not repaired: "response-id", "error-shape", "bare-result", "orphan-answer" and
+    /// "missing-id" of answers, and "event-name" of events.
     "no_repair" NoRepair => answers {
         flag: Some(Flag::new(ANSWERS, "NAME").repeats().help(
-            "Leave this fault of answers as it is; repeat for more"
+            "Leave this fault of answers, or of the names of events, as it is; repeat for more"
         ))
     }
     /// The value that the server puts in the place of the token.

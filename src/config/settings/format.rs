@@ -253,14 +253,16 @@ pub(crate) struct NoRepair;
 
 impl NoRepair {
     /// The switch of each repair.
-    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 5] {
-        let [response_id, error_shape, bare_result, orphan_answer, missing_id] = ANSWER_REPAIRS;
+    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 6] {
+        let [response_id, error_shape, bare_result, orphan_answer, missing_id, event_name] =
+            ANSWER_REPAIRS;
         [
             (response_id, &mut repairs.response_id),
             (error_shape, &mut repairs.error_shape),
             (bare_result, &mut repairs.bare_result),
             (orphan_answer, &mut repairs.orphan_answer),
             (missing_id, &mut repairs.missing_id),
+            (event_name, &mut repairs.event_name),
         ]
     }
 }

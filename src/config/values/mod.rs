@@ -100,8 +100,8 @@ impl Word for LogLevel {
 }
 
 /// The repairs of answers by name.
-pub const ANSWER_REPAIRS: [&str; 5] =
-    ["response-id", "error-shape", "bare-result", "orphan-answer", "missing-id"];
+pub const ANSWER_REPAIRS: [&str; 6] =
+    ["response-id", "error-shape", "bare-result", "orphan-answer", "missing-id", "event-name"];
 
 /// The name that stands for the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";

@@ -350,7 +350,8 @@ impl EventHandler for Exchange {
             out.raw(&event.raw);
             return;
         }
-        let Some(message) = message_in(event) else {
+        let filter = &mut self.filter;
+        let Some(message) = message_in(event, || filter.rename_event(now(), ORIGIN)) else {
             if !self.observing {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);

@@ -8,7 +8,7 @@ use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::endpoints::PROTECTED_RESOURCE;
-use crate::transport::http::public_metadata::{METADATA_MAX, METADATA_TIME, with_public_resource};
+use crate::transport::http::public_metadata::{read_document, with_public_resource};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::PipedStream;
 use crate::transport::http::write_state::WriteState;
@@ -20,8 +20,6 @@ use http::Response;
 use http::StatusCode;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http_body_util::{BodyExt, Limited};
-use tokio::time::timeout;
 use url::Url;
 
 impl Direct {
@@ -79,12 +77,10 @@ impl Direct {
         public: &Url,
     ) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        let read = timeout(METADATA_TIME, Limited::new(body, METADATA_MAX).collect()).await;
-        let Ok(Ok(document)) = read else {
+        let Some(document) = read_document(body).await else {
             let why = "the document of the server is too long, or does not arrive in time";
             return text(StatusCode::BAD_GATEWAY, why);
         };
-        let document = document.to_bytes();
         let document = with_public_resource(&document, public).unwrap_or(document);
         self.state.forwarder.response(parts, true, Body::Whole(Some(document)))
     }

@@ -85,7 +85,8 @@ impl EventHandler for SseServerHandler {
             let named = event.data().unwrap_or_default();
             return self.announce(&named, out);
         }
-        let message = message_in(event);
+        let rename = || self.stream.lock().filter.rename_event(now(), Origin::Shared);
+        let message = message_in(event, rename);
         let observing = self.observes();
         let fate = message.map(|message| {
             self.stream.lock().filter.server_message(now(), Origin::Shared, &message)

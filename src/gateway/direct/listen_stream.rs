@@ -10,6 +10,7 @@ use crate::gateway::direct::event_stream::EventHandler;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
@@ -53,7 +54,10 @@ impl EventHandler for Listening {
     }
 
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
-        let message = message_in(event).filter(|_| !self.observing);
+        let member = &self.member;
+        let origin = Origin::Stream(member.stream);
+        let rename = || member.session.ask(|filter| filter.rename_event(now(), origin));
+        let message = if self.observing { None } else { message_in(event, rename) };
         let Some(message) = message else {
             self.collect(out);
             self.event_ids.note_forwarded(event);

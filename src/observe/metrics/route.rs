@@ -54,7 +54,7 @@ pub struct RouteCounts {
     first_progress: Histogram,
     longest_silence: Histogram,
     messages: Each<3>,
-    repairs: Each<12>,
+    repairs: Each<13>,
     withheld: Each<20>,
     progress_received: Counter,
     overheard: Counter,

@@ -125,5 +125,6 @@ pub const fn repair_text(repair: Repair) -> &'static str {
         Repair::ErrorShape => "the error got the missing `code` or `message`",
         Repair::BareResult => "the bare tool result was wrapped as content",
         Repair::Batch => "the message was an element of an array that was separated or thinned",
+        Repair::EventName => "the event had a name that clients do not read",
     }
 }

@@ -28,7 +28,7 @@ const ONLY: StreamId = StreamId(0);
 /// Words that a recording may have behind `!`.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
                         settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, \
-                        knows not all, client, elsewhere, response, tasks over, looks, waits, written is expected";
+                        knows not all, client, elsewhere, event, response, tasks over, looks, waits, written is expected";
 
 /// The conversation that a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub enum Input {
     SetClient(Option<Arc<Client>>),
     /// The next message names these tokens, which are active in other sessions only.
     MarkElsewhere(Vec<Key>),
+    /// The event of the next message had another name than `message`, which its client gets instead.
+    MarkEventName,
     /// The response to a POST has ended, whatever the cause.
     EndResponse(StreamId),
     /// All tasks are over.
@@ -206,6 +208,7 @@ impl Filter {
             Input::MarkIncomplete => self.mark_incomplete(),
             Input::SetClient(client) => self.set_client(client.clone()),
             Input::MarkElsewhere(tokens) => self.active_elsewhere(tokens),
+            Input::MarkEventName => self.intake.is_renamed = true,
             Input::EndResponse(stream) => self.response_ended(now, *stream),
             Input::EndTasks => self.end_tasks(now),
             _ => self.handle_connection(now, input),
@@ -315,6 +318,7 @@ mod tests {
             Input::End => 37,
             Input::SetPrincipal(..) => 38,
             Input::EndResponse(_) => 39,
+            Input::MarkEventName => 40,
         }
     }
 
@@ -393,6 +397,7 @@ mod tests {
                 Input::MarkElsewhere(vec![Key::Integer(1), Key::Text(Bytes::from("a"))]),
                 r#"elsewhere [1,"a"]"#,
             ),
+            (Input::MarkEventName, "event renamed"),
             (Input::EndResponse(third), "response ends @3"),
             (Input::EndResponse(upstream_stream(70)), "response ends 70"),
             (Input::EndTasks, "tasks over"),

@@ -111,6 +111,7 @@ impl Input {
                 let tokens: Vec<Bytes> = tokens.iter().map(Key::to_json).collect();
                 write!(f, "elsewhere [{}]", Lossy(&tokens.join(&b","[..])))
             }
+            Self::MarkEventName => f.write_str("event renamed"),
             Self::EndResponse(stream) => {
                 let line = MessageLine { sign: '<', stream: Some(*stream), text: Bytes::new() };
                 write!(f, "response ends {}", line.stream_words())
@@ -234,6 +235,7 @@ impl Input {
                     None => upstream_stream(number(stream)?),
                 })
             }
+            "event" => Self::MarkEventName,
             "tasks" => Self::EndTasks,
             "takes" => {
                 let (from, on) = first_word(rest.trim_start_matches("over from "));

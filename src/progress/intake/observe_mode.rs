@@ -91,6 +91,12 @@ impl Filter {
         call.map_or(&self.policy.call, |call| call.settings())
     }
 
+    /// Whether an event gets the name that clients read, if the server gave it another name.
+    pub fn repairs_event_name(&self, origin: Origin) -> bool {
+        let settings = self.settings_of_orphan(origin);
+        settings.answers.event_name && !settings.observes()
+    }
+
     fn observed_place(&mut self, origin: Origin, message: &Message) -> Placement {
         match message.kind() {
             Kind::Response => self.observed_answer(origin, message),

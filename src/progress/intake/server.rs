@@ -125,6 +125,7 @@ impl Filter {
         message: &Message,
     ) -> Disposition {
         if self.is_of_another_filter(message) {
+            self.intake.is_renamed = false;
             self.intake.received_at = Some(now);
             return Disposition::NotMine;
         }
@@ -143,13 +144,15 @@ impl Filter {
         if self.policy.observes() && self.forward_observed(origin, message) {
             self.intake.at_work = None;
         }
+        let is_renamed = std::mem::take(&mut self.intake.is_renamed);
+        let done: Repairs = is_renamed.then_some(Repair::EventName).into_iter().collect();
         let fate = match self.answer_behind_text(message) {
             Some((text, answer)) => {
                 self.dispatch(now, origin, &Message::parse(text.clone()), Repairs::default());
                 self.dispatch(now, origin, &answer, Repairs::default());
                 Disposition::NotAMessage(text)
             }
-            None => self.dispatch(now, origin, message, Repairs::default()),
+            None => self.dispatch(now, origin, message, done),
         };
         self.intake.at_work = None;
         self.correlator.elsewhere.clear();

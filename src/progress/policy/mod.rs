@@ -260,6 +260,8 @@ pub struct AnswerRepairs {
     pub orphan_answer: bool,
     /// `missing-id`: a result without id is withheld.
     pub missing_id: bool,
+    /// `event-name`: an event of another name, which no client reads, gets the name `message`.
+    pub event_name: bool,
 }
 
 impl AnswerRepairs {
@@ -270,6 +272,7 @@ impl AnswerRepairs {
         bare_result: false,
         orphan_answer: false,
         missing_id: false,
+        event_name: false,
     };
 }
 
@@ -281,6 +284,7 @@ impl Default for AnswerRepairs {
             bare_result: true,
             orphan_answer: true,
             missing_id: true,
+            event_name: true,
         }
     }
 }

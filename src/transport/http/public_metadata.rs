@@ -1,21 +1,24 @@
 //! The metadata of a sign-in behind a front that rewrites paths: the URLs that a client compares with the
 //! URL that it uses (RFC 9728).
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderValue};
+use tokio::time::timeout;
 use url::Url;
 
+use super::client::UpstreamBody;
 use super::endpoints::PROTECTED_RESOURCE;
 use crate::protocol::json;
 
 /// The longest document about a protected resource that is read, in bytes. Real documents have about 1 KB.
-pub(crate) const METADATA_MAX: usize = 256 << 10;
+const METADATA_MAX: usize = 256 << 10;
 
 /// The longest time of reading such a document.
-pub(crate) const METADATA_TIME: Duration = Duration::from_secs(30);
+const METADATA_TIME: Duration = Duration::from_secs(30);
 
 /// The parameter of a challenge that names the document.
 const PARAMETER: &str = "resource_metadata=\"";
@@ -42,6 +45,21 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
     let (before, after) = (&text[..start], &text[end..]);
     let named = format!("{}/.well-known/{PROTECTED_RESOURCE}", plain(public));
     HeaderValue::try_from([before, &named, after].concat()).ok()
+}
+
+/// Reads a document; `None` if the document is too long, breaks off, or does not arrive in time.
+pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
+    let read = async {
+        let mut document = Vec::new();
+        while let Some(piece) = poll_fn(|cx| body.poll_data(cx)).await {
+            document.extend_from_slice(&piece.ok()?);
+            if document.len() > METADATA_MAX {
+                return None;
+            }
+        }
+        Some(document.into())
+    };
+    timeout(METADATA_TIME, read).await.ok().flatten()
 }
 
 /// The document with the public URL as its `resource`; `None` if the document has no such member.

@@ -2,6 +2,7 @@
 //! a client is told when its server dies.
 
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
+use crate::observe::metrics::page::Page;
 use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
@@ -659,4 +660,25 @@ async fn a_client_that_reads_nothing_for_a_moment_gets_every_report() {
     assert_eq!(messages.len(), 2001);
     assert_eq!(messages.last(), Some(&result("1")));
     check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_events_are_repaired_and_counted() {
+    let named = |id: u8| format!("event: update\ndata: {}\n\n", result(id));
+    for (keys, name, count) in [
+        ("", "message", 1.0),
+        ("no_repair = [\"event-name\"]", "update", 0.0),
+        ("tools.work = { no_repair = [\"event-name\"] }", "update", 0.0),
+        ("mode = \"observe\"", "update", 0.0),
+    ] {
+        let (rig, answer, server) = called(&format!("{QUIET}\n{keys}"), "2025-11-25").await;
+        server.chunk(named(1));
+        settle().await;
+        let block = answer.blocks().pop().unwrap();
+        let told = String::from_utf8(block.raw).unwrap();
+        assert_eq!(told, named(1).replace("update", name), "{keys}");
+        let page = Page::read(&rig.metrics());
+        let labels = [("repair", "event-name")];
+        assert_eq!(page.sum("milepost_repairs_total", &labels), count, "{keys}");
+    }
 }
