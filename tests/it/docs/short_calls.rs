@@ -25,7 +25,9 @@ struct Told {
 
 /// A call that its server answers after so many milliseconds.
 fn play(pacing: Pacing, answer: u64) -> Told {
-    let mut rig = Rig::new(Policy { pacing, ..Policy::default() });
+    let mut policy = Policy::default();
+    policy.call.pacing = pacing;
+    let mut rig = Rig::new(policy);
     rig.client(call(1, 7).as_bytes());
     let mut told = Told::default();
     for ms in 1..answer + 1000 {
