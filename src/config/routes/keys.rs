@@ -168,8 +168,7 @@ const DIALECTS: &str = "dialects";
 /// The key of the settings of single tools.
 const TOOLS: &str = "tools";
 
-/// Tables of settings within a table: the name, the type in the JSON Schema for a route and for a tool,
-/// the purpose and an example.
+/// Tables of settings within a table. Lists of two are for a route and for a tool.
 const GROUPS: [KeyGroup; 2] = [
     KeyGroup {
         name: "heartbeat",
@@ -185,10 +184,7 @@ const GROUPS: [KeyGroup; 2] = [
             "Additions to requests, for servers that report nothing unless they are asked.",
             "Additions to calls, for servers that report nothing unless they are asked.",
         ],
-        docs: [
-            "Additions to the requests of clients, for servers that report nothing unless they are asked.",
-            "Additions to the calls of one tool.",
-        ],
+        docs: ["Additions to the requests of clients.", "Additions to the calls of one tool."],
         expected: "a table such as { token_type = \"string\" }",
     },
 ];
