@@ -42,12 +42,22 @@ use Over::{Called, Flagged, Http, Served, Stdio};
 /// that a call takes seconds and not minutes.
 struct Row {
     name: &'static str,
-    server: &'static str,
     over: Over,
-    options: &'static [&'static str],
+    /// The name of the example and its options.
+    server: &'static str,
     calls: &'static [&'static str],
     /// More than any call takes, in seconds.
     timeout: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    over: Over,
+    server: &'static str,
+    calls: &'static [&'static str],
+    timeout: &'static str,
+) -> Row {
+    Row { name, over, server, calls, timeout }
 }
 
 const KUZUMEM_CALLS: &[&str] = &[
@@ -58,302 +68,214 @@ const KUZUMEM_CALLS: &[&str] = &[
 
 const ROWS: [Row; 36] = [
     // First what takes longest.
-    Row {
-        name: "SwissArmyHammer s2, repeats itself",
-        server: "swissarmyhammer",
-        over: Stdio,
-        options: &["--generation", "s2", "--pace", "200ms", "--keep-alive", "1100ms"],
-        calls: &["review"],
-        timeout: "12",
-    },
-    Row {
-        name: "KuzuMem k3s",
-        server: "kuzumem",
-        over: Stdio,
-        options: &["--generation", "k3s", "--pace", "150ms"],
-        calls: KUZUMEM_CALLS,
-        timeout: "6",
-    },
-    Row {
-        name: "KuzuMem k1",
-        server: "kuzumem",
-        over: Stdio,
-        options: &["--generation", "k1", "--pace", "150ms"],
-        calls: KUZUMEM_CALLS,
-        timeout: "6",
-    },
-    Row {
-        name: "KuzuMem k4",
-        server: "kuzumem",
-        over: Stdio,
-        options: &["--generation", "k4", "--pace", "150ms"],
-        calls: KUZUMEM_CALLS,
-        timeout: "6",
-    },
-    Row {
-        name: "KuzuMem k6",
-        server: "kuzumem",
-        over: Stdio,
-        options: &["--generation", "k6", "--pace", "150ms"],
-        calls: KUZUMEM_CALLS,
-        timeout: "6",
-    },
-    Row {
-        name: "KuzuMem head",
-        server: "kuzumem",
-        over: Stdio,
-        options: &["--generation", "head", "--pace", "150ms"],
-        calls: &["pagerank"],
-        timeout: "6",
-    },
-    Row {
-        name: "SwissArmyHammer s0",
-        server: "swissarmyhammer",
-        over: Stdio,
-        options: &["--generation", "s0", "--pace", "200ms"],
-        calls: &["shell", "flow", "web_search", r#"shell={"command":"false"}"#],
-        timeout: "6",
-    },
-    Row {
-        name: "SwissArmyHammer s2",
-        server: "swissarmyhammer",
-        over: Stdio,
-        options: &["--generation", "s2", "--pace", "200ms"],
-        calls: &["code_context"],
-        timeout: "6",
-    },
-    Row {
-        name: "Plexus",
-        server: "plexus",
-        over: Stdio,
-        options: &["--pace", "200ms"],
-        calls: &["claudecode.chat", "orcha.run_task"],
-        timeout: "6",
-    },
-    Row {
-        name: "KuzuMem head, stderr as progress",
-        server: "kuzumem",
-        over: Flagged(&["--dialect", "defaults,stderr"]),
-        options: &["--generation", "head", "--pace", "150ms"],
-        calls: &["pagerank"],
-        timeout: "6",
-    },
-    Row {
-        name: "cargo and tqdm, stderr as progress",
-        server: "builder",
-        over: Flagged(&["--dialect", "defaults,stderr"]),
-        options: &["--packages", "2"],
-        calls: &["train", "build"],
-        timeout: "12",
-    },
-    Row {
-        name: "Plexus, logs as progress",
-        server: "plexus",
-        over: Flagged(&["--dialect", "defaults,log"]),
-        options: &["--pace", "200ms"],
-        calls: &["claudecode.chat", "orcha.run_task"],
-        timeout: "6",
-    },
-    Row {
-        name: "silent, estimated",
-        server: "silent",
-        over: Flagged(&["--estimate", "--heartbeat-after", "300ms", "--heartbeat-every", "300ms"]),
-        options: &["--pace", "1s"],
-        calls: &["sleep", "sleep", "sleep", "sleep"],
-        timeout: "6",
-    },
-    Row {
-        name: "mcp-devtools, 5,000 lines",
-        server: "mcp_devtools",
-        over: Stdio,
-        options: &["--pace", "200ms", "--token-from", "meta"],
-        calls: &["project_actions"],
-        timeout: "6",
-    },
-    Row {
-        name: "mcp-devtools, late",
-        server: "mcp_devtools",
-        over: Stdio,
-        options: &["--pace", "200ms", "--lines", "100", "--late", "3", "--token-from", "meta"],
-        calls: &["project_actions"],
-        timeout: "6",
-    },
-    Row {
-        name: "mcp-devtools, as it is",
-        server: "mcp_devtools",
-        over: Stdio,
-        options: &["--pace", "200ms", "--lines", "100"],
-        calls: &["project_actions"],
-        timeout: "6",
-    },
-    Row {
-        name: "mcp-devtools, given its token",
-        server: "mcp_devtools",
-        over: Flagged(&["--ask-token-in-arguments"]),
-        options: &["--pace", "200ms", "--lines", "100"],
-        calls: &["project_actions"],
-        timeout: "6",
-    },
-    Row {
-        name: "Scout",
-        server: "scout",
-        over: Stdio,
-        options: &["--pace", "150ms"],
-        calls: &["run_materialization"],
-        timeout: "6",
-    },
-    Row {
-        name: "silent",
-        server: "silent",
-        over: Stdio,
-        options: &[],
-        calls: &[r#"sleep={"seconds":3}"#, r#"echo={"text":"at once"}"#],
-        timeout: "6",
-    },
-    Row {
-        name: "100 % with the answer",
-        server: "silent",
-        over: Stdio,
-        options: &["--pace", "200ms"],
-        calls: &["burst", "burst", "burst", "burst", "burst"],
-        timeout: "6",
-    },
-    Row {
-        name: "silent, JSON, HTTP",
-        server: "silent",
-        over: Http,
-        options: &["--json"],
-        calls: &[r#"sleep={"seconds":7}"#, r#"echo={"text":"at once"}"#],
-        timeout: "12",
-    },
-    Row {
-        name: "KuzuMem k5, HTTP",
-        server: "kuzumem",
-        over: Http,
-        options: &["--generation", "k5", "--pace", "100ms"],
-        calls: KUZUMEM_CALLS,
-        timeout: "6",
-    },
-    Row {
-        name: "Plexus p0, HTTP",
-        server: "plexus",
-        over: Http,
-        options: &["--variant", "p0", "--pace", "200ms"],
-        calls: &["claudecode.chat", "orcha.run_task"],
-        timeout: "6",
-    },
-    Row {
-        name: "Plexus p1, HTTP",
-        server: "plexus",
-        over: Http,
-        options: &["--variant", "p1", "--pace", "200ms"],
-        calls: &["claudecode.chat", "orcha.run_task"],
-        timeout: "6",
-    },
-    Row {
-        name: "Plexus p1, invents tokens, HTTP",
-        server: "plexus",
-        over: Http,
-        options: &["--variant", "p1", "--pace", "200ms", "--invented-token"],
-        calls: &["claudecode.chat"],
-        timeout: "6",
-    },
-    Row {
-        name: "SwissArmyHammer s0, HTTP",
-        server: "swissarmyhammer",
-        over: Http,
-        options: &["--generation", "s0", "--pace", "150ms"],
-        calls: &["shell", "flow"],
-        timeout: "6",
-    },
-    Row {
-        name: "SwissArmyHammer s1, HTTP",
-        server: "swissarmyhammer",
-        over: Http,
-        options: &["--generation", "s1", "--pace", "150ms"],
-        calls: &["shell"],
-        timeout: "6",
-    },
-    Row {
-        name: "SwissArmyHammer s2, HTTP",
-        server: "swissarmyhammer",
-        over: Http,
-        options: &["--generation", "s2", "--pace", "150ms"],
-        calls: &["code_context"],
-        timeout: "6",
-    },
-    Row {
-        name: "mcp-devtools, 5,000 lines, HTTP",
-        server: "mcp_devtools",
-        over: Http,
-        options: &["--pace", "200ms", "--token-from", "meta"],
-        calls: &["project_actions"],
-        timeout: "6",
-    },
-    Row {
-        name: "mcp-devtools, as it is, HTTP",
-        server: "mcp_devtools",
-        over: Http,
-        options: &["--pace", "200ms", "--lines", "100"],
-        calls: &["project_actions"],
-        timeout: "6",
-    },
-    Row {
-        name: "Scout, HTTP",
-        server: "scout",
-        over: Http,
-        options: &["--pace", "150ms"],
-        calls: &["run_materialization"],
-        timeout: "6",
-    },
-    Row {
-        name: "100 % with the answer, HTTP",
-        server: "silent",
-        over: Http,
-        options: &["--pace", "200ms"],
-        calls: &["burst", "burst", "burst", "burst", "burst"],
-        timeout: "6",
-    },
+    row(
+        "SwissArmyHammer s2, repeats itself",
+        Stdio,
+        "swissarmyhammer --generation s2 --pace 200ms --keep-alive 1100ms",
+        &["review"],
+        "12",
+    ),
+    row("KuzuMem k3s", Stdio, "kuzumem --generation k3s --pace 150ms", KUZUMEM_CALLS, "6"),
+    row("KuzuMem k1", Stdio, "kuzumem --generation k1 --pace 150ms", KUZUMEM_CALLS, "6"),
+    row("KuzuMem k4", Stdio, "kuzumem --generation k4 --pace 150ms", KUZUMEM_CALLS, "6"),
+    row("KuzuMem k6", Stdio, "kuzumem --generation k6 --pace 150ms", KUZUMEM_CALLS, "6"),
+    row("KuzuMem head", Stdio, "kuzumem --generation head --pace 150ms", &["pagerank"], "6"),
+    row(
+        "SwissArmyHammer s0",
+        Stdio,
+        "swissarmyhammer --generation s0 --pace 200ms",
+        &["shell", "flow", "web_search", r#"shell={"command":"false"}"#],
+        "6",
+    ),
+    row(
+        "SwissArmyHammer s2",
+        Stdio,
+        "swissarmyhammer --generation s2 --pace 200ms",
+        &["code_context"],
+        "6",
+    ),
+    row("Plexus", Stdio, "plexus --pace 200ms", &["claudecode.chat", "orcha.run_task"], "6"),
+    row(
+        "KuzuMem head, stderr as progress",
+        Flagged(&["--dialect", "defaults,stderr"]),
+        "kuzumem --generation head --pace 150ms",
+        &["pagerank"],
+        "6",
+    ),
+    row(
+        "cargo and tqdm, stderr as progress",
+        Flagged(&["--dialect", "defaults,stderr"]),
+        "builder --packages 2",
+        &["train", "build"],
+        "12",
+    ),
+    row(
+        "Plexus, logs as progress",
+        Flagged(&["--dialect", "defaults,log"]),
+        "plexus --pace 200ms",
+        &["claudecode.chat", "orcha.run_task"],
+        "6",
+    ),
+    row(
+        "silent, estimated",
+        Flagged(&["--estimate", "--heartbeat-after", "300ms", "--heartbeat-every", "300ms"]),
+        "silent --pace 1s",
+        &["sleep", "sleep", "sleep", "sleep"],
+        "6",
+    ),
+    row(
+        "mcp-devtools, 5,000 lines",
+        Stdio,
+        "mcp_devtools --pace 200ms --token-from meta",
+        &["project_actions"],
+        "6",
+    ),
+    row(
+        "mcp-devtools, late",
+        Stdio,
+        "mcp_devtools --pace 200ms --lines 100 --late 3 --token-from meta",
+        &["project_actions"],
+        "6",
+    ),
+    row(
+        "mcp-devtools, as it is",
+        Stdio,
+        "mcp_devtools --pace 200ms --lines 100",
+        &["project_actions"],
+        "6",
+    ),
+    row(
+        "mcp-devtools, given its token",
+        Flagged(&["--ask-token-in-arguments"]),
+        "mcp_devtools --pace 200ms --lines 100",
+        &["project_actions"],
+        "6",
+    ),
+    row("Scout", Stdio, "scout --pace 150ms", &["run_materialization"], "6"),
+    row("silent", Stdio, "silent", &[r#"sleep={"seconds":3}"#, r#"echo={"text":"at once"}"#], "6"),
+    row(
+        "100 % with the answer",
+        Stdio,
+        "silent --pace 200ms",
+        &["burst", "burst", "burst", "burst", "burst"],
+        "6",
+    ),
+    row(
+        "silent, JSON, HTTP",
+        Http,
+        "silent --json",
+        &[r#"sleep={"seconds":7}"#, r#"echo={"text":"at once"}"#],
+        "12",
+    ),
+    row("KuzuMem k5, HTTP", Http, "kuzumem --generation k5 --pace 100ms", KUZUMEM_CALLS, "6"),
+    row(
+        "Plexus p0, HTTP",
+        Http,
+        "plexus --variant p0 --pace 200ms",
+        &["claudecode.chat", "orcha.run_task"],
+        "6",
+    ),
+    row(
+        "Plexus p1, HTTP",
+        Http,
+        "plexus --variant p1 --pace 200ms",
+        &["claudecode.chat", "orcha.run_task"],
+        "6",
+    ),
+    row(
+        "Plexus p1, invents tokens, HTTP",
+        Http,
+        "plexus --variant p1 --pace 200ms --invented-token",
+        &["claudecode.chat"],
+        "6",
+    ),
+    row(
+        "SwissArmyHammer s0, HTTP",
+        Http,
+        "swissarmyhammer --generation s0 --pace 150ms",
+        &["shell", "flow"],
+        "6",
+    ),
+    row(
+        "SwissArmyHammer s1, HTTP",
+        Http,
+        "swissarmyhammer --generation s1 --pace 150ms",
+        &["shell"],
+        "6",
+    ),
+    row(
+        "SwissArmyHammer s2, HTTP",
+        Http,
+        "swissarmyhammer --generation s2 --pace 150ms",
+        &["code_context"],
+        "6",
+    ),
+    row(
+        "mcp-devtools, 5,000 lines, HTTP",
+        Http,
+        "mcp_devtools --pace 200ms --token-from meta",
+        &["project_actions"],
+        "6",
+    ),
+    row(
+        "mcp-devtools, as it is, HTTP",
+        Http,
+        "mcp_devtools --pace 200ms --lines 100",
+        &["project_actions"],
+        "6",
+    ),
+    row("Scout, HTTP", Http, "scout --pace 150ms", &["run_materialization"], "6"),
+    row(
+        "100 % with the answer, HTTP",
+        Http,
+        "silent --pace 200ms",
+        &["burst", "burst", "burst", "burst", "burst"],
+        "6",
+    ),
     // Another transport towards the client than the server's.
-    Row {
-        name: "SwissArmyHammer s2, stdio to HTTP",
-        server: "swissarmyhammer",
-        over: Served,
-        options: &["--generation", "s2", "--pace", "200ms"],
-        calls: &["code_context"],
-        timeout: "6",
-    },
-    Row {
-        name: "Plexus, stdio to HTTP",
-        server: "plexus",
-        over: Served,
-        options: &["--pace", "200ms"],
-        calls: &["claudecode.chat", "orcha.run_task"],
-        timeout: "6",
-    },
-    Row {
-        name: "KuzuMem k5, HTTP to stdio",
-        server: "kuzumem",
-        over: Called,
-        options: &["--generation", "k5", "--pace", "100ms"],
-        calls: KUZUMEM_CALLS,
-        timeout: "6",
-    },
-    Row {
-        name: "SwissArmyHammer s2, HTTP to stdio",
-        server: "swissarmyhammer",
-        over: Called,
-        options: &["--generation", "s2", "--pace", "150ms"],
-        calls: &["code_context"],
-        timeout: "6",
-    },
+    row(
+        "SwissArmyHammer s2, stdio to HTTP",
+        Served,
+        "swissarmyhammer --generation s2 --pace 200ms",
+        &["code_context"],
+        "6",
+    ),
+    row(
+        "Plexus, stdio to HTTP",
+        Served,
+        "plexus --pace 200ms",
+        &["claudecode.chat", "orcha.run_task"],
+        "6",
+    ),
+    row(
+        "KuzuMem k5, HTTP to stdio",
+        Called,
+        "kuzumem --generation k5 --pace 100ms",
+        KUZUMEM_CALLS,
+        "6",
+    ),
+    row(
+        "SwissArmyHammer s2, HTTP to stdio",
+        Called,
+        "swissarmyhammer --generation s2 --pace 150ms",
+        &["code_context"],
+        "6",
+    ),
 ];
 
 impl Row {
+    /// The name of the example, and its options.
+    fn words(&self) -> (&'static str, Vec<&'static str>) {
+        let mut words = self.server.split(' ');
+        (words.next().unwrap_or_default(), words.collect())
+    }
+
     /// The server over stdio.
     fn command(&self) -> Vec<String> {
-        let options = self.options.iter().map(|&word| word.to_owned());
-        std::iter::once(example(self.server)).chain(options).collect()
+        let (server, options) = self.words();
+        std::iter::once(example(server))
+            .chain(options.iter().map(|&word| word.to_owned()))
+            .collect()
     }
 
     /// What a client sees at the proxy, or else at `url`.
@@ -400,7 +322,10 @@ impl Side {
                 Row::visit(name, &options, Some(proxy), String::new())
             }
             Http | Called => {
-                let server = Server::start(row.server, row.options);
+                let server = {
+                    let (server, options) = row.words();
+                    Server::start(server, &options)
+                };
                 let url = server.url().to_owned();
                 if with && row.over == Called {
                     let wrap = [MILEPOST, "wrap", "--state-dir", "off", &url].map(str::to_owned);

@@ -109,12 +109,12 @@ impl Retired {
         for live in self.0 {
             let shared = Arc::clone(&live.state.shared);
             shared.retire();
-            live.bridge.sessions.look();
+            live.bridge.sessions.wake_all();
             tokio::spawn(async move {
                 shared.calls.done().await;
                 shared.over.end();
                 let route = &live.state.route.path;
-                tracing::debug!(route, "the last call to the server before is over");
+                tracing::debug!(route, "the last call to the previous server has ended");
                 // The route's newer value must find this one for the answers and cancellations of calls
                 // that are open. A request whose body was still being read is counted late, so the task
                 // holds the route as long as a request, a response or a session does.
@@ -387,7 +387,7 @@ impl LiveRoute {
     fn publish(&self) {
         self.direct.sessions.keep(self.state.route.max_sessions);
         self.state.publish();
-        self.bridge.sessions.look();
+        self.bridge.sessions.wake_all();
     }
 
     /// Whether a request, a response or a session holds the route or a part of it. The state itself has

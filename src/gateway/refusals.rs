@@ -69,7 +69,7 @@ pub(crate) fn unreachable(
     id: Option<Bytes>,
 ) -> Response<Body> {
     let why = error_chain(error);
-    tracing::warn!(route = state.route.path, error = why, "the server could not be asked");
+    tracing::warn!(route = state.route.path, error = why, "the request to the server failed");
     if let Some(kind) = error.kind() {
         state.shared.counts.upstream_error(kind);
     }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::input::{Input, stream_of};
-use crate::progress::{FilterEvent, Form, Fragment, OpenCall, Origin, Policy, StreamId, Transmit};
+use crate::progress::{
+    FilterEvent, Form, Fragment, OpenCall, Origin, Policy, StreamId, Transmit, TransmitKind,
+};
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, SseFrame};
 
@@ -220,7 +222,7 @@ impl EventEmitter {
         self.put(at, EventKind::Input(input, number));
         if let Some((stream, message)) = passes {
             let payload = message.raw().clone().into();
-            self.to_client(at, stream, &Transmit { payload, part: Fragment::Whole });
+            self.to_client(at, stream, &Transmit::whole(TransmitKind::Other, payload));
             self.input(at, Input::MarkWritten(stream), number);
         }
     }

@@ -45,7 +45,7 @@ pub use filter::Filter;
 pub use gate::notification::MESSAGE_MAX;
 pub use gate::stream::{QUEUE_MAX, StreamKind};
 pub use ids::{CallId, StreamId};
-pub use payload::{Form, Fragment, Payload, Transmit};
+pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, StreamPacing, TokenIs,

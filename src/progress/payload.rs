@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::protocol::jsonrpc::{Framing, Message};
+use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
+use crate::protocol::mcp;
 
 /// The relation of bytes to be written to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,13 +113,75 @@ pub enum Fragment {
     End,
 }
 
+/// The kind of a message for a client, and the requests that the message answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransmitKind {
+    /// The answer to the request that its client calls so; `None` for an answer to no request.
+    Answer(Option<Key>),
+    /// A request of the server.
+    Request,
+    /// A progress notification.
+    Progress,
+    /// An array. The requests that its elements answer, and whether it holds nothing but answers.
+    Batch(Vec<Key>, bool),
+    /// Another message, or a piece of one.
+    Other,
+}
+
+impl TransmitKind {
+    /// The kind of `message`, as its client gets it.
+    pub fn of(message: &Message) -> Self {
+        let is_answer = |one: &Message| one.kind() == Kind::Response;
+        match message.kind() {
+            Kind::Response => Self::Answer(message.id_key()),
+            Kind::Request => Self::Request,
+            Kind::Batch => {
+                let answers = message.elements().filter(is_answer);
+                let only = message.elements().all(|one| is_answer(&one));
+                Self::Batch(answers.filter_map(|one| one.id_key()).collect(), only)
+            }
+            _ if message.method().as_deref() == Some(mcp::PROGRESS) => Self::Progress,
+            _ => Self::Other,
+        }
+    }
+
+    /// The requests that are answered.
+    pub fn answers(&self) -> &[Key] {
+        match self {
+            Self::Answer(id) => id.as_slice(),
+            Self::Batch(ids, _) => ids,
+            _ => &[],
+        }
+    }
+}
+
 /// Something to be written on a client stream now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
+    /// The kind of the message.
+    pub kind: TransmitKind,
     /// The bytes, and whether they have a frame.
     pub payload: Payload,
     /// The part of a message that the bytes are.
     pub part: Fragment,
+}
+
+impl Transmit {
+    /// A message as it came.
+    pub fn of(message: &Message) -> Self {
+        Self::whole(TransmitKind::of(message), Payload::of(message))
+    }
+
+    /// A whole message.
+    pub fn whole(kind: TransmitKind, payload: Payload) -> Self {
+        Self { kind, payload, part: Fragment::Whole }
+    }
+
+    /// A piece of a message that is too large to be held.
+    pub fn piece(piece: Bytes, is_last: bool) -> Self {
+        let part = if is_last { Fragment::End } else { Fragment::Piece };
+        Self { kind: TransmitKind::Other, payload: piece.into(), part }
+    }
 }
 
 /// The position of `part` in `raw`; `None` if `part` is not a slice of `raw`.

@@ -62,12 +62,8 @@ pub const TASK_STATUS: &str = "notifications/tasks/status";
 pub const LISTEN: &str = "subscriptions/listen";
 /// The prefix of methods of notifications about subscriptions.
 pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
-/// Requests about a task.
-pub const TASKS_GET: &str = "tasks/get";
 /// The result of a task; its answer ends the task.
 pub const TASKS_RESULT: &str = "tasks/result";
-/// Cancels a task.
-pub const TASKS_CANCEL: &str = "tasks/cancel";
 /// All tasks.
 pub const TASKS_LIST: &str = "tasks/list";
 

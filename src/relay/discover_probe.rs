@@ -116,7 +116,7 @@ impl DiscoverProbe {
     /// unknown method.
     pub(crate) fn has_failed(&mut self) -> bool {
         if let ProbeState::Probing(question) = &mut self.state {
-            tracing::info!("the server ended over server/discover; starting it afresh");
+            tracing::info!("the server ended after server/discover; starting the server again");
             self.era.set(OLD);
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
@@ -156,7 +156,7 @@ impl DiscoverProbe {
         if probe.deadline.as_mut().poll(cx).is_pending() {
             return false;
         }
-        tracing::info!("the server does not answer server/discover; going on without");
+        tracing::info!("the server does not answer server/discover; continuing without an answer");
         self.era.set(OLD);
         probe.refused = true;
         self.own = Some(unknown(&probe.id));

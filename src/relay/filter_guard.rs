@@ -17,8 +17,8 @@ use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
 use crate::progress::input::{Input, Output};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Origin, Payload, Policy, QUEUE_MAX, Reason,
-    StreamId, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason, StreamId,
+    Transmit, TransmitKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
@@ -186,11 +186,11 @@ impl FilterGuard {
         let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
         let lost = self.policy.remap;
         if !progress && !lost {
-            self.push(stream, Payload::of(message), Fragment::Whole);
+            self.push(stream, Transmit::of(message));
         }
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
-                self.push(stream, Payload::of(element), Fragment::Whole);
+                self.push(stream, Transmit::of(element));
             }
         }
         let verdict = if lost || (progress && !is_batch) {
@@ -211,9 +211,9 @@ impl FilterGuard {
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    fn push(&mut self, stream: StreamId, payload: Payload, part: Fragment) {
+    fn push(&mut self, stream: StreamId, transmit: Transmit) {
         if let Some(failed) = &mut self.failed {
-            failed.queue.push_back((stream, Transmit { payload, part }));
+            failed.queue.push_back((stream, transmit));
         }
     }
 
@@ -287,7 +287,7 @@ impl FilterGuard {
         let is_plain = plain == Some(true);
         if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
             emitter.input(now, Input::ServerProgress(stream, text.clone()), number);
-            let transmit = Transmit { payload: text.clone().into(), part: Fragment::Whole };
+            let transmit = Transmit::whole(TransmitKind::Progress, text.clone().into());
             emitter.to_client(now, stream, &transmit);
             self.note();
             self.apply(now, Input::MarkWritten(stream));
@@ -403,7 +403,7 @@ impl FilterGuard {
         if let Some(fate) = self.try_with(|filter| filter.large_piece(now, origin, copy, text)) {
             return fate;
         }
-        self.push_piece(origin, piece, Fragment::Piece);
+        self.push_piece(origin, piece, false);
         Disposition::Consumed
     }
 
@@ -417,15 +417,15 @@ impl FilterGuard {
             None => filter.finish_large(now, origin),
         };
         if self.try_with(end).is_none() {
-            self.push_piece(origin, Bytes::new(), Fragment::End);
+            self.push_piece(origin, Bytes::new(), true);
         }
         self.note();
     }
 
-    fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Fragment) {
+    fn push_piece(&mut self, origin: Origin, piece: Bytes, is_last: bool) {
         let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
         if !withholding && !self.policy.remap {
-            self.push(self.stream_of(origin), piece.into(), part);
+            self.push(self.stream_of(origin), Transmit::piece(piece, is_last));
         }
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg, trace_of};
 use super::{Relay, RelayStep};
 use crate::progress::input::Input;
-use crate::progress::{Disposition, Fragment, Origin, StreamId, Transmit};
+use crate::progress::{Disposition, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
@@ -159,14 +159,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         stream: StreamId,
         piece: Option<Bytes>,
     ) -> RelayStep {
-        let part = if piece.is_some() { Fragment::Piece } else { Fragment::End };
-        if piece.is_none()
+        let is_last = piece.is_none();
+        if is_last
             && let Some(over) = self.spooled.iter().position(|reader| reader.stream == stream)
         {
             self.spooled.remove(over);
         }
-        let payload = piece.unwrap_or_default().into();
-        self.clients.send(stream, Transmit { payload, part });
+        self.clients.send(stream, Transmit::piece(piece.unwrap_or_default(), is_last));
         RelayStep::Moved
     }
 }

@@ -176,7 +176,7 @@ impl ClientLeg for Pipe {
         self.outbox.bytes >= BATCH_BYTES
     }
 
-    fn send(&mut self, _: StreamId, Transmit { payload, part }: Transmit) {
+    fn send(&mut self, _: StreamId, Transmit { payload, part, .. }: Transmit) {
         if self.gone {
             return;
         }

@@ -100,7 +100,7 @@ impl SpoolLarge {
             }
             Ok(_) => "the server's answer was broken off".to_owned(),
             Err(error) => {
-                tracing::error!(%error, "an answer of the server could not be kept");
+                tracing::error!(%error, "an answer of the server could not be stored");
                 format!("the server's answer could not be passed on: {error}")
             }
         };
@@ -134,7 +134,7 @@ impl SpoolLarge {
 /// Refuses a message that is not an answer: such a message has no stream for its pieces, and a
 /// server does not wait for ever.
 fn refuse(scan: &Scan, server: &mut impl ServerLeg) {
-    tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
+    tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; the message is not forwarded");
     if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
         let why = "the request is too large to be passed on";
         let error = own_error(&id.to_json(), why, None);

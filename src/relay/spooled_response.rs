@@ -69,7 +69,7 @@ impl SpoolReader {
         Poll::Ready(next.and_then(|piece| match piece {
             Ok(piece) => Some(piece),
             Err(error) => {
-                tracing::error!(%error, "an answer that was kept in a file cannot be read; it is cut off");
+                tracing::error!(%error, "an answer stored in a file cannot be read; the answer is cut off");
                 None
             }
         }))

@@ -50,7 +50,7 @@ impl TapArgs {
         if let Some(file) = &self.config {
             let routes = Routes::load(file)?;
             let listen = routes.admin().listen.ok_or_else(|| WrapError::NoAdmin(file.clone()))?;
-            let address = format!("http://{}", reached(listen));
+            let address = format!("http://{}", reachable_address(listen));
             admin = Url::parse(&address).map_err(|_| WrapError::Admin(address))?;
             token = routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned());
         }
@@ -80,7 +80,7 @@ impl TapArgs {
 }
 
 /// The address of a listener from its own machine.
-fn reached(mut listen: SocketAddr) -> SocketAddr {
+fn reachable_address(mut listen: SocketAddr) -> SocketAddr {
     if listen.ip().is_unspecified() {
         listen.set_ip(match listen.ip() {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

@@ -112,7 +112,7 @@ impl DemoClient {
     }
 
     /// Takes a line.
-    pub(super) fn hear(&mut self, line: &Bytes) -> ClientEvent {
+    pub(super) fn receive(&mut self, line: &Bytes) -> ClientEvent {
         let message = Message::parse(line.clone());
         let event = match message.kind() {
             Kind::Response => self.answer(&message),
@@ -172,7 +172,7 @@ mod tests {
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#
         );
-        let refused = match client.hear(&Bytes::from(line)) {
+        let refused = match client.receive(&Bytes::from(line)) {
             ClientEvent::Refused(fault) => Some(fault),
             _ => None,
         };
@@ -197,10 +197,10 @@ mod tests {
         check(&mut client, &format!(r#"{own}"progress":1"#), Some(MessageFault::Falls));
         check(&mut client, &format!(r#"{own}"progress":1.5"#), None);
         let answer = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-        assert_eq!(client.hear(&answer), ClientEvent::Answer { ok: true });
-        assert_eq!(client.hear(&answer), ClientEvent::Refused(MessageFault::Answer));
+        assert_eq!(client.receive(&answer), ClientEvent::Answer { ok: true });
+        assert_eq!(client.receive(&answer), ClientEvent::Refused(MessageFault::Answer));
         check(&mut client, &format!(r#"{own}"progress":2"#), Some(MessageFault::Token));
         let own_method = Bytes::from_static(br#"{"method":"tools/progress","params":{}}"#);
-        assert_eq!(client.hear(&own_method), ClientEvent::Refused(MessageFault::Method));
+        assert_eq!(client.receive(&own_method), ClientEvent::Refused(MessageFault::Method));
     }
 }

@@ -194,7 +194,7 @@ impl Show<'_, '_> {
                     Some(event) => self.see(event).await?,
                     None => break,
                 },
-                () = due(phase) => self.go_on().await?,
+                () = due(phase) => self.begin_phase().await?,
                 _ = ticks.tick(), if self.view.is_live() => self.view.tick(),
             }
         }
@@ -211,7 +211,7 @@ impl Show<'_, '_> {
     }
 
     /// The time of a phase has come.
-    async fn go_on(&mut self) -> Result<(), DemoError> {
+    async fn begin_phase(&mut self) -> Result<(), DemoError> {
         if let Phase::Calling(_) = self.phase {
             return Err(DemoError::Unanswered(self.tool()));
         }
@@ -266,7 +266,7 @@ impl Show<'_, '_> {
 
     /// Counts a server message as a client without a proxy would read it.
     fn count_without(&mut self, line: &Bytes) {
-        let event = self.bare.hear(line);
+        let event = self.bare.receive(line);
         let Some(tally) = self.tallies.last_mut() else { return };
         match event {
             ClientEvent::Answer { .. } => return,
@@ -278,7 +278,7 @@ impl Show<'_, '_> {
 
     /// Counts one row: the server's message, if there is one, and the client's message.
     async fn take(&mut self, row: &DemoRow) -> Result<(), DemoError> {
-        let event = row.got.as_ref().map(|line| self.client.hear(line));
+        let event = row.got.as_ref().map(|line| self.client.receive(line));
         if let Some(ClientEvent::Refused(fault)) = event {
             let line = row.got.as_ref().map(|line| String::from_utf8_lossy(line).trim().to_owned());
             return Err(DemoError::Invalid { fault, line: line.unwrap_or_default() });
@@ -331,7 +331,7 @@ impl Show<'_, '_> {
     }
 
     fn show(&mut self, row: &DemoRow, mark: char, right: String, tone: Tone) -> io::Result<()> {
-        let left = row.sent.as_ref().map(view::telling_part).unwrap_or_default();
+        let left = row.sent.as_ref().map(view::main_part).unwrap_or_default();
         let at = row.at.saturating_duration_since(self.began);
         self.view.message(&ViewLine { at, left, mark, right, tone })
     }

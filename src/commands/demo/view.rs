@@ -304,7 +304,7 @@ fn cut(text: &str, room: usize) -> String {
 
 /// The telling part of a server line, in the server's own spelling: its parameters or its result,
 /// keys without quotes, of content blocks the text.
-pub(super) fn telling_part(line: &Bytes) -> String {
+pub(super) fn main_part(line: &Bytes) -> String {
     let message = Message::parse(line.clone());
     match (message.params(), message.result()) {
         (Some(params), _) => members(&params),

@@ -182,16 +182,16 @@ impl DoctorClient {
         match &what {
             TrafficEvent::Received { event: Some(name), message, .. } if name == "endpoint" => {
                 let web = self.link.web().filter(|web| web.is_sse);
-                self.has_endpoint |= web.is_some_and(|web| web.found(message.raw()));
+                self.has_endpoint |= web.is_some_and(|web| web.set_endpoint(message.raw()));
                 return;
             }
             TrafficEvent::Received { message, .. } if message.kind() == Kind::Noise => {
                 return self.keep(at, TrafficEvent::Noise(message.raw().clone()));
             }
             TrafficEvent::Received { message, .. } => {
-                self.hear(message).await;
+                self.receive(message).await;
                 for element in message.elements() {
-                    self.hear(&element).await;
+                    self.receive(&element).await;
                 }
             }
             TrafficEvent::Stderr(line) => {
@@ -225,7 +225,7 @@ impl DoctorClient {
     }
 
     /// Answers the server's requests, and keeps the server's answers.
-    async fn hear(&mut self, message: &Message) {
+    async fn receive(&mut self, message: &Message) {
         match message.kind() {
             Kind::Response => {
                 let id = match message.id_key() {
@@ -245,7 +245,7 @@ impl DoctorClient {
                 } else {
                     error_answer(&id, METHOD_NOT_FOUND, "this client only looks", None)
                 };
-                let _ = self.link.say(&Message::parse(answer)).await;
+                let _ = self.link.send_message(&Message::parse(answer)).await;
             }
             _ => {}
         }
@@ -264,14 +264,14 @@ impl DoctorClient {
         let id = self.next_id;
         self.next_id += 1;
         let text = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.say(text).await?;
+        self.send(text).await?;
         Ok(id)
     }
 
-    async fn say(&mut self, text: Value) -> Result<(), Trouble> {
+    async fn send(&mut self, text: Value) -> Result<(), Trouble> {
         let message = Message::parse(Bytes::from(text.to_string()));
         self.keep(Instant::now(), TrafficEvent::Sent(message.clone()));
-        match self.link.say(&message).await {
+        match self.link.send_message(&message).await {
             Ok(()) => Ok(()),
             Err(why) => {
                 self.drain(Duration::from_millis(200)).await;
@@ -388,7 +388,7 @@ impl DoctorClient {
             let knows = *agreed >= *"2025-06-18";
             web.revision = HeaderValue::try_from(&agreed).ok().filter(|_| knows);
         }
-        self.say(json!({ "jsonrpc": "2.0", "method": INITIALIZED })).await?;
+        self.send(json!({ "jsonrpc": "2.0", "method": INITIALIZED })).await?;
         if self.link.web().is_some_and(|web| !web.is_sse) {
             self.link.listen();
             let deadline = Instant::now() + GET_HEAD;

@@ -75,7 +75,7 @@ struct MessageContext<'a> {
 }
 
 impl Examiner {
-    fn found(&mut self, rule: Rule, message: &Message) {
+    fn add_finding(&mut self, rule: Rule, message: &Message) {
         self.found_named(rule, None, message);
     }
 
@@ -110,7 +110,7 @@ impl Examiner {
                 self.note(Rule::Noise, shown(text));
             }
             TrafficEvent::Stderr(line) => {
-                if self.calls.iter().any(|call| call.ended.is_none()) && self.tells_how_far(line) {
+                if self.calls.iter().any(|call| call.ended.is_none()) && self.has_progress(line) {
                     self.note(Rule::AsideProgress, shown(line.as_bytes()));
                 }
             }
@@ -120,7 +120,7 @@ impl Examiner {
     }
 
     /// Whether a line of standard error has a progress value.
-    fn tells_how_far(&self, line: &str) -> bool {
+    fn has_progress(&self, line: &str) -> bool {
         let structured = line.trim_start().starts_with('{')
             && ["\"percent", "\"progress"].iter().any(|name| line.contains(name));
         structured || self.presets.figure(line).is_some()
@@ -161,12 +161,12 @@ impl Examiner {
 
     fn received(&mut self, place: MessageContext<'_>, message: &Message) {
         if place.event.is_some_and(|name| name != "message") {
-            self.found(Rule::EventName, message);
+            self.add_finding(Rule::EventName, message);
         }
         match message.kind() {
             Kind::Batch => {
                 if !self.terms.knows_arrays {
-                    self.found(Rule::Array, message);
+                    self.add_finding(Rule::Array, message);
                 }
                 for element in message.elements() {
                     self.received(MessageContext { event: None, ..place }, &element);
@@ -175,7 +175,7 @@ impl Examiner {
             Kind::Response => self.response(place, message),
             Kind::Notification => self.notification(place, message),
             Kind::Request | Kind::Noise => {}
-            Kind::Opaque => self.found(Rule::Envelope, message),
+            Kind::Opaque => self.add_finding(Rule::Envelope, message),
         }
     }
 
@@ -198,7 +198,7 @@ impl Examiner {
             self.foreign(place, message, named.map(|(at, _)| at));
         } else if method == "notifications/message" {
             if self.calls.iter().any(|call| call.ended.is_none()) {
-                self.found(Rule::LogProgress, message);
+                self.add_finding(Rule::LogProgress, message);
             }
         } else if method.contains("progress") || (!own && has_figure(params)) {
             self.found_named(Rule::MethodUnknown, Some(method), message);
@@ -210,14 +210,14 @@ impl Examiner {
 
     /// Progress under a method that a plain client does not know.
     fn foreign(&mut self, place: MessageContext<'_>, message: &Message, named: Option<usize>) {
-        if let Some(at) = named.or_else(|| self.supposed(place.stream))
+        if let Some(at) = named.or_else(|| self.implied_call(place.stream))
             && let Some(call) = self.calls.get_mut(at)
         {
             call.reports += 1;
             if call.ended.is_some() {
-                self.found(Rule::AfterAnswer, message);
+                self.add_finding(Rule::AfterAnswer, message);
             } else if call.token.is_none() {
-                self.found(Rule::Unasked, message);
+                self.add_finding(Rule::Unasked, message);
             }
         }
     }
@@ -248,7 +248,7 @@ impl Examiner {
 
     /// The call that is meant if nothing names it: that of the stream, or the only one that is open, or
     /// the last one.
-    fn supposed(&self, stream: TrafficStream) -> Option<usize> {
+    fn implied_call(&self, stream: TrafficStream) -> Option<usize> {
         if let TrafficStream::Post(Some(id)) = stream {
             return self.calls.iter().position(|call| call.id == id);
         }
@@ -262,14 +262,14 @@ impl Examiner {
 
     fn progress(&mut self, place: MessageContext<'_>, message: &Message, text: &Value) {
         if text.is_null() || !message.is_strict() || message.repeats_a_key() {
-            return self.found(Rule::Envelope, message);
+            return self.add_finding(Rule::Envelope, message);
         }
         let params = &text["params"];
         let token = params.get("progressToken").filter(|token| !token.is_null());
         let named = token.and_then(|token| self.named(token));
-        let Some(at) = named.map(|(at, _)| at).or_else(|| self.supposed(place.stream)) else {
+        let Some(at) = named.map(|(at, _)| at).or_else(|| self.implied_call(place.stream)) else {
             let rule = if token.is_some() { Rule::TokenInvented } else { Rule::TokenMissing };
-            return self.found(rule, message);
+            return self.add_finding(rule, message);
         };
         let Some(call) = self.calls.get(at) else { return };
         let (over, asked) = (call.ended.is_some(), call.token.is_some());
@@ -277,10 +277,10 @@ impl Examiner {
             call.reports += 1;
         }
         if over {
-            return self.found(Rule::AfterAnswer, message);
+            return self.add_finding(Rule::AfterAnswer, message);
         }
         if !asked {
-            return self.found(Rule::Unasked, message);
+            return self.add_finding(Rule::Unasked, message);
         }
         let mut right = true;
         match named {
@@ -292,7 +292,7 @@ impl Examiner {
         }
         right &= self.figures(at, message, params);
         if place.stream == TrafficStream::Get {
-            self.found(Rule::OnGet, message);
+            self.add_finding(Rule::OnGet, message);
         }
         let is_message = place.event.is_none_or(|name| name == "message");
         let Some(call) = self.calls.get_mut(at) else { return };
@@ -307,7 +307,7 @@ impl Examiner {
     }
 
     fn wrong(&mut self, rule: Rule, message: &Message) -> bool {
-        self.found(rule, message);
+        self.add_finding(rule, message);
         false
     }
 
@@ -325,9 +325,9 @@ impl Examiner {
         let last = self.calls.get(at).and_then(|call| call.figure);
         if let (Some(figure), Some(last)) = (figure, last) {
             if figure < last {
-                self.found(Rule::FigureFalls, message);
+                self.add_finding(Rule::FigureFalls, message);
             } else if figure <= last {
-                self.found(Rule::FigureRepeats, message);
+                self.add_finding(Rule::FigureRepeats, message);
             }
         }
         if let Some(call) = self.calls.get_mut(at) {
@@ -339,7 +339,7 @@ impl Examiner {
                 let above = |figure| total.as_f64().is_some_and(|total| figure > total);
                 let above = figure.is_some_and(above);
                 if above {
-                    self.found(Rule::AboveTotal, message);
+                    self.add_finding(Rule::AboveTotal, message);
                 }
             }
             Some(_) => right = self.wrong(Rule::Total, message),
@@ -354,24 +354,24 @@ impl Examiner {
         let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
         let id = text.get("id").filter(|id| !id.is_null()).cloned();
         if text.is_null() || !message.is_strict() {
-            self.found(Rule::Envelope, message);
+            self.add_finding(Rule::Envelope, message);
         }
         if let Some(error) = text.get("error")
             && (error["code"].as_i64().is_none() || !error["message"].is_string())
         {
-            self.found(Rule::ErrorShape, message);
+            self.add_finding(Rule::ErrorShape, message);
         }
         let Some(id) = id else {
             // An error may have none: the server could not read which request it is about.
             if text.get("result").is_some() {
-                self.found(Rule::AnswerNoId, message);
+                self.add_finding(Rule::AnswerNoId, message);
             }
             return;
         };
         let exact = id.as_u64();
         let spelled = id.as_str().and_then(|id| id.parse().ok());
         let Some(number) = exact.or(spelled) else {
-            return self.found(Rule::AnswerOrphan, message);
+            return self.add_finding(Rule::AnswerOrphan, message);
         };
         if let Some(answered) = self.asked.get_mut(&number) {
             let twice = std::mem::replace(answered, true);
@@ -379,7 +379,7 @@ impl Examiner {
             return;
         }
         let Some(at) = self.calls.iter().position(|call| call.id == number) else {
-            return self.found(Rule::AnswerOrphan, message);
+            return self.add_finding(Rule::AnswerOrphan, message);
         };
         let twice = self.calls.get(at).is_some_and(|call| call.ended.is_some());
         self.spelled(exact, twice, message);
@@ -390,9 +390,9 @@ impl Examiner {
 
     fn spelled(&mut self, exact: Option<u64>, twice: bool, message: &Message) {
         if twice {
-            self.found(Rule::AnswerSecond, message);
+            self.add_finding(Rule::AnswerSecond, message);
         } else if exact.is_none() {
-            self.found(Rule::AnswerId, message);
+            self.add_finding(Rule::AnswerId, message);
         }
     }
 
@@ -409,7 +409,7 @@ impl Examiner {
                     .any(|name| result.get(name).is_some())
         };
         if text.get("result").is_some_and(|result| !whole(result)) {
-            self.found(Rule::BareResult, message);
+            self.add_finding(Rule::BareResult, message);
         }
         let shared = self.terms.wire.is_shared();
         let Some(call) = self.calls.get_mut(at) else { return };
@@ -421,7 +421,7 @@ impl Examiner {
             && shared
             && (read == Some(place.read) || place.at.saturating_sub(last) < GLUED)
         {
-            self.found(Rule::Glued, message);
+            self.add_finding(Rule::Glued, message);
         }
     }
 

@@ -187,7 +187,7 @@ impl Link {
     }
 
     /// Sends a message to the server; `Err` if the message cannot be sent.
-    pub(super) async fn say(&mut self, message: &Message) -> Result<(), String> {
+    pub(super) async fn send_message(&mut self, message: &Message) -> Result<(), String> {
         match &mut self.way {
             Way::ChildProcess(writer, _) | Way::Proxied(writer, _) => {
                 let line = [&message.raw()[..], b"\n"].concat();
@@ -239,7 +239,7 @@ impl Link {
             }
             Way::Web(web) => {
                 self.tasks.shutdown().await;
-                web.farewell().await;
+                web.end_session().await;
             }
         }
     }

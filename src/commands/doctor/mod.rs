@@ -172,7 +172,7 @@ pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     let (tell, stop) = watch::channel(false);
     let json = options.session.json;
     let doctor = Inspection { options, stop };
-    let mut look = pin!(doctor.look());
+    let mut inspection = pin!(doctor.inspect());
     loop {
         let signal = async {
             match &mut signals {
@@ -181,7 +181,7 @@ pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
             }
         };
         tokio::select! {
-            report = &mut look => return report.map(|report| DoctorResult {
+            report = &mut inspection => return report.map(|report| DoctorResult {
                 text: if json { report.json() } else { report.text() },
                 is_safe: report.before.is_safe(),
             }),
@@ -200,7 +200,7 @@ struct Inspection {
 }
 
 impl Inspection {
-    async fn look(&self) -> Result<report::DoctorReport, DoctorError> {
+    async fn inspect(&self) -> Result<report::DoctorReport, DoctorError> {
         let mut known = self.negotiate().await?;
         let beginning = self.beginning(&known)?;
         let link = self.link(&known)?;
@@ -356,7 +356,7 @@ impl Inspection {
                     self.session(link, beginning, TransportKind::Stdio, &mut again).await?;
                 if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
                     let link = Link::start_proxied(policy, program)?;
-                    let found = self.asked_anew(link).await?;
+                    let found = self.discover_again(link).await?;
                     found.into_iter().for_each(|finding| after.add(finding));
                 }
                 Ok(after)

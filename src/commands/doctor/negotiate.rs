@@ -65,7 +65,7 @@ impl SessionStart {
 
 impl ServerFacts {
     /// Whether the server speaks any known revision.
-    fn speaks_one(&self) -> bool {
+    fn has_revision(&self) -> bool {
         self.revisions.iter().any(|(_, spoken)| !matches!(spoken, RevisionSupport::No(_)))
     }
 }
@@ -89,12 +89,12 @@ impl Inspection {
                 Err(trouble) => {
                     // Who says nothing, or is no MCP server, says nothing to another date either; some may
                     // end over a date that they do not know.
-                    let goes_on = match &trouble {
+                    let may_ask_again = match &trouble {
                         Trouble::Refused { .. } => true,
                         Trouble::Ended(_) => known.revisions.is_empty(),
                         Trouble::Silent(_) | Trouble::Failed(_) => false,
                     };
-                    if !goes_on && !known.speaks_one() {
+                    if !may_ask_again && !known.has_revision() {
                         return Err(DoctorError::Server(first.unwrap_or(trouble).to_string()));
                     }
                     known.revisions.push((date, RevisionSupport::No(trouble.to_string())));
@@ -105,7 +105,7 @@ impl Inspection {
         for date in modern {
             self.ask_modern(date, &mut known).await?;
         }
-        if !known.speaks_one() {
+        if !known.has_revision() {
             let is_http = matches!(self.options.server, DoctorTarget::Http(..));
             match first {
                 Some(trouble @ Trouble::Refused { .. }) if is_http && is_unknown(&trouble) => {
@@ -195,7 +195,7 @@ impl Inspection {
     }
 
     /// Sends the same request through the proxy, and returns the fault of the answer.
-    pub(super) async fn asked_anew(&self, link: Link) -> Result<Option<Finding>, DoctorError> {
+    pub(super) async fn discover_again(&self, link: Link) -> Result<Option<Finding>, DoctorError> {
         let mut client = self.client(link);
         let answer = self.unless_stopped(client.discover("2026-07-28", PROXY_ANSWERS)).await;
         client.close().await;

@@ -66,7 +66,7 @@ impl Web {
     }
 
     /// The endpoint of HTTP+SSE is known now; whether it can be used. It has to be on the same server.
-    pub(super) fn found(&mut self, endpoint: &[u8]) -> bool {
+    pub(super) fn set_endpoint(&mut self, endpoint: &[u8]) -> bool {
         let text = String::from_utf8_lossy(endpoint);
         let text = text.trim();
         let path = match text.split_once("://") {
@@ -153,7 +153,7 @@ impl Web {
     }
 
     /// The session is over.
-    pub(super) async fn farewell(&self) {
+    pub(super) async fn end_session(&self) {
         if self.session.is_some() && !self.is_sse {
             let send = self.visitor.send(Method::DELETE, self.headers(), Bytes::new());
             let _ = timeout(FAREWELL, send).await;

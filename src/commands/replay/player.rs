@@ -146,7 +146,7 @@ impl Player {
     fn handle(&mut self, input: Input) -> Result<(), String> {
         let input = match input {
             Input::PollInVain(stream) => {
-                self.look(stream, APART);
+                self.poll_stream(stream, APART);
                 return Ok(());
             }
             Input::MarkUnread(stream) => {
@@ -283,13 +283,13 @@ impl Player {
             return self.out.push(text);
         }
         match at {
-            LineStream::Stream(stream) => self.look(StreamId(stream), SLACK),
-            _ => self.look(SOLE_STREAM, SLACK),
+            LineStream::Stream(stream) => self.poll_stream(StreamId(stream), SLACK),
+            _ => self.poll_stream(SOLE_STREAM, SLACK),
         }
     }
 
     /// Writes the output that is due on a stream now, or soon.
-    fn look(&mut self, stream: StreamId, soon: Duration) {
+    fn poll_stream(&mut self, stream: StreamId, soon: Duration) {
         if !self.poll(stream)
             && let Some(due) = self.filter.poll_stream_timeout(stream)
             && due <= self.now + soon

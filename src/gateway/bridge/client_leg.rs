@@ -20,7 +20,7 @@ use super::large::LargeToClient;
 use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind, requests};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
-use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit};
+use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit, TransmitKind};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
@@ -123,7 +123,7 @@ impl SessionLeg {
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
                 if self.session.kind == SessionKind::HttpSse {
-                    self.wait_for(request.len());
+                    self.begin_waiting(request.len());
                     buffer.expect(request);
                 } else {
                     self.enter(buffer, request);
@@ -139,7 +139,7 @@ impl SessionLeg {
     fn receive_one_way(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
         if self.session.kind == SessionKind::HttpSse {
             let requests = requests(&message);
-            self.wait_for(requests.len());
+            self.begin_waiting(requests.len());
             self.session.session_buffer.expect(requests);
         }
         if message.method().as_deref() == Some(mcp::CANCELLED) {
@@ -160,7 +160,7 @@ impl SessionLeg {
 
     fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
         let stream = buffer.id;
-        self.wait_for(requests.len());
+        self.begin_waiting(requests.len());
         buffer.expect(requests);
         self.open.insert(stream, buffer);
         let opened = FromClient::Opened(stream, StreamKind::Exchange, StreamPacing::Immediate);
@@ -170,14 +170,14 @@ impl SessionLeg {
         }
     }
 
-    fn wait_for(&mut self, requests: usize) {
+    fn begin_waiting(&mut self, requests: usize) {
         self.waiting += requests;
         if self.waiting > 0 && self.call.is_none() {
             self.call = Some(self.watch.state().shared.calls.open());
         }
     }
 
-    fn wait_no_more(&mut self, requests: usize) {
+    fn end_waiting(&mut self, requests: usize) {
         self.waiting -= requests;
         if self.waiting == 0 {
             self.call = None;
@@ -190,7 +190,7 @@ impl SessionLeg {
         let Some(buffer) = self.open.get(&stream) else { return };
         let settled = buffer.settle(id);
         let answered = buffer.open() == 0;
-        self.wait_no_more(usize::from(settled));
+        self.end_waiting(usize::from(settled));
         if answered && self.unanswered.remove(&stream) {
             self.close(stream);
         }
@@ -219,19 +219,17 @@ impl SessionLeg {
     }
 
     /// The place of a message for `stream`; `None` if its client does not want the message.
-    fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
-        if message.kind() == Kind::Response {
+    fn place_of(&self, stream: StreamId, kind: &TransmitKind) -> Option<StreamId> {
+        if let TransmitKind::Answer(id) = kind {
             // The filter may not know whose it is.
-            let meant = message
-                .id_key()
-                .filter(|_| stream == SOLE_STREAM)
-                .and_then(|id| self.stream_of_request(&id));
-            return Some(meant.unwrap_or(stream));
+            let id = id.as_ref().filter(|_| stream == SOLE_STREAM);
+            return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
         let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
-        match message.method() {
-            _ if !refuses || message.kind() == Kind::Batch => Some(stream),
-            Some(method) if method == mcp::PROGRESS => None,
+        match kind {
+            _ if !refuses => Some(stream),
+            TransmitKind::Batch(..) => Some(stream),
+            TransmitKind::Progress => None,
             _ => Some(SOLE_STREAM),
         }
     }
@@ -254,7 +252,7 @@ impl SessionLeg {
                 return Poll::Pending;
             };
             if since.elapsed() >= STUCK {
-                tracing::info!(stream = stream.0, "a client takes nothing; its stream is cut");
+                tracing::info!(stream = stream.0, "a client does not read; its stream is closed");
                 self.writing.remove(&stream);
                 if let Some(buffer) = self.open.get(&stream) {
                     buffer.evict();
@@ -272,7 +270,7 @@ impl SessionLeg {
     fn leave(&mut self, stream: StreamId) -> Option<FromClient> {
         let buffer = self.open.remove(&stream)?;
         buffer.end();
-        self.wait_no_more(buffer.open());
+        self.end_waiting(buffer.open());
         self.writing.remove(&stream);
         self.large.remove(&stream);
         self.unanswered.remove(&stream);
@@ -283,7 +281,7 @@ impl SessionLeg {
     pub(crate) fn cut_off(&self, stream: StreamId) {
         let buffer = self.open.get(&stream).filter(|buffer| buffer.cancels);
         if let Some(buffer) = buffer.filter(|buffer| buffer.unread() > UNREAD_MAX) {
-            tracing::warn!(stream = stream.0, "a client takes too little; its stream is cut");
+            tracing::warn!(stream = stream.0, "a client reads too slowly; its stream is closed");
             buffer.evict();
         }
     }
@@ -297,15 +295,6 @@ impl SessionLeg {
         }
         self.waiting = 0;
         self.call = None;
-    }
-}
-
-/// The requests that a message answers.
-fn answered(message: &Message) -> Vec<Key> {
-    let of = |one: &Message| one.id_key().filter(|_| one.kind() == Kind::Response);
-    match message.kind() {
-        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
-        _ => of(message).into_iter().collect(),
     }
 }
 
@@ -329,7 +318,7 @@ impl ClientLeg for SessionLeg {
             let is_ours = end.status != ENDED.status;
             return Poll::Ready(if is_ours { FromClient::Over } else { FromClient::Gone });
         }
-        if let Some(settings) = self.settled() {
+        if let Some(settings) = self.changed_settings() {
             return Poll::Ready(settings);
         }
         while let Some(stream) = self.session.signals.next_disconnected() {
@@ -343,12 +332,12 @@ impl ClientLeg for SessionLeg {
                 return Poll::Ready(inputs);
             }
         }
-        if self.has_been_left() {
+        if self.is_route_retired() {
             self.session.end(ENDED);
             return Poll::Ready(FromClient::Gone);
         }
         ready!(self.poll_idle(cx));
-        tracing::info!("the session was not used for a while and ends");
+        tracing::info!("the session is idle and ends");
         self.session.end(ENDED);
         Poll::Ready(FromClient::Gone)
     }
@@ -357,7 +346,7 @@ impl ClientLeg for SessionLeg {
         if let Some(inputs) = self.inputs.pop_front() {
             return Some(inputs);
         }
-        if let Some(settings) = self.settled() {
+        if let Some(settings) = self.changed_settings() {
             return Some(settings);
         }
         let command = self.commands.try_recv().ok()?;
@@ -372,7 +361,7 @@ impl ClientLeg for SessionLeg {
         self.open.get(&stream).is_some_and(|buffer| buffer.is_full())
     }
 
-    fn send(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
+    fn send(&mut self, stream: StreamId, Transmit { kind, payload, part }: Transmit) {
         match part {
             Fragment::Piece | Fragment::End => {
                 let last = part == Fragment::End;
@@ -382,16 +371,16 @@ impl ClientLeg for SessionLeg {
                 }
             }
             Fragment::Whole => {
-                let message = Message::parse(payload.to_bytes());
-                let to = self.place_of(stream, &message);
+                let to = self.place_of(stream, &kind);
                 if to != Some(stream) {
                     self.note_written(stream, false);
                 }
                 let Some(to) = to else { return };
-                let attached = self.open.get(&to).is_some_and(|buffer| buffer.put(&message));
+                let buffer = self.open.get(&to);
+                let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
-                for id in answered(&message) {
-                    self.settle(self.stream_of_answer(to, &id), &id);
+                for id in kind.answers() {
+                    self.settle(self.stream_of_answer(to, id), id);
                 }
                 self.cut_off(to);
             }

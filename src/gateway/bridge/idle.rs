@@ -24,7 +24,7 @@ impl SessionLeg {
     }
 
     /// Applies other settings to requests from now on.
-    pub(crate) fn settled(&mut self) -> Option<FromClient> {
+    pub(crate) fn changed_settings(&mut self) -> Option<FromClient> {
         if !self.watch.has_changed() {
             return None;
         }
@@ -38,7 +38,7 @@ impl SessionLeg {
 
     /// Whether the route has another server now, and no request of the session waits for its
     /// answer.
-    pub(crate) fn has_been_left(&self) -> bool {
+    pub(crate) fn is_route_retired(&self) -> bool {
         self.waiting == 0 && self.watch.state().shared.is_retired()
     }
 

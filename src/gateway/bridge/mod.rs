@@ -100,7 +100,7 @@ impl Bridge {
         if let Some(date) = headers.get(REVISION) {
             let known = date.to_str().ok().and_then(Revision::from_date);
             let legacy = known.is_some_and(|revision| revision < Revision::V2026_07_28);
-            if !legacy && session.agreed().date.as_bytes() != date.as_bytes() {
+            if !legacy && session.agreed_revision().date.as_bytes() != date.as_bytes() {
                 let why = "this revision of the protocol is not known; send the one agreed on";
                 return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
             }

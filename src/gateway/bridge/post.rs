@@ -291,7 +291,7 @@ impl PendingPost {
         if let Some(result) = result.filter(|_| broken.is_none()) {
             let date = json::member(&result, "protocolVersion");
             let date = date.and_then(|date| json::decode_str(&date).map(|date| date.into_owned()));
-            self.session.agree(&date.unwrap_or_default());
+            self.session.set_revision(&date.unwrap_or_default());
             if let Ok(id) = HeaderValue::from_str(&self.session.id) {
                 headers.insert(SESSION_ID, id);
             }
@@ -319,7 +319,7 @@ impl PendingPost {
             };
             tokio::select! {
                 biased;
-                look = poll_fn(|cx| subscription.poll_look(cx)) => look,
+                look = poll_fn(|cx| subscription.poll_first_response(cx)) => look,
                 () = upgrade => FirstResponse::Events,
             }
         } else {
@@ -393,7 +393,7 @@ impl PendingPost {
 
     fn events(self, subscription: Subscription, mut headers: HeaderMap) -> Response<Body> {
         headers.extend(events_head());
-        let resumes = self.session.agreed().revision >= Some(Revision::V2025_11_25);
+        let resumes = self.session.agreed_revision().revision >= Some(Revision::V2025_11_25);
         // Clients of earlier revisions take an event without data for a broken message.
         let first = match resumes {
             true => frame::priming(subscription.buffer.id, RETRY_MS),

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 
 use crate::gateway::bridge::subscription::Subscription;
-use crate::progress::StreamId;
-use crate::protocol::jsonrpc::{Key, Kind, Message, Scan, own_error};
+use crate::progress::{StreamId, TransmitKind};
+use crate::protocol::jsonrpc::{Key, Kind, Scan, own_error};
 use crate::transport::http::body::BATCH_BYTES;
 
 /// Messages kept for one stream. A client that reconnects later has missed the oldest
@@ -148,20 +148,38 @@ impl ReplayBuffer {
     // ---- the relay's side ----
 
     /// A whole message. Says whether a client is there that has to take it.
-    pub(crate) fn put(&self, message: &Message) -> bool {
-        let text = message.raw().trim_ascii_end();
+    pub(crate) fn put(&self, kind: &TransmitKind, message: &Bytes) -> bool {
+        let text = message.trim_ascii_end();
         let text = match text.len() {
             0..COPY_MAX => Bytes::copy_from_slice(text),
-            length => message.raw().slice(..length),
+            length => message.slice(..length),
         };
-        let class = class(message.kind(), || message.elements().all(|one| is_answer(&one)));
-        let id = message.id().filter(|_| class == MessageClass::Answer);
+        let (class, id) = match kind {
+            TransmitKind::Answer(id) => {
+                (MessageClass::Answer, id.as_ref().map(|id| self.id_text(id)))
+            }
+            TransmitKind::Batch(_, true) => (MessageClass::Answer, None),
+            TransmitKind::Request => (MessageClass::Request, None),
+            _ => (MessageClass::Other, None),
+        };
         self.push(class, id, text, true)
+    }
+
+    /// An id as its request spells it.
+    fn id_text(&self, id: &Key) -> Bytes {
+        let state = self.lock();
+        let request = state.open.iter().find(|(open, _)| open == id);
+        request.map_or_else(|| id.to_json(), |(_, text)| text.clone())
     }
 
     /// The first piece of a message that is too large to be held.
     pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> bool {
-        self.push(class(kind, || false), id, piece.clone(), false)
+        let class = match kind {
+            Kind::Response => MessageClass::Answer,
+            Kind::Request => MessageClass::Request,
+            _ => MessageClass::Other,
+        };
+        self.push(class, id, piece.clone(), false)
     }
 
     /// Adds a piece of a large message; `last`: the envelope, with the last piece.
@@ -315,19 +333,6 @@ impl ReplayBuffer {
     }
 }
 
-fn is_answer(message: &Message) -> bool {
-    message.kind() == Kind::Response
-}
-
-fn class(kind: Kind, all_answers: impl FnOnce() -> bool) -> MessageClass {
-    match kind {
-        Kind::Response => MessageClass::Answer,
-        Kind::Batch if all_answers() => MessageClass::Answer,
-        Kind::Request => MessageClass::Request,
-        _ => MessageClass::Other,
-    }
-}
-
 impl BufferState {
     pub(crate) fn detach(&mut self) {
         self.attached = false;
@@ -388,7 +393,7 @@ impl BufferState {
 
 impl BufferState {
     /// `only_answers`: the client takes nothing else, and waits for all of them.
-    pub(crate) fn look(&self, only_answers: bool) -> FirstResponse {
+    pub(crate) fn first_response(&self, only_answers: bool) -> FirstResponse {
         let large = self.messages.front().is_some_and(|first| {
             first.class == MessageClass::Answer && !first.whole && self.messages.len() == 1
         });
@@ -424,12 +429,12 @@ mod tests {
 
     #[test]
     fn what_was_taken_where_nobody_comes_back_is_not_kept() {
-        let read = |ids: bool, rounds: u64| {
+        let read = |ids: bool, rounds: i64| {
             let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
             let client = buffer.attach(None);
             for number in 0..rounds {
                 let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
-                buffer.put(&Message::parse(text.into()));
+                buffer.put(&TransmitKind::Answer(Some(Key::Integer(number))), &text.into());
                 client.events(ids, &mut Batch::default());
                 client.acknowledge();
             }

@@ -49,7 +49,7 @@ pub(crate) enum SessionCommand {
 
 /// The agreed revision of a session.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Agreed {
+pub(crate) struct AgreedRevision {
     pub(crate) date: String,
     pub(crate) revision: Option<Revision>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Agreed {
 struct StreamTable {
     last: u64,
     buffers: BTreeMap<u64, Arc<ReplayBuffer>>,
-    agreed: Agreed,
+    agreed: AgreedRevision,
 }
 
 /// The kind of a session, by its users.
@@ -128,12 +128,12 @@ impl BridgeSession {
         self.signals.unused_for()
     }
 
-    pub(crate) fn agree(&self, date: &str) {
+    pub(crate) fn set_revision(&self, date: &str) {
         let revision = Revision::from_date(date);
-        self.table().agreed = Agreed { date: date.to_owned(), revision };
+        self.table().agreed = AgreedRevision { date: date.to_owned(), revision };
     }
 
-    pub(crate) fn agreed(&self) -> Agreed {
+    pub(crate) fn agreed_revision(&self) -> AgreedRevision {
         self.table().agreed.clone()
     }
 
@@ -281,7 +281,7 @@ impl BridgeSessions {
     }
 
     /// Something else holds for their route: each is to look.
-    pub(crate) fn look(&self) {
+    pub(crate) fn wake_all(&self) {
         self.lock().values().for_each(|session| session.signals.wake());
     }
 

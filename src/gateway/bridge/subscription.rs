@@ -36,12 +36,12 @@ impl Subscription {
     }
 
     /// The possible beginning of the answer. Wakes the task when it changes.
-    pub(crate) fn poll_look(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
+    pub(crate) fn poll_first_response(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) {
             return Poll::Ready(FirstResponse::Events);
         }
-        match state.look(self.buffer.only_answers) {
+        match state.first_response(self.buffer.only_answers) {
             FirstResponse::Wait => {
                 self.ask_for_more(&mut state);
                 Poll::Pending
@@ -54,7 +54,7 @@ impl Subscription {
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) || state.over {
-            return Poll::Ready(state.look(self.buffer.only_answers));
+            return Poll::Ready(state.first_response(self.buffer.only_answers));
         }
         self.ask_for_more(&mut state);
         Poll::Pending

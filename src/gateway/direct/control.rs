@@ -29,7 +29,7 @@ pub(crate) fn control_sender(
     }
     let client = client.clone();
     let (uri, mut headers) = (request.uri().clone(), request.headers().clone());
-    headers::forget_the_body(&mut headers);
+    headers::remove_body_headers(&mut headers);
     Some(Box::new(move |payload| {
         let mut request = Request::new(RequestBody::from(payload.to_bytes()));
         *request.method_mut() = Method::POST;
@@ -41,7 +41,7 @@ pub(crate) fn control_sender(
                 Ok(response) => read_out(response.into_body()).await,
                 Err(error) => tracing::warn!(
                     error = error_chain(&error),
-                    "a server could not be told what no client has said"
+                    "a message of the proxy could not be sent to the server"
                 ),
             }
         });
@@ -52,6 +52,6 @@ pub(crate) fn control_sender(
 async fn read_out(mut body: UpstreamBody) {
     let read = async { while let Some(Ok(_)) = poll_fn(|cx| body.poll_data(cx)).await {} };
     if timeout(request_body::PAUSE_MAX, read).await.is_err() {
-        tracing::debug!("an answer that nobody gets has no end");
+        tracing::debug!("the response to a message of the proxy does not end");
     }
 }

@@ -169,7 +169,7 @@ pub(crate) struct EventStream<J, U> {
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
     /// The stream begins with a comment, so that the client has a first byte.
-    greets: bool,
+    has_greeting: bool,
 }
 
 impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
@@ -185,19 +185,19 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             last_read: Instant::now(),
             over: false,
             failure: None,
-            greets: false,
+            has_greeting: false,
         }
     }
 
     /// The client gets a comment at once.
-    pub(crate) fn greet(&mut self) {
-        self.greets = true;
+    pub(crate) fn send_comment_first(&mut self) {
+        self.has_greeting = true;
         self.events.drop_mark();
     }
 
     /// The stream has a client now, which is kept from falling asleep.
-    pub(crate) fn speak_to(&mut self, write_state: WriteState, silence: Silence) {
-        self.pacing.turn_to(write_state, silence.keep_alive);
+    pub(crate) fn set_client(&mut self, write_state: WriteState, silence: Silence) {
+        self.pacing.set_client(write_state, silence.keep_alive);
         self.idle = silence.idle;
     }
 
@@ -334,7 +334,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
 impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
-        if std::mem::take(&mut self.greets) {
+        if std::mem::take(&mut self.has_greeting) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));
         }
         self.handler.listen(cx);

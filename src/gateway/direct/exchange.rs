@@ -18,8 +18,7 @@ use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Payload, Policy, StreamId,
-    Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Outcome, Payload, Policy, StreamId, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
@@ -268,7 +267,7 @@ impl Exchange {
         }
         self.collect(out);
         self.filter.forward_last(now(), OWN, message);
-        out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
+        out.transmit(&Transmit::of(message));
     }
 
     /// Logs the events, and keeps the other fields of withheld events.
@@ -369,7 +368,7 @@ impl EventHandler for Exchange {
             Handled::Elsewhere => {
                 let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
-                self.event_ids.keep_the_rest(event, revision, out);
+                self.event_ids.keep_remaining_fields(event, revision, out);
             }
         }
     }

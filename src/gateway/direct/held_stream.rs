@@ -70,7 +70,7 @@ impl Direct {
                 let (claim, claims) = mpsc::channel(1);
                 if session.hold(caller, claim) {
                     direct.keep_get(&session, headers, claims).await;
-                    session.let_go();
+                    session.release();
                 }
             }
         });
@@ -98,7 +98,7 @@ impl Direct {
             Err(error) => {
                 tracing::debug!(
                     error = crate::observe::error_chain::error_chain(&error),
-                    "no stream could be held"
+                    "the listening stream to the server could not be opened"
                 );
                 return;
             }
@@ -124,7 +124,7 @@ impl Direct {
                 claim = claims.recv() => {
                     if let Some(claim) = claim {
                         let ClaimRequest { write_state, permit, reply } = claim;
-                        held.stream.speak_to(write_state, Silence::of(&self.state.route));
+                        held.stream.set_client(write_state, Silence::of(&self.state.route));
                         let body = stream_behind(held.queue, held.stream, permit);
                         let _ = reply.send((head, body));
                     }
@@ -178,7 +178,9 @@ impl Handover {
             && let Some(oldest) = self.queue.pop_front()
         {
             bytes -= oldest.len();
-            tracing::warn!("a client listens nowhere; the oldest message for it was dropped");
+            tracing::warn!(
+                "a client has no open stream; the oldest message for the client was dropped"
+            );
         }
     }
 }

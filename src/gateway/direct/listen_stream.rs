@@ -73,7 +73,7 @@ impl EventHandler for Listening {
             ListenDelivery::Moved => {
                 let revision = self.member.session.revision();
                 self.collect(out);
-                self.event_ids.keep_the_rest(event, revision, out);
+                self.event_ids.keep_remaining_fields(event, revision, out);
             }
             ListenDelivery::Taken(number) => self.event_ids.insert(number, event),
         }

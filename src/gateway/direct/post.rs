@@ -305,7 +305,7 @@ impl Post {
                 if parts.headers.contains_key(header::CONTENT_ENCODING) {
                     tracing::warn!(
                         route = self.direct.state.route.path,
-                        "the server compresses although asked not to; this answer is not looked at"
+                        "the server compresses although it was asked not to; the response is forwarded unread"
                     );
                 }
                 let open = exchange.release();
@@ -391,7 +391,7 @@ impl Post {
         exchange: Exchange,
         answer: UpstreamAnswer,
         permit: StreamPermit,
-        greets: bool,
+        has_greeting: bool,
     ) -> Body {
         let silence = Silence {
             keep_alive: self.direct.state.route.keep_alive,
@@ -402,8 +402,8 @@ impl Post {
         let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
         let mut stream = EventStream::new(exchange, upstream, silence, write_state);
-        if greets {
-            stream.greet();
+        if has_greeting {
+            stream.send_comment_first();
         }
         stream_body::of_call(stream, permit)
     }

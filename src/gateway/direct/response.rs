@@ -70,7 +70,7 @@ impl PostUpstream {
             ResponseBody::Unreadable => {
                 tracing::warn!(
                     coding = ?parts.headers.get(header::CONTENT_ENCODING),
-                    "the server compresses in a way that is not known; its answer cannot be read"
+                    "the server compresses in an unknown way; its response cannot be read"
                 );
                 exchange.fail("the server compressed its answer although asked not to", None);
                 UpstreamAnswer::Over
@@ -128,7 +128,7 @@ impl Chunks<Exchange> for PostUpstream {
                     tracing::warn!(
                         route = self.post.as_ref().map(|post| &*post.route().path),
                         %status,
-                        "the server refused a request whose answer had begun as a stream"
+                        "the server refused a request whose response had begun as a stream"
                     );
                     exchange.fail(
                         &format!("the server answered with HTTP status {status}"),

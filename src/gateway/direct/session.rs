@@ -315,7 +315,7 @@ impl Session {
         free
     }
 
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         self.lock().held = None;
     }
 
@@ -365,7 +365,7 @@ impl SessionState {
             return Delivery::Passes;
         }
         if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
-            tracing::warn!("a stream has more progress than it can take; some was dropped");
+            tracing::warn!("too much progress waits for a stream; some was dropped");
         }
         Delivery::Moved
     }

@@ -122,7 +122,7 @@ impl Sessions {
     pub(crate) fn forget(&self, id: &[u8]) {
         let session = self.lock(id).remove(id);
         if let Some(session) = session {
-            session.let_go();
+            session.release();
         }
     }
 }

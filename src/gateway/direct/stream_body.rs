@@ -80,7 +80,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EndingStream<J, U> {
             let state = self.permit.state();
             state.shared.counts.upstream_error(kind);
             let route = state.route.path.as_str();
-            tracing::warn!(route, error, "the stream of a server has broken off");
+            tracing::warn!(route, error, "the stream of a server broke off");
         }
         polled
     }

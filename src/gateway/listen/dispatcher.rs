@@ -123,7 +123,7 @@ impl<H: Handler> Dispatcher<H> {
         client: Peer,
         request: Request<Incoming>,
     ) -> Response<AnswerBody<H::Body>> {
-        let open = OpenRequest::one_more(&self.open);
+        let open = OpenRequest::enter(&self.open);
         let (parts, body) = request.into_parts();
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
@@ -221,7 +221,7 @@ async fn read_some(parts: &Parts, body: Incoming) {
 struct OpenRequest(Arc<AtomicUsize>);
 
 impl OpenRequest {
-    fn one_more(count: &Arc<AtomicUsize>) -> Self {
+    fn enter(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }

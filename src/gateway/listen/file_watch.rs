@@ -61,7 +61,7 @@ impl FileWatch {
     }
 
     /// Looks at the files once. A change is reported once, by the second look that sees the same.
-    pub(super) fn look(&mut self) -> Look {
+    pub(super) fn check(&mut self) -> FileChange {
         let now = marks(&self.files);
         let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
             // The same file, shorter: emptied to be written again. A whole new file has another inode.
@@ -69,12 +69,12 @@ impl FileWatch {
             _ => false,
         });
         let look = if is_being_written {
-            Look::BeingWritten
+            FileChange::BeingWritten
         } else if now == self.seen && now != self.known {
             self.known.clone_from(&now);
-            Look::Changed
+            FileChange::Changed
         } else {
-            Look::Same
+            FileChange::Same
         };
         self.seen = now;
         look
@@ -83,7 +83,7 @@ impl FileWatch {
 
 /// The result of one look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Look {
+pub(super) enum FileChange {
     /// The files are as they are known, or have changed since the last look only.
     Same,
     /// The files have changed, and were the same at the last two looks.
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn changes(watch: &mut FileWatch, looks: usize) -> Vec<bool> {
-        (0..looks).map(|_| watch.look() == Look::Changed).collect()
+        (0..looks).map(|_| watch.check() == FileChange::Changed).collect()
     }
 
     #[test]
@@ -109,13 +109,13 @@ mod tests {
         fs::write(&file, "123").unwrap();
         let mut watch = FileWatch::new(vec![file.clone()]);
         fs::write(&file, "").unwrap();
-        assert_eq!(watch.look(), Look::BeingWritten);
+        assert_eq!(watch.check(), FileChange::BeingWritten);
         fs::write(&file, "12").unwrap();
-        assert_eq!([watch.look(), watch.look()], [Look::Same, Look::Changed]);
+        assert_eq!([watch.check(), watch.check()], [FileChange::Same, FileChange::Changed]);
         // A file that is put there by a rename is whole.
         fs::write(&new, "1").unwrap();
         fs::rename(&new, &file).unwrap();
-        assert_eq!([watch.look(), watch.look()], [Look::Same, Look::Changed]);
+        assert_eq!([watch.check(), watch.check()], [FileChange::Same, FileChange::Changed]);
     }
 
     #[test]

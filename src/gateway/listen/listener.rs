@@ -67,7 +67,7 @@ pub(super) enum ListenPhase {
 }
 
 /// Waits for a phase, or for the end of the sender of phases.
-pub(super) async fn reached(phases: &mut watch::Receiver<ListenPhase>, phase: ListenPhase) {
+pub(super) async fn wait_for_phase(phases: &mut watch::Receiver<ListenPhase>, phase: ListenPhase) {
     let _ = phases.wait_for(|now| *now >= phase).await;
 }
 
@@ -148,7 +148,7 @@ impl HttpListener {
         let stop = phase.clone();
         loop {
             let accepted = tokio::select! {
-                () = reached(&mut phase, ListenPhase::Draining) => break,
+                () = wait_for_phase(&mut phase, ListenPhase::Draining) => break,
                 Some(ended) = connections.join_next() => {
                     note_panic(ended);
                     continue;
@@ -165,7 +165,7 @@ impl HttpListener {
                     } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned()
                         && tls.is_none()
                     {
-                        connections.spawn(turn_away(stream, place));
+                        connections.spawn(refuse(stream, place));
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -193,7 +193,7 @@ async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<ListenP
                 Some(ended) => note_panic(ended),
                 None => return 0,
             },
-            () = reached(&mut phase, ListenPhase::Over) => {
+            () = wait_for_phase(&mut phase, ListenPhase::Over) => {
                 let cut = connections.len();
                 connections.shutdown().await;
                 return cut;
@@ -240,17 +240,17 @@ impl AcceptedConnection {
         let answer = |request| answer(client.clone(), request);
         let ended = match tls {
             None => {
-                let stop = reached(&mut phase, ListenPhase::Draining);
+                let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
                 Box::pin(http.converse(stream, write_state, answer, stop)).await
             }
             Some(tls) => {
                 let agreed = tokio::select! {
                     agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
-                    () = reached(&mut phase, ListenPhase::Draining) => return,
+                    () = wait_for_phase(&mut phase, ListenPhase::Draining) => return,
                 };
                 match agreed {
                     Ok(Ok(stream)) => {
-                        let stop = reached(&mut phase, ListenPhase::Draining);
+                        let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
                         Box::pin(http.converse(stream, write_state, answer, stop)).await
                     }
                     Ok(Err(error)) => {
@@ -280,7 +280,7 @@ fn tune(stream: &TcpStream) {
 }
 
 /// Tells a client that there is no room for it.
-async fn turn_away(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
+async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
     let text = format!("milepost: {}\n", Refusal::Busy.text());
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\

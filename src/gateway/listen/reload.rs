@@ -19,7 +19,7 @@ use super::handler::Routed;
 use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::contents;
-use crate::gateway::listen::file_watch::{FileWatch, LOOK_EVERY, Look};
+use crate::gateway::listen::file_watch::{FileChange, FileWatch, LOOK_EVERY};
 use crate::gateway::listen::listeners::{Controls, Readiness};
 use crate::gateway::live_routes::{Changes, Prepared};
 use crate::observe::durations::DurationStore;
@@ -157,9 +157,9 @@ impl Reloading {
                     let now = now.unwrap_or(NotifyState::MonotonicUsec(0));
                     let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
                 }
-                let look = watch.look();
-                let mut is_whole = look != Look::BeingWritten;
-                is_other |= look == Look::Changed;
+                let look = watch.check();
+                let mut is_whole = look != FileChange::BeingWritten;
+                is_other |= look == FileChange::Changed;
                 if is_whole && (asked || is_other) {
                     is_whole = self.reload(asked);
                     is_other &= !is_whole;

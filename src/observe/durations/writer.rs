@@ -128,7 +128,7 @@ impl DurationWriter {
                 loaded => loaded,
             };
             match done {
-                Ok(()) => self.rest((APART_FOR_EACH * calls).clamp(APART, APART_MAX)),
+                Ok(()) => self.pause((APART_FOR_EACH * calls).clamp(APART, APART_MAX)),
                 Err(error @ StoreError::Busy { .. }) => {
                     if !mem::replace(&mut warned, true) {
                         warn!(%error, "what is known of durations waits");
@@ -136,7 +136,7 @@ impl DurationWriter {
                     if self.put_back(loads, added) {
                         return;
                     }
-                    self.rest(AGAIN);
+                    self.pause(AGAIN);
                 }
                 Err(error) => {
                     let why = std::error::Error::source(&error).map(ToString::to_string);
@@ -178,7 +178,7 @@ impl DurationWriter {
     }
 
     /// Waits for a time, or until the process ends.
-    fn rest(&self, time: Duration) {
+    fn pause(&self, time: Duration) {
         let rested = self.changed.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
         drop(rested.unwrap_or_else(PoisonError::into_inner));
     }

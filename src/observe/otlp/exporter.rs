@@ -83,7 +83,7 @@ where
             match client.and_then(begin) {
                 Ok(pipeline) => {
                     if PIPELINE.set(pipeline).is_ok() {
-                        info!(to, "calls are told as traces");
+                        info!(to, "calls are exported as traces");
                     }
                     return traces;
                 }
@@ -91,7 +91,7 @@ where
             }
         }
     };
-    warn!(why, "calls are not told as traces");
+    warn!(why, "calls are not exported as traces");
     traces
 }
 
@@ -287,7 +287,7 @@ impl SpanExporter for CountingExporter {
                 info!(to, "the collector of traces takes spans again");
             } else {
                 let why = tally.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                warn!(to, why, "the collector of traces takes no spans; they are left out");
+                warn!(to, why, "the collector of traces accepts no spans; the spans are dropped");
             }
         }
         exported

@@ -166,7 +166,7 @@ impl TranscriptFile {
     }
 
     /// Writes an event.
-    pub(super) fn happened(&mut self, part: u64, event: ObserverEvent) {
+    pub(super) fn record_event(&mut self, part: u64, event: ObserverEvent) {
         let start = *self.start.get_or_insert(event.at);
         let Some(known) = self.parts.get_mut(&part) else { return };
         let number = known.number;

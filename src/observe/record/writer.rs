@@ -87,7 +87,7 @@ impl RecordWriter {
                 // What is written is less than what passes: a fault in here ends one recording.
                 let write = AssertUnwindSafe(|| {
                     transcript.left_out(left_out);
-                    transcript.happened(id.filter, *event);
+                    transcript.record_event(id.filter, *event);
                 });
                 let written = catch_unwind(write).map_err(|_| io::Error::other("it panicked"));
                 if let Err(error) = written.and_then(|()| self.write(id.conversation)) {
@@ -197,7 +197,7 @@ impl RecordWriter {
     fn count_lost(&mut self, why: &str) {
         self.lost += 1;
         if self.lost == 1 {
-            tracing::warn!(why, "a conversation is not recorded, or not to its end");
+            tracing::warn!(why, "a recording cannot be written, or not to its end");
         }
     }
 

@@ -9,8 +9,8 @@ use crate::progress::correlate::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::payload::Payload;
-use crate::protocol::jsonrpc::own_error;
+use crate::progress::payload::{Payload, TransmitKind};
+use crate::protocol::jsonrpc::{Key, own_error};
 
 impl Filter {
     /// Answers a call in the server's place with an error.
@@ -28,7 +28,7 @@ impl Filter {
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         let item = Item {
             order: 0,
-            kind: ItemKind::Answer,
+            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(&client_id))),
             payload: Payload::own(own_error(&client_id, why, status)),
             guards,
             verdicts: Vec::new(),
@@ -46,7 +46,7 @@ impl Filter {
     ) {
         let item = Item {
             order: 0,
-            kind: ItemKind::Answer,
+            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(client_id))),
             payload: Payload::own(own_error(client_id, why, status)),
             guards: Vec::new(),
             verdicts: Vec::new(),

@@ -23,7 +23,7 @@ use crate::progress::gate::meter::EmittedProgress;
 use crate::progress::gate::notification::Parts;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::payload::{Payload, Transmit};
+use crate::progress::payload::{Payload, Transmit, TransmitKind};
 use crate::progress::policy::{HeartbeatValue, Messages, Mode};
 use crate::progress::verdict::{Reason, Repair, Verdict};
 use crate::protocol::json;
@@ -53,7 +53,7 @@ impl Filter {
             {
                 stream.wakes.remove(&(at, place, call));
                 if let Some(payload) = self.send_due(now, call) {
-                    let transmit = Transmit { payload, part: super::Fragment::Whole };
+                    let transmit = Transmit::whole(TransmitKind::Progress, payload);
                     if !self.policy.observes() {
                         return Some(transmit);
                     }
@@ -426,7 +426,9 @@ impl Filter {
                     let verdicts = pending.message.map(judged);
                     let item = Item {
                         order: 0,
-                        kind: key.clone().map_or(ItemKind::Other, ItemKind::Progress),
+                        kind: key
+                            .clone()
+                            .map_or(ItemKind::Whole(TransmitKind::Progress), ItemKind::Progress),
                         payload,
                         guards: Vec::new(),
                         verdicts: verdicts.into_iter().collect(),
@@ -440,11 +442,6 @@ impl Filter {
                 }
             }
         }
-    }
-
-    /// The time of the next [`Filter::expire`].
-    pub fn poll_expiry(&self) -> Option<Instant> {
-        self.correlator.ledger.next_expiry().map(|(at, _)| at)
     }
 
     /// Ends calls past their time-out and tasks past their time to live. [`Filter::poll_transmit`]

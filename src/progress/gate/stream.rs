@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::progress::ids::CallId;
-use crate::progress::payload::{Fragment, Payload, Transmit};
+use crate::progress::payload::{Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::Key;
@@ -38,9 +38,9 @@ pub(crate) struct Guard {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ItemKind {
-    Answer,
-    Request,
-    Other,
+    Whole(TransmitKind),
+    /// Elements of an array, which keep their place in the queue.
+    Array(TransmitKind),
     /// Progress that goes out before the answer to the client's request of this id.
     Progress(Key),
     /// Pieces of the large message of this number; `end` marks the last.
@@ -63,12 +63,13 @@ pub(crate) struct Item {
 impl Item {
     /// Turns the item into bytes to be written.
     pub(crate) fn into_transmit(self) -> Transmit {
-        let part = match self.kind {
-            ItemKind::Piece { end: true, .. } => Fragment::End,
-            ItemKind::Piece { end: false, .. } => Fragment::Piece,
-            _ => Fragment::Whole,
+        let (kind, part) = match self.kind {
+            ItemKind::Whole(kind) | ItemKind::Array(kind) => (kind, Fragment::Whole),
+            ItemKind::Progress(_) => (TransmitKind::Progress, Fragment::Whole),
+            ItemKind::Piece { end: true, .. } => (TransmitKind::Other, Fragment::End),
+            ItemKind::Piece { end: false, .. } => (TransmitKind::Other, Fragment::Piece),
         };
-        Transmit { payload: self.payload, part }
+        Transmit { kind, payload: self.payload, part }
     }
 }
 
@@ -174,7 +175,10 @@ impl Stream {
     /// The items of which any may be written next: the first, and behind an answer the answers and
     /// requests that may pass it; while a large message passes, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
-        let can_pass = |item: &&Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
+        let can_pass = |item: &&Item| {
+            let ItemKind::Whole(kind) = &item.kind else { return false };
+            matches!(kind, TransmitKind::Answer(_) | TransmitKind::Request)
+        };
         let (from, count) = match self.midway {
             Some(number) => {
                 let next =

@@ -12,7 +12,7 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Orphan;
-use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::payload::{Payload, TransmitKind, spliced, within};
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message, RESULT_MEMBERS};
@@ -26,6 +26,8 @@ const OUTCOME_MAX: usize = 4 << 10;
 /// An answer as its client gets it, or the reason why not.
 pub(crate) struct RepairedAnswer {
     pub(crate) payload: Option<Payload>,
+    /// The client's id of its request.
+    pub(crate) id: Option<Key>,
     pub(crate) guard: Option<Guard>,
     pub(crate) verdict: Verdict,
     pub(crate) call: Option<CallId>,
@@ -35,14 +37,14 @@ pub(crate) struct RepairedAnswer {
 impl RepairedAnswer {
     fn withheld(reason: Reason) -> Self {
         let verdict = Verdict::Withheld(reason);
-        Self { payload: None, guard: None, verdict, call: None, stream: None }
+        Self { payload: None, id: None, guard: None, verdict, call: None, stream: None }
     }
 
     /// Forwards an answer to no known request to the stream for such messages.
     fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
         let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
-        let payload = Some(Payload::of(message));
-        Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream }
+        let (payload, id) = (Some(Payload::of(message)), message.id_key());
+        Self { payload, id, guard: None, verdict: Verdict::Forwarded, call: None, stream }
     }
 }
 
@@ -75,7 +77,7 @@ impl Filter {
             if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
         let item = Item {
             order: 0,
-            kind: ItemKind::Answer,
+            kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
             payload,
             guards: judged.guard.into_iter().collect(),
             verdicts: vec![MessageVerdict { number, call: judged.call, verdict }],
@@ -129,7 +131,8 @@ impl Filter {
         };
         let switches = call.settings().answers;
         let is_observed = call.is_observed();
-        let is_exact = message.id_key().as_ref() == Some(&call.id.server);
+        let id_key = message.id_key();
+        let is_exact = id_key.as_ref() == Some(&call.id.server);
         let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
@@ -139,6 +142,7 @@ impl Filter {
         }
         let body = mended_body(message, bare, switches, &mut repairs);
         let restore_id = restore_id && (!is_observed || self.topology.has_strangers());
+        let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body.filter(|_| !is_observed));
         let payload = spliced(message, splices);
@@ -149,8 +153,8 @@ impl Filter {
         self.note_answer(now, id, message);
         let is_changed = !repairs.is_empty() && !is_observed;
         let verdict = if is_changed { Verdict::Repaired(repairs) } else { Verdict::Forwarded };
-        let (payload, guard) = (Some(payload), Some(guard));
-        RepairedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
+        let (payload, guard, call) = (Some(payload), Some(guard), Some(id));
+        RepairedAnswer { payload, id: answered, guard, verdict, call, stream: Some(stream) }
     }
 
     /// The call that an answer with this id is for.
@@ -278,7 +282,7 @@ impl Filter {
         {
             let date = json::member(result, "protocolVersion");
             self.revision = date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
-            self.meet_server(result);
+            self.learn_server(result);
         }
         if asks_for_task
             && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))

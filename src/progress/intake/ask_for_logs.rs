@@ -14,7 +14,7 @@ const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
 impl Filter {
     /// Notes whether a server announces log messages in its answer to `initialize`.
-    pub(crate) fn meet_server(&mut self, result: &Bytes) {
+    pub(crate) fn learn_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
         if logs && self.log_request == LogRequest::Unknown {

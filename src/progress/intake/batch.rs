@@ -13,7 +13,7 @@ use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::answer::RepairedAnswer;
 use crate::progress::intake::server::Unread;
-use crate::progress::payload::Payload;
+use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
@@ -122,8 +122,8 @@ impl Filter {
         let last = groups.len().saturating_sub(1);
         for (index, group) in groups.into_iter().enumerate() {
             let Group { stream, mut kept, guards, mut verdicts } = group;
-            let payload = if untouched && !split {
-                Payload::of(message)
+            let (kind, payload) = if untouched && !split {
+                (TransmitKind::of(message), Payload::of(message))
             } else {
                 let text = match kept.pop() {
                     Some(only) if split && kept.is_empty() => only,
@@ -133,13 +133,14 @@ impl Filter {
                     }
                 };
                 // What the frame has besides goes with the last one.
+                let kind = TransmitKind::of(&Message::parse(text.clone()));
                 let own = Payload::own(text);
-                if index == last { own.in_place_of(message.framing()) } else { own }
+                (kind, if index == last { own.in_place_of(message.framing()) } else { own })
             };
             for judged in verdicts.iter_mut().filter(|_| split) {
                 judged.verdict = judged.verdict.with(Repair::Batch);
             }
-            let kind = ItemKind::Other;
+            let kind = ItemKind::Array(kind);
             self.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
         }
     }
@@ -147,7 +148,7 @@ impl Filter {
     fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
             let judged = self.repair_answer(now, origin, element, Repairs::default());
-            let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
+            let RepairedAnswer { payload, guard, verdict, call, stream, .. } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
         if self.topology.has_strangers()

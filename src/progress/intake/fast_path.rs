@@ -30,7 +30,7 @@ impl Filter {
     /// Takes a server message on `stream`, if the message is progress that can be forwarded
     /// unchanged and at once. Any other message returns false and changes nothing.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
-        if !self.goes_straight(stream) {
+        if !self.is_unhindered(stream) {
             return false;
         }
         let Some(plain) = Plain::read(text) else { return false };
@@ -60,7 +60,7 @@ impl Filter {
     }
 
     /// Whether messages on this stream can be forwarded without waiting.
-    fn goes_straight(&self, id: StreamId) -> bool {
+    fn is_unhindered(&self, id: StreamId) -> bool {
         self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == StreamPacing::Immediate

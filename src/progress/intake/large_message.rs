@@ -19,7 +19,7 @@ use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::state::{LargeDisposition, LargeMessage};
-use crate::progress::payload::Fragment;
+use crate::progress::payload::Transmit;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
@@ -122,15 +122,6 @@ impl Filter {
         stream.map(|stream| (stream, name))
     }
 
-    /// Whether a large message of another upstream stream is passing to the same client. Further
-    /// pieces of the message on this stream would only wait, so the stream is not read until then.
-    pub fn must_wait(&self, origin: Origin) -> bool {
-        let Some(own) = self.intake.large_messages.get(&source(origin)) else { return false };
-        let others = self.intake.large_messages.values().filter(|other| other.number < own.number);
-        let passes = |one: &LargeMessage| one.fate == LargeDisposition::Forward;
-        passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
-    }
-
     /// Ends a large message whose end did not arrive. No client can read a broken answer: the
     /// request gets an error with the reason `why`, unless only the end of the line is missing.
     pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
@@ -226,9 +217,8 @@ impl Filter {
             }
         }
         if self.policy.observes() {
-            let part = if end { Fragment::End } else { Fragment::Piece };
             let stream = if self.topology.is_whole() { stream } else { self.gate.session_stream };
-            self.observe(stream, piece.into(), part);
+            self.observe(stream, Transmit::piece(piece, end));
             return Disposition::Consumed;
         }
         let kind = ItemKind::Piece { of: number, end };

@@ -8,7 +8,7 @@ use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, StreamKind};
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::payload::{Fragment, Payload, Transmit, spliced};
+use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced};
 use crate::progress::policy::CallPolicy;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -18,11 +18,11 @@ impl Filter {
     /// the message.
     pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
         if !self.topology.is_whole() || self.topology.needs_no_choice() {
-            return self.observe(self.gate.session_stream, Payload::of(message), Fragment::Whole);
+            return self.observe(self.gate.session_stream, Transmit::of(message));
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
             let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
-            return self.observe(stream, payload, Fragment::Whole);
+            return self.observe(stream, transmit(payload));
         }
         let elements = message.elements().map(|element| self.observed_place(origin, &element));
         let placed: Vec<Placement> = elements.collect();
@@ -33,25 +33,20 @@ impl Filter {
             && !self.topology.has_strangers()
             && placed.iter().all(together)
         {
-            return self.observe(stream, Payload::of(message), Fragment::Whole);
+            return self.observe(stream, Transmit::of(message));
         }
         for (stream, payload) in placed.into_iter().flatten() {
-            self.observe(stream, payload, Fragment::Whole);
+            self.observe(stream, transmit(payload));
         }
         true
     }
 
     /// Adds the client's message to its stream.
-    pub(crate) fn observe(
-        &mut self,
-        stream: Option<StreamId>,
-        payload: Payload,
-        part: Fragment,
-    ) -> bool {
+    pub(crate) fn observe(&mut self, stream: Option<StreamId>, transmit: Transmit) -> bool {
         let open =
             self.open_or_session_stream(stream).and_then(|id| self.gate.streams.get_mut(&id));
         let Some(stream) = open else { return false };
-        stream.observed.push_back(Transmit { payload, part });
+        stream.observed.push_back(transmit);
         true
     }
 
@@ -60,8 +55,7 @@ impl Filter {
         let kind = self.gate.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.topology.has_strangers();
         if self.policy.observes() && self.topology.is_whole() && needed {
-            let Transmit { payload, part } = item.into_transmit();
-            self.observe(Some(stream), payload, part);
+            self.observe(Some(stream), item.into_transmit());
             return;
         }
         self.enqueue(Some(stream), item);
@@ -149,4 +143,10 @@ impl Filter {
         }
         self.topology.has_strangers().then_some(Err(why))
     }
+}
+
+/// A whole message with the names that its client gave.
+fn transmit(payload: Payload) -> Transmit {
+    let message = Message::parse(payload.to_bytes());
+    Transmit::whole(TransmitKind::of(&message), payload)
 }

@@ -23,7 +23,7 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::notification;
 use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
 use crate::progress::ids::CallId;
-use crate::progress::payload::Payload;
+use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::policy::{Coalesce, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
@@ -179,7 +179,7 @@ impl Filter {
             Kind::Noise => {
                 if self.observes_the_rest() && self.topology.needs_no_choice() {
                     let placed = (self.gate.session_stream, Payload::of(message));
-                    self.forward(Ok(placed), (number, None), ItemKind::Other, done);
+                    self.forward(Ok(placed), (number, None), message, done);
                     self.text_from_stdout(now, origin, message.raw());
                     return Disposition::Consumed;
                 }
@@ -196,13 +196,13 @@ impl Filter {
                 let about = self.sole_call_on(origin);
                 let placed = self.destination_of(origin, message);
                 self.server_notification(now, message);
-                self.forward(placed, (number, about), ItemKind::Other, done);
+                self.forward(placed, (number, about), message, done);
                 self.text_from_log(now, origin, message);
             }
             Kind::Request => {
                 let placed = self.destination_of(origin, message);
                 let about = self.sole_call_on(origin);
-                self.forward(placed, (number, about), ItemKind::Request, done);
+                self.forward(placed, (number, about), message, done);
             }
             Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
                 // Whose it is and what it says of others cannot be told.
@@ -210,12 +210,8 @@ impl Filter {
             }
             Kind::Opaque | Kind::Batch => {
                 self.retire_seen_answers(now, message);
-                self.forward(
-                    self.destination_of(origin, message),
-                    (number, None),
-                    ItemKind::Other,
-                    done,
-                );
+                let placed = self.destination_of(origin, message);
+                self.forward(placed, (number, None), message, done);
             }
         }
         Disposition::Consumed
@@ -262,7 +258,7 @@ impl Filter {
                 Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
             let placed = call.map_or_else(|| self.destination_of(origin, message), Ok);
-            self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
+            self.forward(placed, (number, about), message, Repairs::default());
         }
         match report {
             Err(Unread::Withheld(reason)) if !keep => {
@@ -410,7 +406,7 @@ impl Filter {
         &mut self,
         placed: Placement,
         (number, call): (u64, Option<CallId>),
-        kind: ItemKind,
+        message: &Message,
         done: Repairs,
     ) {
         let (stream, payload) = match placed {
@@ -419,6 +415,7 @@ impl Filter {
         };
         let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
         let verdicts = vec![MessageVerdict { number, call, verdict }];
+        let kind = ItemKind::Whole(TransmitKind::of(message));
         self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
     }
 

@@ -308,7 +308,10 @@ impl UpstreamClient {
     fn receive_message(&mut self, from: ResponseStream, message: Message) {
         let message = match message.kind() {
             Kind::Noise => {
-                tracing::debug!(bytes = message.raw().len(), "the server said what is no message");
+                tracing::debug!(
+                    bytes = message.raw().len(),
+                    "the server sent text that is no message"
+                );
                 return;
             }
             Kind::Response => match self.receive_answer(from, message) {
@@ -345,7 +348,7 @@ impl UpstreamClient {
         };
         match request.kind {
             RequestKind::Initialize => {
-                self.session.agree(&answer);
+                self.session.set_revision(&answer);
                 Some(answer)
             }
             RequestKind::Renewal => {
@@ -416,7 +419,9 @@ impl UpstreamClient {
             let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
             if is_due(exchange.ahead_until) {
                 exchange.ahead_until = None;
-                tracing::warn!("the server takes long to accept a notification; others go ahead");
+                tracing::warn!(
+                    "the server is slow to accept a notification; later messages are sent first"
+                );
             }
             if exchange.reads_error() {
                 self.take_error(stream);

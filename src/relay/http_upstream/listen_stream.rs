@@ -108,7 +108,7 @@ impl ListenStream {
             Err(parts) if parts.status.is_server_error() => self.pause(),
             // Servers need not have this stream.
             Err(parts) => {
-                tracing::debug!(status = %parts.status, "the server has no stream of its own");
+                tracing::debug!(status = %parts.status, "the server offers no listening stream");
                 self.state = ListenState::Off;
             }
         }

@@ -71,7 +71,7 @@ impl UpstreamSession {
     }
 
     /// Takes note of the answer to the client's `initialize`.
-    pub(crate) fn agree(&mut self, answer: &Message) {
+    pub(crate) fn set_revision(&mut self, answer: &Message) {
         self.phase = SessionPhase::Free;
         let beginning = self.beginning.take();
         if answer.result().is_some() {

@@ -184,7 +184,7 @@ impl ChildProcess {
         loop {
             // Looking costs a system call, and nothing ends without the system saying so.
             if mem::take(&mut self.may_have_ended) || self.exit.is_some() {
-                if let Some(exit) = self.look() {
+                if let Some(exit) = self.poll_exit() {
                     return exit;
                 }
                 process_tree::reap_adopted();
@@ -210,7 +210,7 @@ impl ChildProcess {
     /// run, call this before closing the standard input of one of them, because the server may end
     /// at once; a single server cannot be confused with another.
     pub async fn note_descendants(&mut self) {
-        if let Some(seen) = PROCESSES.look().await {
+        if let Some(seen) = PROCESSES.scan().await {
             self.tree.note(&seen);
         }
     }
@@ -248,7 +248,7 @@ impl ChildProcess {
         }
         // For one that was being born while we looked: the number of the group is still ours.
         self.signal(Signal::SIGKILL);
-        self.look();
+        self.poll_exit();
         self.reap();
     }
 
@@ -260,7 +260,7 @@ impl ChildProcess {
         let mut group_told = false;
         loop {
             let reaped = process_tree::reaped();
-            let Some(seen) = PROCESSES.look().await else {
+            let Some(seen) = PROCESSES.scan().await else {
                 self.signal(signal);
                 sleep_until(deadline).await;
                 return false;
@@ -282,7 +282,7 @@ impl ChildProcess {
     }
 
     /// The leader's exit, if it has ended.
-    fn look(&mut self) -> Option<Exit> {
+    fn poll_exit(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             match process_tree::ended(Some(self.pid)) {
                 Ok(ended) => self.exit = ended.map(|(_, exit)| exit),

@@ -36,7 +36,7 @@ impl<T: Send + Sync> SharedScan<T> {
     }
 
     /// The result of a scan that begins after this call; `None` if the scan fails.
-    pub(crate) async fn look(&'static self) -> ScanResult<T> {
+    pub(crate) async fn scan(&'static self) -> ScanResult<T> {
         let (reply, result) = oneshot::channel();
         self.ask(reply);
         result.await.ok().flatten()
@@ -50,7 +50,7 @@ impl<T: Send + Sync> SharedScan<T> {
                 Ok(()) => waiters.busy = true,
                 // Whoever waits is told that nothing can be seen.
                 Err(error) => {
-                    tracing::warn!(%error, "no thread to look at the process table");
+                    tracing::warn!(%error, "no thread to read the process table");
                     waiters.waiting.clear();
                 }
             }
@@ -118,7 +118,7 @@ mod tests {
         static SCAN: SharedScan<(usize, usize)> = SharedScan::new(count);
         for _ in 0..3 {
             let before = COUNT.load(SeqCst);
-            let seen = join_all((0..200).map(|_| SCAN.look())).await;
+            let seen = join_all((0..200).map(|_| SCAN.scan())).await;
             for one in seen {
                 let (begun, ended) = *one.expect("a look");
                 assert!(begun >= before && ended == begun + 1, "{before} {begun} {ended}");
@@ -130,17 +130,17 @@ mod tests {
     #[tokio::test]
     async fn one_who_stops_to_wait_keeps_nobody() {
         static SCAN: SharedScan<()> = SharedScan::new(|| Some(()));
-        let mut given_up = Box::pin(SCAN.look());
+        let mut given_up = Box::pin(SCAN.scan());
         let mut context = Context::from_waker(Waker::noop());
         let _ = given_up.as_mut().poll(&mut context);
-        assert!(SCAN.look().await.is_some());
+        assert!(SCAN.scan().await.is_some());
         drop(given_up);
-        assert!(SCAN.look().await.is_some());
+        assert!(SCAN.scan().await.is_some());
     }
 
     #[tokio::test]
     async fn what_cannot_be_seen_is_said() {
         static SCAN: SharedScan<()> = SharedScan::new(|| None);
-        assert!(SCAN.look().await.is_none());
+        assert!(SCAN.scan().await.is_none());
     }
 }

@@ -130,7 +130,7 @@ impl Batch {
 
     /// Adds the output of a filter.
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
-        let Transmit { payload, part } = transmit;
+        let Transmit { payload, part, .. } = transmit;
         match (payload.form(), part) {
             (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {
                 payload.pieces().for_each(|piece| self.raw(piece));

@@ -90,7 +90,7 @@ impl ClientPacing {
     }
 
     /// Another connection reads now, and is kept from falling silent.
-    pub(crate) fn turn_to(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
+    pub(crate) fn set_client(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
         (self.write_state, self.keep_alive) = (write_state, keep_alive);
         self.written = Instant::now();
     }

@@ -87,7 +87,7 @@ impl RouteTable {
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');
-            let route = self.exact(&path[..at]).filter(|_| whole && leads_down(rest))?;
+            let route = self.exact(&path[..at]).filter(|_| whole && is_descendant(rest))?;
             Some((route, EndpointKind::Messages(rest.to_owned())))
         })
     }
@@ -111,7 +111,7 @@ impl RouteTable {
             let (path, below) = rest.split_at(*end);
             Some((self.exact(path)?, below))
         })?;
-        let upstream = self.upstreams[route].as_ref().filter(|_| leads_down(below))?;
+        let upstream = self.upstreams[route].as_ref().filter(|_| is_descendant(below))?;
         Some((route, EndpointKind::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
     }
 
@@ -138,7 +138,7 @@ fn upstream_path(upstream: &Upstream) -> Option<String> {
 }
 
 /// Whether a path that is appended to another stays below it, however the upstream resolves it.
-fn leads_down(rest: &str) -> bool {
+fn is_descendant(rest: &str) -> bool {
     let lower = rest.to_ascii_lowercase();
     let coded = ["%2e", "%2f", "%5c", "\\"].iter().any(|odd| lower.contains(odd));
     let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));

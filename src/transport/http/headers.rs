@@ -130,7 +130,7 @@ fn is_about_the_body(name: &HeaderName) -> bool {
 }
 
 /// Removes the headers that are wrong for another body.
-pub(crate) fn forget_the_body(headers: &mut HeaderMap) {
+pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
     let wrong: Vec<HeaderName> =
         headers.keys().filter(|name| is_about_the_body(name)).cloned().collect();
     for name in wrong {

@@ -49,7 +49,7 @@ impl EventIds {
         let place = self.waiting.iter().position(|(waits, _)| *waits == number);
         let Some((_, event)) = place.and_then(|place| self.waiting.remove(place)) else { return };
         match (withheld, out) {
-            (true, Some(out)) => self.keep_the_rest(&event, revision, out),
+            (true, Some(out)) => self.keep_remaining_fields(&event, revision, out),
             (true, None) => {}
             (false, _) => self.note_forwarded(&event),
         }
@@ -57,7 +57,7 @@ impl EventIds {
 
     /// Keeps the retry time of a withheld event, and the first id of a stream: without an id the
     /// client cannot resume.
-    pub(crate) fn keep_the_rest(
+    pub(crate) fn keep_remaining_fields(
         &mut self,
         event: &SseEvent,
         revision: Option<Revision>,

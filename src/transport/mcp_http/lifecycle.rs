@@ -219,7 +219,7 @@ impl LifecycleResponder {
             params,
             b"}",
         ];
-        let mut request = beside(parts, Method::POST, path);
+        let mut request = sibling_request(parts, Method::POST, path);
         let kind = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, kind);
         *request.body_mut() = Bytes::from(body.concat()).into();
@@ -252,7 +252,7 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let Some(path) = &self.tools else { return Ok(LifecycleReply::Server) };
-        let body = match read(client, beside(parts, Method::GET, path), id, LIST).await? {
+        let body = match read(client, sibling_request(parts, Method::GET, path), id, LIST).await? {
             LifecycleRead::Body(body) => body,
             LifecycleRead::Not(reply) => return Ok(reply),
         };
@@ -272,7 +272,7 @@ impl LifecycleResponder {
 }
 
 /// A request for something beside the endpoint, with the headers of one for it.
-fn beside(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<RequestBody> {
+fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<RequestBody> {
     let mut request = Request::new(RequestBody::empty());
     *request.method_mut() = method;
     let mut uri = parts.uri.clone().into_parts();

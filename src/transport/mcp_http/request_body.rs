@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::progress::Policy;
-use crate::transport::http::headers::forget_the_body;
+use crate::transport::http::headers::remove_body_headers;
 use crate::transport::http::request_body::RequestBody;
 
 /// The longest pause of a client within the body of a request.
@@ -77,7 +77,7 @@ pub(crate) fn for_server(
             let message = Message::parse(bytes.clone());
             let asked = policy.with_members(&message);
             if asked.is_some() {
-                forget_the_body(headers);
+                remove_body_headers(headers);
             }
             (Some(message), asked.unwrap_or(bytes).into())
         }

@@ -193,7 +193,7 @@ fn ugly() -> impl Strategy<Value = Vec<u8>> {
     (head, prop::collection::vec(byte, 0..64)).prop_map(|(head, tail)| [head, &tail].concat())
 }
 
-fn cut<'a>(mut input: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
+pub(crate) fn cut<'a>(mut input: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for &size in sizes {
         let (piece, more) = input.split_at(size.min(input.len()));

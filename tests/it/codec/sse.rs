@@ -6,6 +6,7 @@ use milepost::protocol::sse;
 use milepost::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use proptest::prelude::*;
 
+use crate::codec::lines::cut;
 use crate::codec::sse_rig::{Played, Seen, agree, play};
 
 /// Longer than any block of a case.
@@ -440,17 +441,6 @@ fn ugly() -> impl Strategy<Value = Vec<u8>> {
         1 => any::<u8>().prop_map(|byte| vec![byte]),
     ];
     prop::collection::vec(word, 0..40).prop_map(|words| words.concat())
-}
-
-fn cut<'a>(mut input: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
-    let mut pieces = Vec::new();
-    for &size in sizes {
-        let (piece, more) = input.split_at(size.min(input.len()));
-        pieces.push(piece);
-        input = more;
-    }
-    pieces.push(input);
-    pieces
 }
 
 proptest! {

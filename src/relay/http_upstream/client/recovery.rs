@@ -57,7 +57,7 @@ impl UpstreamClient {
     /// Answers the requests of a POST that has no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         let why = error_chain(error);
-        tracing::warn!(error = why, "the server could not be asked");
+        tracing::warn!(error = why, "the request to the server failed");
         if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
             counts.upstream_error(kind);
         }
@@ -371,7 +371,7 @@ impl UpstreamClient {
         if let Some((refusal, status)) = lost.refusal.take() {
             // The server speaks no HTTP+SSE: its refusal of the POST stands.
             let why = format!("{refusal}; and with GET there is no HTTP+SSE: {why}");
-            tracing::warn!(why, "the server cannot be spoken to");
+            tracing::warn!(why, "no message can be sent to the server");
             return self.refuse_first(&why, status);
         }
         tracing::warn!(why, "the server has no stream");

@@ -23,7 +23,7 @@ fn a_server_that_refuses_connections_is_502_with_an_error_for_the_request() {
     let why = check_error(&asked.rest(), 7);
     let expected = format!("cannot connect to {address}: Connection refused");
     assert!(why.contains(&expected), "{why}");
-    proxy.logged(&["WARN", "the server could not be asked", "route=\"/a\"", &expected]);
+    proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", &expected]);
     // What asks for nothing gets no JSON-RPC error.
     let told = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     let mut asked = post(&proxy, told);
@@ -44,7 +44,7 @@ fn a_server_that_takes_too_long_to_connect_is_504() {
     assert_eq!(asked.status(), 504);
     let expected = format!("cannot connect to {address} within 200ms");
     assert!(check_error(&asked.rest(), 7).contains(&expected));
-    proxy.logged(&["WARN", "the server could not be asked", "route=\"/a\"", &expected]);
+    proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", &expected]);
 }
 
 #[test]
@@ -58,7 +58,12 @@ fn an_answer_that_is_no_http_is_502() {
         let why = check_error(&asked.rest(), 7);
         assert!(why.contains("the connection to the server failed"), "{why}");
     }
-    proxy.logged(&["WARN", "could not be asked", "route=\"/a\"", "the connection to the server"]);
+    proxy.logged(&[
+        "WARN",
+        "the request to the server failed",
+        "route=\"/a\"",
+        "the connection to the server",
+    ]);
 }
 
 #[test]
@@ -112,7 +117,11 @@ fn a_server_that_dies_before_its_answer_is_502_with_an_error_for_the_request() {
         assert_eq!(asked.status(), 502, "{how}");
         let why = check_error(&asked.rest(), 7);
         assert!(why.contains("the connection to the server failed"), "{why}");
-        proxy.logged(&["WARN", "could not be asked", "the connection to the server failed"]);
+        proxy.logged(&[
+            "WARN",
+            "the request to the server failed",
+            "the connection to the server failed",
+        ]);
         // It is not asked again: it may have done what it was asked for.
         assert!(upstream.is_idle());
     }
@@ -153,7 +162,7 @@ fn a_server_that_dies_within_a_stream_leaves_an_error_and_other_streams_unharmed
         assert_eq!(events.len(), 1, "{how}: {events:?}");
         let why = check_error(&events[0], 1);
         assert!(why.starts_with("the connection to the server failed: "), "{how}: {why}");
-        proxy.logged(&["WARN the stream of a server has broken off", "route=\"/a\"", &why]);
+        proxy.logged(&["WARN the stream of a server broke off", "route=\"/a\"", &why]);
         let line = proxy.logged(&["call tool=\"work\"", "outcome=\"server gone\""]);
         assert!(line.contains("progress_out=1"), "{line}");
 
@@ -195,7 +204,7 @@ fn a_stream_that_can_be_resumed_just_ends_when_its_server_dies() {
         die(server);
         // The client comes back for the rest with the id.
         assert_eq!(asked.events(), Vec::<String>::new(), "{how}");
-        proxy.logged(&["WARN the stream of a server has broken off", "route=\"/a\""]);
+        proxy.logged(&["WARN the stream of a server broke off", "route=\"/a\""]);
         let back = [("accept", "text/event-stream"), ("last-event-id", "1")];
         let mut again = Exchange::send(proxy.address(), "GET", "/a", &back, "");
         let mut server = upstream.asked();
@@ -217,5 +226,5 @@ fn a_server_that_falls_silent_is_given_up_after_the_idle_timeout() {
     let why = check_error(events.last().unwrap(), 7);
     assert!(why.contains("the server sent nothing for 300ms"), "{why}");
     server.closing();
-    proxy.logged(&["WARN the stream of a server has broken off", "nothing for 300ms"]);
+    proxy.logged(&["WARN the stream of a server broke off", "nothing for 300ms"]);
 }

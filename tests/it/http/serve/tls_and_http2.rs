@@ -228,7 +228,7 @@ async fn a_server_that_asks_for_a_certificate_gets_it() {
     let answer = client.send("POST", proxy.address(), &[], own_call()).await;
     assert_eq!(answer.status(), 502);
     assert_eq!(json(&rest(answer).await)["id"], 1);
-    proxy.logged(&["WARN", "the server could not be asked", "route=\"/a\"", "ertificate"]);
+    proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", "ertificate"]);
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn a_server_that_nobody_vouches_for_is_502_and_the_log_says_why() {
         assert_eq!(error["id"], 1);
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains(why), "{message}");
-        proxy.logged(&["WARN", "the server could not be asked", "route=\"/a\"", why]);
+        proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", why]);
         assert!(server.seen().is_empty());
     }
 }
@@ -300,8 +300,8 @@ async fn a_server_of_http_2_that_dies_leaves_an_error_on_each_stream() {
     }
     let answer = client.send("POST", proxy.address(), &[], own_call()).await;
     assert_eq!(answer.status(), 502);
-    proxy.logged(&["WARN the stream of a server has broken off", "route=\"/a\""]);
-    proxy.logged(&["the server could not be asked", "Connection refused"]);
+    proxy.logged(&["WARN the stream of a server broke off", "route=\"/a\""]);
+    proxy.logged(&["the request to the server failed", "Connection refused"]);
 }
 
 #[tokio::test]
