@@ -2,38 +2,115 @@
 
 use std::fmt;
 
+/// A transport of MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    Stdio,
+    Http,
+    Sse,
+}
+
+impl Speaks {
+    const ALL: [Self; 3] = [Self::Stdio, Self::Http, Self::Sse];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "http",
+            Self::Sse => "sse",
+        }
+    }
+}
+
 /// The programs that stand between the clients and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum World {
     /// One client and one server on one wire each, paced or not: the filter alone.
     Wire { paced: bool },
-    /// Clients and a server of Streamable HTTP: the direct path of `serve`, in memory.
-    Direct,
     /// Clients of 2026-07-28 that share one stdio server: the bridge, in memory.
     Shared,
+    /// Clients of one transport and a server of another or the same, each client in a session of its own:
+    /// `serve` in memory, or `serve` and `wrap` as processes.
+    Pair { client: Speaks, server: Speaks, real: bool },
 }
 
 impl World {
-    const ALL: [Self; 4] =
-        [Self::Wire { paced: true }, Self::Wire { paced: false }, Self::Direct, Self::Shared];
+    pub(crate) const fn memory(client: Speaks, server: Speaks) -> Self {
+        Self::Pair { client, server, real: false }
+    }
 
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Wire { paced: true } => "wire-paced",
-            Self::Wire { paced: false } => "wire",
-            Self::Direct => "direct",
-            Self::Shared => "shared",
+            Self::Wire { paced: true } => "wire-paced".to_owned(),
+            Self::Wire { paced: false } => "wire".to_owned(),
+            Self::Shared => "shared".to_owned(),
+            Self::Pair { client, server, real } => {
+                let place = if real { "processes" } else { "memory" };
+                format!("{place}-{}-{}", client.name(), server.name())
+            }
         }
+    }
+
+    fn read(name: &str) -> Option<Self> {
+        let pairs = [false, true].into_iter().flat_map(|real| {
+            Speaks::ALL.into_iter().flat_map(move |client| {
+                Speaks::ALL.map(|server| Self::Pair { client, server, real })
+            })
+        });
+        let wires = [Self::Wire { paced: true }, Self::Wire { paced: false }, Self::Shared];
+        wires.into_iter().chain(pairs).find(|world| world.name() == name)
     }
 
     /// Whether what comes before 150 ms waits, and what an answer may follow closely.
     pub(crate) fn is_paced(self) -> bool {
-        self == Self::Wire { paced: true }
+        match self {
+            Self::Wire { paced } => paced,
+            Self::Pair { client, .. } => client != Speaks::Http,
+            Self::Shared => false,
+        }
     }
 
     /// Whether a client has a stream for each request.
-    pub(crate) fn has_streams(self) -> bool {
-        !matches!(self, Self::Wire { .. })
+    pub(crate) fn reads_streams(self) -> bool {
+        matches!(self, Self::Shared | Self::Pair { client: Speaks::Http, .. })
+    }
+
+    /// Whether the server has a stream for each request.
+    pub(crate) fn serves_streams(self) -> bool {
+        matches!(self, Self::Pair { server: Speaks::Http, .. })
+    }
+
+    /// Whether different clients come.
+    pub(crate) fn has_clients(self) -> bool {
+        !matches!(self, Self::Wire { .. } | Self::Pair { client: Speaks::Stdio, .. })
+    }
+
+    pub(crate) fn is_pair(self) -> bool {
+        matches!(self, Self::Pair { .. })
+    }
+
+    /// Whether streams of the server are those of the client.
+    pub(crate) fn is_direct(self) -> bool {
+        self.reads_streams() && self.serves_streams()
+    }
+
+    /// Whether its processes and its clock are real.
+    pub(crate) fn is_real(self) -> bool {
+        matches!(self, Self::Pair { real: true, .. })
+    }
+
+    pub(crate) fn client(self) -> Option<Speaks> {
+        match self {
+            Self::Pair { client, .. } => Some(client),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn server(self) -> Option<Speaks> {
+        match self {
+            Self::Pair { server, .. } => Some(server),
+            _ => None,
+        }
     }
 }
 
@@ -52,8 +129,8 @@ pub(crate) enum Step {
     Wait(u64),
     /// A client asks.
     Call(Call),
-    /// The server begins to answer a call with a stream of events.
-    Begin(usize),
+    /// The server begins to answer a call with a stream of events, which have ids or not.
+    Begin(usize, bool),
     /// The client of a call gives it up.
     Cancel(usize),
     /// The server says something.
@@ -70,6 +147,10 @@ pub(crate) enum Step {
     Stranger(usize),
     /// The route file is read anew.
     Reload,
+    /// The server breaks off its response to a call.
+    Cut(usize),
+    /// The client of a call, whose stream is over without an answer, comes back for what it missed.
+    Return(usize),
     /// The server is gone.
     Die,
 }
@@ -183,6 +264,8 @@ pub(crate) struct Say {
     pub(crate) names: Names,
     pub(crate) place: Place,
     pub(crate) text: String,
+    /// It comes in one array with what the server says next.
+    pub(crate) with_next: bool,
 }
 
 impl Say {
@@ -196,9 +279,12 @@ impl Step {
     /// The call without which the step means nothing.
     pub(crate) fn needs(&self) -> Option<usize> {
         match self {
-            Self::Begin(call) | Self::Cancel(call) | Self::Leave(call) | Self::Stranger(call) => {
-                Some(*call)
-            }
+            Self::Begin(call, _)
+            | Self::Cancel(call)
+            | Self::Leave(call)
+            | Self::Cut(call)
+            | Self::Return(call)
+            | Self::Stranger(call) => Some(*call),
             Self::Say(say) => match say.place {
                 Place::Post(call) => Some(call),
                 _ => say.about,
@@ -233,7 +319,10 @@ impl fmt::Display for Conversation {
                     let token = if token.is_empty() { "-" } else { token };
                     writeln!(f, "call {number} client {client} id {id} token {token} tool {tool}")?;
                 }
-                Step::Begin(call) => writeln!(f, "begin {call}")?,
+                Step::Begin(call, numbered) => {
+                    let numbered = if *numbered { " numbered" } else { "" };
+                    writeln!(f, "begin {call}{numbered}")?;
+                }
                 Step::Cancel(call) => writeln!(f, "cancel {call}")?,
                 Step::Reply(mark) => writeln!(f, "reply {mark}")?,
                 Step::Stall(true) => writeln!(f, "stall")?,
@@ -242,6 +331,8 @@ impl fmt::Display for Conversation {
                 Step::Listen(client) => writeln!(f, "listen {client}")?,
                 Step::Stranger(call) => writeln!(f, "stranger {call}")?,
                 Step::Reload => writeln!(f, "reload")?,
+                Step::Cut(call) => writeln!(f, "cut {call}")?,
+                Step::Return(call) => writeln!(f, "return {call}")?,
                 Step::Die => writeln!(f, "die")?,
                 Step::Say(say) => {
                     let kind = Kind::ALL.iter().find(|(kind, _)| *kind == say.kind).unwrap().1;
@@ -259,7 +350,11 @@ impl fmt::Display for Conversation {
                         Place::Wire => "wire".to_owned(),
                     };
                     let Say { mark, text, .. } = say;
-                    writeln!(f, "say {mark} {kind} about {about} names {names} at {place} {text}")?;
+                    let verb = if say.with_next { "join" } else { "say" };
+                    writeln!(
+                        f,
+                        "{verb} {mark} {kind} about {about} names {names} at {place} {text}"
+                    )?;
                 }
             }
         }
@@ -273,7 +368,7 @@ impl Conversation {
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut head = lines.next().unwrap().split(' ').skip(1);
         let name = head.next().unwrap();
-        let world = World::ALL.into_iter().find(|world| world.name() == name).unwrap();
+        let world = World::read(name).unwrap_or_else(|| panic!("no world is {name}"));
         let sessions = head.map(str::to_owned).collect();
         Self { world, sessions, steps: lines.map(read_step).collect() }
     }
@@ -291,7 +386,7 @@ fn read_step(line: &str) -> Step {
             token: if words[7] == "-" { String::new() } else { words[7].to_owned() },
             tool: words[9].to_owned(),
         }),
-        "begin" => Step::Begin(number(1)),
+        "begin" => Step::Begin(number(1), words.len() > 2),
         "cancel" => Step::Cancel(number(1)),
         "reply" => Step::Reply(number(1)),
         "stall" => Step::Stall(true),
@@ -300,8 +395,11 @@ fn read_step(line: &str) -> Step {
         "listen" => Step::Listen(number(1)),
         "stranger" => Step::Stranger(number(1)),
         "reload" => Step::Reload,
+        "cut" => Step::Cut(number(1)),
+        "return" => Step::Return(number(1)),
         "die" => Step::Die,
-        "say" => Step::Say(Say {
+        "say" | "join" => Step::Say(Say {
+            with_next: words[0] == "join",
             mark: number(1),
             kind: Kind::ALL.iter().find(|(_, name)| *name == words[2]).unwrap().0,
             about: words[4].parse().ok(),

@@ -1,7 +1,7 @@
 //! A conversation from a seed. Each seed has a mixture of its own: which servers' habits, which clients' habits,
 //! how much at once.
 
-use crate::conversation::{Call, Conversation, Kind, Names, Place, Say, Step, World};
+use crate::conversation::{Call, Conversation, Kind, Names, Place, Say, Speaks, Step, World};
 use crate::dice::Dice;
 
 /// Ids and tokens of JSON; two spellings of one number or string stand beside each other.
@@ -35,6 +35,9 @@ const NAMES: [&str; 24] = [
 const TOOLS: [&str; 3] = ["scan", "fix", "report"];
 
 const WAITS: [u64; 14] = [1, 5, 20, 31, 49, 60, 100, 151, 250, 600, 1100, 2500, 7000, 21_000];
+
+/// Where the clock is real.
+const REAL_WAITS: [u64; 14] = [1, 1, 5, 5, 20, 31, 60, 151, 250, 600, 600, 600, 600, 2500];
 
 /// What a server says of its work, each behind a mark.
 const WORDS: [&str; 8] = [
@@ -71,6 +74,13 @@ struct Mix {
     late: bool,
     loose: bool,
     json: bool,
+    /// Clients of one session id have the same ids and tokens.
+    twins: bool,
+    /// Events have ids.
+    numbered: bool,
+    /// Messages come in arrays.
+    batches: bool,
+    cuts: bool,
     crosses: bool,
     legacy: usize,
     cancels: usize,
@@ -103,6 +113,10 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
         late: often(2),
         loose: often(3),
         json: often(3),
+        twins: false,
+        numbered: false,
+        batches: false,
+        cuts: false,
         crosses: often(3),
         legacy: if often(2) { 4 } else { 0 },
         cancels: usize::from(often(2)),
@@ -113,12 +127,26 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
         open_max: 0,
     };
     let open_max = 1 + dice.below(5);
-    let clients = if world.has_streams() { 1 + dice.below(3) } else { 1 };
-    let alike = dice.once_in(3);
+    let clients = if world.has_clients() { 1 + dice.below(3) } else { 1 };
+    let is_direct = world.is_pair() && world.is_direct();
+    let alike = dice.once_in(3) && (is_direct || world == World::Shared);
     let sessions = (0..clients).map(|client| format!("s{}", if alike { 0 } else { client }));
+    let mix = Mix {
+        open_max,
+        numbered: dice.once_in(2),
+        batches: dice.once_in(4),
+        cuts: dice.once_in(4),
+        ..mix
+    };
+    let mix = if alike && is_direct && dice.once_in(2) {
+        // What is said elsewhere could mean either, and so could a cancel.
+        Mix { twins: true, crosses: false, json: false, cancels: 0, cuts: false, ..mix }
+    } else {
+        mix
+    };
     let mut generator = Generator {
         sessions: sessions.collect(),
-        mix: Mix { open_max, ..mix },
+        mix,
         dice,
         world,
         calls: Vec::new(),
@@ -135,23 +163,29 @@ fn as_number(world: World) -> u64 {
     match world {
         World::Wire { paced: true } => 1,
         World::Wire { paced: false } => 2,
-        World::Direct => 3,
         World::Shared => 4,
+        World::Pair { client, server, real } => {
+            let number = |speaks: Speaks| match speaks {
+                Speaks::Stdio => 0,
+                Speaks::Http => 1,
+                Speaks::Sse => 2,
+            };
+            5 + number(client) * 3 + number(server) + if real { 9 } else { 0 }
+        }
     }
 }
 
 impl Generator {
     fn talk(&mut self) {
         for client in 0..self.sessions.len() {
-            if self.world == World::Direct && !self.dice.once_in(4) {
+            if self.world.client() == Some(Speaks::Http) && !self.dice.once_in(4) {
                 self.steps.push(Step::Listen(client));
             }
         }
         let many = if self.dice.once_in(4) { 39 } else { 8 };
         let requests = 2 + self.dice.below(many);
         let mut left = 20 * requests;
-        // What is said of a connection that breaks off over HTTP is not judged yet.
-        let dies = !self.world.has_streams() && self.dice.once_in(6);
+        let dies = self.dice.once_in(6);
         while (self.calls.len() < requests || self.open().next().is_some()) && left > 0 {
             left -= 1;
             let open = self.open().count();
@@ -170,10 +204,11 @@ impl Generator {
                 notes * some.max(1),
                 asks_client,
                 5,
-                usize::from(stalls),
+                usize::from(stalls && !self.world.is_pair()),
                 usize::from(self.mix.late) * 2,
-                usize::from(self.mix.late),
+                usize::from(self.mix.late && !(dies && self.world.serves_streams())),
                 self.waiting.len(),
+                usize::from(self.mix.cuts) * some,
             ];
             match self.dice.weigh(&weights) {
                 0 => self.call(),
@@ -184,8 +219,9 @@ impl Generator {
                 5 => self.note(),
                 6 => self.request(),
                 7 => {
-                    let long = if self.dice.once_in(3) { WAITS.len() } else { 9 };
-                    let time = WAITS[self.dice.below(long)];
+                    let waits = if self.world.is_real() { REAL_WAITS } else { WAITS };
+                    let long = if self.dice.once_in(3) { waits.len() } else { 9 };
+                    let time = waits[self.dice.below(long)];
                     self.steps.push(Step::Wait(time));
                 }
                 8 => {
@@ -194,6 +230,7 @@ impl Generator {
                 }
                 9 => self.late(),
                 10 => self.extra(),
+                12 => self.cut(),
                 _ => {
                     let mark = self.waiting.swap_remove(0);
                     self.steps.push(Step::Reply(mark));
@@ -241,6 +278,7 @@ impl Generator {
                     || !self.mix.loose
                         && of(&call.call).trim_matches('"') == name.trim_matches('"');
                 same && self.sessions[call.call.client] == session
+                    && (!self.mix.twins || call.call.client == client)
             };
             // A client that gives a name again has read the answer, which may wait for its guard.
             let free = self.calls.iter().filter(users).all(|call| {
@@ -280,9 +318,9 @@ impl Generator {
         self.steps.push(Step::Call(call.clone()));
         let compliant = self.mix.legacy == 0 || self.dice.once_in(2);
         let total = self.dice.once_in(2).then_some(100_000);
-        let begun = self.world == World::Direct && !(self.mix.json && self.dice.once_in(2));
+        let begun = self.world.serves_streams() && !(self.mix.json && self.dice.once_in(2));
         if begun {
-            self.steps.push(Step::Begin(call.number));
+            self.steps.push(Step::Begin(call.number, self.mix.numbered));
         }
         let (over, cancelled, left, reported, figure) = (false, false, false, false, 0);
         self.calls.push(Open {
@@ -310,7 +348,8 @@ impl Generator {
     fn place(&mut self, call: usize) -> Place {
         match self.world {
             World::Wire { .. } | World::Shared => Place::Wire,
-            World::Direct => self.crossed(call),
+            _ if self.world.serves_streams() => self.crossed(call),
+            World::Pair { .. } => Place::Home(self.calls[call].call.client),
         }
     }
 
@@ -332,13 +371,44 @@ impl Generator {
     fn say(&mut self, kind: Kind, about: Option<usize>, names: Names, mark: usize, text: String) {
         let place = match about {
             Some(call) if kind.ends_call() || kind == Kind::Extra => match self.world {
-                World::Direct => Place::Post(call),
+                _ if self.world.serves_streams() => Place::Post(call),
+                World::Pair { .. } => Place::Home(self.calls[call].call.client),
                 _ => Place::Wire,
             },
             Some(call) => self.place(call),
             None => Place::Wire,
         };
-        self.steps.push(Step::Say(Say { mark, kind, about, names, place, text }));
+        self.push(Say { mark, kind, about, names, place, text, with_next: false });
+    }
+
+    /// Some messages come in one array with the next of the same place.
+    fn push(&mut self, say: Say) {
+        if self.mix.batches
+            && self.dice.once_in(2)
+            && let Some(Step::Say(last)) = self.steps.last_mut()
+            && last.place == say.place
+            && !(last.kind.ends_call() && self.world.serves_streams())
+        {
+            last.with_next = true;
+        }
+        self.steps.push(Step::Say(say));
+    }
+
+    /// The server breaks off a response; where it numbers its events, the client comes back.
+    fn cut(&mut self) {
+        let Some(call) = self.pick_open() else { return };
+        let open = &mut self.calls[call];
+        let orphan = |step: &Step| matches!(step, Step::Say(say) if say.kind == Kind::Extra && say.place == Place::Post(call));
+        let is_apt = self.world.serves_streams() && !open.left && !open.cancelled;
+        if !is_apt || self.steps.iter().any(orphan) {
+            return;
+        }
+        self.steps.push(Step::Cut(call));
+        if !(open.begun && self.mix.numbered) {
+            open.over = true;
+        } else if self.world.reads_streams() {
+            self.steps.push(Step::Return(call));
+        }
     }
 
     fn words(&mut self, mark: usize) -> String {
@@ -496,11 +566,16 @@ impl Generator {
         if open.cancelled || open.left {
             return;
         }
-        if self.world == World::Direct {
+        let http = self.world.client() == Some(Speaks::Http);
+        if self.world.is_pair() {
             match self.dice.below(6) {
-                0 => return self.steps.push(Step::Stranger(call)),
+                0 if self.world.is_direct() => return self.steps.push(Step::Stranger(call)),
                 1 => return self.steps.push(Step::Reload),
-                2 => {
+                2 if http && open.begun && self.mix.numbered && self.dice.once_in(2) => {
+                    self.steps.push(Step::Leave(call));
+                    return self.steps.push(Step::Return(call));
+                }
+                2 if http => {
                     open.left = true;
                     open.over = true;
                     return self.steps.push(Step::Leave(call));
@@ -533,20 +608,14 @@ impl Generator {
     fn say_elsewhere(&mut self, kind: Kind, mark: usize, text: String) {
         let begun: Vec<usize> = self.open().filter(|call| self.calls[*call].begun).collect();
         let place = match self.world {
-            World::Direct if !begun.is_empty() && self.dice.once_in(2) => {
+            World::Pair { .. } if !begun.is_empty() && self.dice.once_in(2) => {
                 Place::Post(*self.dice.pick(&begun))
             }
-            World::Direct => Place::Home(self.dice.below(self.sessions.len())),
+            World::Pair { .. } => Place::Home(self.dice.below(self.sessions.len())),
             _ => Place::Wire,
         };
-        self.steps.push(Step::Say(Say {
-            mark,
-            kind,
-            about: None,
-            names: Names::Nothing,
-            place,
-            text,
-        }));
+        let (about, names) = (None, Names::Nothing);
+        self.push(Say { mark, kind, about, names, place, text, with_next: false });
     }
 
     fn request(&mut self) {
@@ -569,7 +638,7 @@ impl Generator {
             return;
         }
         let call = *self.dice.pick(&over);
-        if self.calls[call].call.token.is_empty() || self.world == World::Direct {
+        if self.calls[call].call.token.is_empty() || self.world.serves_streams() {
             return;
         }
         let mark = self.mark();
@@ -597,21 +666,20 @@ impl Generator {
             own.over && !own.cancelled && self.calls.iter().filter(alike).count() == 1
         };
         let over: Vec<usize> = (0..self.calls.len()).filter(unique).collect();
-        if self.world == World::Direct {
-            return;
-        }
         let mark = self.mark();
-        if over.is_empty() || self.mix.reuses || self.dice.once_in(2) {
+        if over.is_empty() || self.mix.reuses || self.world.serves_streams() || self.dice.once_in(2)
+        {
             let text =
                 format!(r#"{{"jsonrpc":"2.0","id":"nobody{mark}","result":{{"x":"m{mark}."}}}}"#);
-            self.steps.push(Step::Say(Say {
-                mark,
-                kind: Kind::Extra,
-                about: None,
-                names: Names::Nothing,
-                place: Place::Wire,
-                text,
-            }));
+            let begun: Vec<usize> = self.open().filter(|call| self.calls[*call].begun).collect();
+            let place = match self.world {
+                _ if !begun.is_empty() => Place::Post(*self.dice.pick(&begun)),
+                _ if self.world.serves_streams() => return,
+                World::Pair { .. } => Place::Home(self.dice.below(self.sessions.len())),
+                _ => Place::Wire,
+            };
+            let (kind, about, names) = (Kind::Extra, None, Names::Nothing);
+            self.push(Say { mark, kind, about, names, place, text, with_next: false });
         } else {
             let call = *self.dice.pick(&over);
             let text =

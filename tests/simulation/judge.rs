@@ -25,8 +25,14 @@ pub(crate) enum What {
     Took(String),
     /// The client gave up this call.
     Cancelled(usize),
-    /// The server has begun to answer this call with events.
-    Begun(usize),
+    /// The server has begun to answer this call with events, to which a client can come back or not.
+    Begun(usize, bool),
+    /// The server has broken off its response to this call; whether a client can come back to it.
+    Cut(usize, bool),
+    /// The client of this call has come back.
+    Returned(usize),
+    /// A client has a stream for what belongs to no request.
+    Listens(usize),
     /// The server said this.
     Said(Say),
     /// A client read this.
@@ -66,6 +72,10 @@ const BEAT_AFTER: u64 = 2000;
 const BEAT_EVERY: u64 = 5000;
 /// What a beat may be late or early; the players look at their clocks at least this often.
 const TOLERANCE: u64 = 20;
+/// The same where the clock is real: processes have their turn late on a busy machine.
+const REAL_TOLERANCE: u64 = 2500;
+/// What crosses in so long on two ways of processes comes in any order.
+const RACE: u64 = 2500;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
@@ -80,6 +90,14 @@ struct CallState {
     answer_heard: Option<u64>,
     /// Somebody else has tried to cancel it.
     stranger: bool,
+    /// Its response has broken off; whether for good.
+    cut: Option<u64>,
+    lost: Option<u64>,
+    /// Its client can come back, and has.
+    numbered: bool,
+    returned: bool,
+    /// Where progress was read last.
+    place: Option<Place>,
     /// The server has reported something for the call.
     reported: Option<u64>,
     /// The last figure that the client read, and when.
@@ -94,6 +112,8 @@ struct SaidState {
     say: Say,
     /// Calls that the client waited for then, with the token that each had.
     open: Vec<usize>,
+    /// A call has ended just now.
+    soon: bool,
     stalled: bool,
     heard: Vec<(u64, Place)>,
     /// The calls for which it was shown.
@@ -110,7 +130,11 @@ pub(crate) struct Judge {
     by_mark: BTreeMap<usize, usize>,
     /// What clients sent, and how often the server got it.
     gave: Vec<(u64, String, usize)>,
+    /// Clients that read what belongs to no request.
+    listens: Vec<usize>,
     stalled: bool,
+    /// The client has not read at some time.
+    was_stalled: bool,
     died: Option<u64>,
     now: u64,
     /// The numbers of what was read last on each place and is no progress.
@@ -139,7 +163,9 @@ pub(crate) fn judge(world: World, sessions: &[String], log: &[Entry]) -> Vec<Fin
         said: Vec::new(),
         by_mark: BTreeMap::new(),
         gave: Vec::new(),
+        listens: Vec::new(),
         stalled: false,
+        was_stalled: false,
         died: None,
         now: 0,
         order: Vec::new(),
@@ -172,6 +198,11 @@ impl Judge {
                     answer_said: None,
                     answer_heard: None,
                     stranger: false,
+                    cut: None,
+                    lost: None,
+                    numbered: false,
+                    returned: false,
+                    place: None,
                     reported: None,
                     value: None,
                     progress: Vec::new(),
@@ -183,9 +214,25 @@ impl Judge {
             What::Cancelled(call) => {
                 self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
             }
-            What::Begun(call) => {
-                self.calls.get_mut(call).unwrap().begun.get_or_insert(now);
+            What::Begun(call, numbered) => {
+                let state = self.calls.get_mut(call).unwrap();
+                state.begun.get_or_insert(now);
+                state.numbered = *numbered;
             }
+            What::Cut(call, can_return) => {
+                let state = self.calls.get_mut(call).unwrap();
+                state.cut.get_or_insert(now);
+                if !can_return {
+                    state.lost.get_or_insert(now);
+                }
+            }
+            What::Returned(call) => {
+                let state = self.calls.get_mut(call).unwrap();
+                state.cut.get_or_insert(now);
+                state.left = None;
+                state.returned = true;
+            }
+            What::Listens(client) => self.listens.push(*client),
             What::Left(call) => {
                 self.calls.get_mut(call).unwrap().left.get_or_insert(now);
             }
@@ -193,6 +240,7 @@ impl Judge {
             What::Heard { place, text } => self.heard(*place, text),
             What::Stalled(stalled) => {
                 self.stalled = *stalled;
+                self.was_stalled = true;
                 let unread = self.said.iter_mut().filter(|said| said.heard.is_empty());
                 unread.for_each(|said| said.stalled = true);
             }
@@ -222,6 +270,13 @@ impl Judge {
             state.answer_said.is_none() && state.cancelled.is_none() && state.left.is_none()
         };
         let open = self.calls.values().filter(waits).map(|state| state.call.number).collect();
+        let now = self.now;
+        let recent = |state: &CallState| {
+            // A call is over once: what comes of a cancelled call later does not count.
+            let over = [state.answer_said, state.cancelled, state.left];
+            over.into_iter().flatten().min().is_some_and(|over| over + SHARED_PAUSE > now)
+        };
+        let soon = self.calls.values().any(recent);
         let mut value = None;
         if let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call)) {
             value = state.value;
@@ -234,7 +289,32 @@ impl Judge {
         self.by_mark.insert(say.mark, self.said.len());
         let (at, stalled) = (self.now, self.stalled);
         let (say, heard, shown) = (say.clone(), Vec::new(), Vec::new());
-        self.said.push(SaidState { at, say, open, stalled, heard, shown, value });
+        self.said.push(SaidState { at, say, open, soon, stalled, heard, shown, value });
+    }
+
+    /// What may be late or early.
+    fn tolerance(&self) -> u64 {
+        if self.world.is_real() { REAL_TOLERANCE } else { TOLERANCE }
+    }
+
+    /// For how long what crosses on two ways comes in any order.
+    fn race(&self) -> u64 {
+        if self.world.is_real() { RACE } else { 0 }
+    }
+
+    /// Whether the stream of a place has broken off at some time.
+    fn was_broken(&self, place: Place) -> bool {
+        let Place::Post(call) = place else { return false };
+        self.calls.get(&call).is_some_and(|state| state.cut.is_some() || state.left.is_some())
+    }
+
+    /// The client who reads at a place.
+    fn client_of(&self, place: Place) -> Option<usize> {
+        match place {
+            Place::Wire => None,
+            Place::Home(client) => Some(client),
+            Place::Post(call) => self.calls.get(&call).map(|state| state.call.client),
+        }
     }
 
     /// Whether the client of a place is that of a call.
@@ -283,7 +363,11 @@ impl Judge {
             wrong.push(("twice", format!("{place:?} reads once more {text}")));
         }
         match say.kind {
-            Kind::Extra => wrong.push(("extra-answer", format!("{place:?} reads {text}"))),
+            // Without the other answer there is nothing extra.
+            Kind::Extra if about.is_none_or(|state| state.answer_said.is_some()) => {
+                wrong.push(("extra-answer", format!("{place:?} reads {text}")))
+            }
+            Kind::Extra => {}
             Kind::Odd => {
                 let has = |name: &str| message.contains_key(name);
                 let id_is_own = message.get("id").is_some_and(|own| own == id);
@@ -309,9 +393,12 @@ impl Judge {
         }
         let right = match (self.world, say.kind, say.about) {
             (World::Wire { .. }, ..) => place == Place::Wire,
-            (_, Kind::Answer | Kind::Odd, Some(call)) => place == Place::Post(call),
-            (World::Shared, ..) => self.shared_note_may_be_at(&say, at, place),
-            (World::Direct, ..) => place == say.place,
+            (world, Kind::Answer | Kind::Odd, Some(call)) if world.reads_streams() => {
+                place == Place::Post(call)
+            }
+            (World::Shared, ..) => self.shared_note_may_be_at(index, place),
+            (world, ..) if world.is_direct() => place == say.place,
+            _ => self.client_of(place) == self.client_of(say.place),
         };
         if !right {
             wrong.push(("place", format!("{place:?} reads what belongs elsewhere: {text}")));
@@ -331,15 +418,10 @@ impl Judge {
     }
 
     /// What names nobody on a shared server is for the only call there is, if none ended just now.
-    fn shared_note_may_be_at(&self, say: &Say, at: u64, place: Place) -> bool {
-        say.about.is_some_and(|call| place == Place::Post(call)) || {
-            let over = |state: &CallState| [state.answer_said, state.cancelled, state.left];
-            let recent = |state: &CallState| {
-                // A call is over once: what comes of a cancelled call later does not count.
-                over(state).into_iter().flatten().min().is_some_and(|over| over + SHARED_PAUSE > at)
-            };
-            say.about.is_none() && !self.calls.values().any(recent)
-        }
+    fn shared_note_may_be_at(&self, index: usize, place: Place) -> bool {
+        let SaidState { say, soon, .. } = &self.said[index];
+        let is_own = say.about.is_some_and(|call| place == Place::Post(call));
+        is_own || say.about.is_none() && !soon
     }
 
     /// Milepost answers a client itself only where the server is gone.
@@ -355,8 +437,9 @@ impl Judge {
         let mut calls = self.calls.values_mut().filter(|state| places.contains(&state.call.number));
         let state = calls.find(open);
         let now = self.now;
-        let caused = self.died.is_some();
-        match state.filter(|_| caused && message.contains_key("error")) {
+        let died = self.died.is_some();
+        match state.filter(|state| (died || state.lost.is_some()) && message.contains_key("error"))
+        {
             Some(state) => state.answer_heard = Some(now),
             None => self.find("invented", format!("{place:?} reads what nobody said: {text}")),
         }
@@ -376,7 +459,7 @@ impl Judge {
                 && kind(index) != Kind::Request
         };
         let passed = self.order.iter().filter(later).find(|(_, other)| !passes(*other)).copied();
-        if let Some((_, other)) = passed {
+        if let Some((_, other)) = passed.filter(|_| !self.was_broken(self.said[index].say.place)) {
             let texts = [other, index].map(|index| &self.said[index].say.text);
             let text = format!("{place:?} reads {} before {}", texts[0], texts[1]);
             self.find("order", text);
@@ -388,8 +471,8 @@ impl Judge {
     fn is_prompt(&mut self, say: &Say, at: u64) {
         let guards =
             if self.world.is_paced() { self.calls.len() as u64 * (GUARD + HOLD) } else { 0 };
-        let stalled = self.said.iter().any(|said| said.stalled);
-        if self.now > at + guards + TOLERANCE && !stalled {
+        let stalled = self.said.iter().any(|said| said.stalled) || self.was_broken(say.place);
+        if self.now > at + guards + self.tolerance() && !stalled {
             self.find("slow", format!("{} ms for {}", self.now - at, say.text));
         }
     }
@@ -397,7 +480,9 @@ impl Judge {
     /// On a paced wire an answer stands apart from the progress before it.
     fn guarded(&mut self, call: usize) {
         let last = self.calls[&call].progress.last().copied();
-        let free = self.died.is_some() || self.calls[&call].cancelled.is_some();
+        // Of processes only the times of reading are known.
+        let free =
+            self.died.is_some() || self.calls[&call].cancelled.is_some() || self.world.is_real();
         if self.world.is_paced() && !free && last.is_some_and(|last| self.now < last + GUARD) {
             let text = format!(
                 "the answer to call {call} follows {} ms after progress",
@@ -413,8 +498,10 @@ impl Judge {
         // Who has left a stream may hear of its call on another.
         let gone =
             |state: &CallState| state.left.is_some() && place == Place::Post(state.call.number);
+        let (now, race) = (self.now, self.race());
         let open = |state: &&CallState| {
-            state.answer_heard.is_none() && state.cancelled.is_none() && !gone(state)
+            let cancelled = state.cancelled.is_some_and(|over| now >= over + race);
+            state.answer_heard.is_none() && !cancelled && !gone(state)
         };
         let mut own = self.calls.values().filter(|state| same(&state.call.token, &token));
         let state = own.find(|state| open(state) && self.is_at(place, state) && !token.is_empty());
@@ -428,11 +515,15 @@ impl Judge {
             let state = &self.calls[&number];
             (state.value, state.progress.last().copied(), state.asked)
         };
-        if !(value.is_finite() && before.is_none_or(|before| value > before)) {
+        let apart = race > 0 && self.calls[&number].place != Some(place);
+        self.calls.get_mut(&number).unwrap().place = Some(place);
+        if !(value.is_finite() && before.is_none_or(|before| value > before || apart)) {
             self.find("rise", format!("{before:?}, then {text}"));
         }
         let begun = self.calls[&number].begun.filter(|_| self.calls[&number].left.is_none());
-        if place != Place::Wire && place != Place::Post(number) && begun.is_some() {
+        let has_stream =
+            begun.is_some_and(|begun| begun + race <= now) && !self.was_broken(Place::Post(number));
+        if self.world.reads_streams() && place != Place::Post(number) && has_stream {
             self.find(
                 "place",
                 format!("progress of call {number} does not come on its stream: {text}"),
@@ -524,17 +615,22 @@ impl Judge {
         let on_stream = say.place == Place::Post(number) && (unnamed || say.names == Names::Id);
         // A report for a call without a token names nobody at all.
         let nameless = say.names == Names::Token && tokenless;
-        let guess = on_stream || !shared && (nameless || unnamed && over && same_client);
+        // What names nobody may come in another session too.
+        let astray = foreign && unnamed && self.world.is_direct();
+        let guess = astray || on_stream || !shared && (nameless || unnamed && over && same_client);
         let after_end = about.and_then(|state| state.answer_said).is_some_and(|over| over < at);
         let standard = say.text.contains("notifications/progress");
         let ended = over || after_end;
         let rule = match () {
+            () if self.is_joined(index) && self.world.is_direct() => "joined-attribution",
+            () if foreign && !self.world.is_direct() => "relayed-foreign-token",
             () if foreign => "foreign-token",
             () if shared && unnamed => "shared-guess",
             () if ended && say.names == Names::Id && standard => "late-id-as-token",
             () => "attribution",
         };
-        if say.about != Some(number) && !exact && !guess {
+        let unproven = ended && say.names == Names::Id && standard && !self.puts_ids(index);
+        if say.about != Some(number) && !exact && !guess && !unproven {
             self.find(
                 rule,
                 format!("call {number} is shown what is about {:?}: {text}", say.about),
@@ -544,16 +640,36 @@ impl Judge {
         if late && after_end && say.about == Some(number) {
             self.find("late", format!("call {number} was answered: {text}"));
         }
-        if say.kind == Kind::Compliant
-            && say.about == Some(number)
-            && self.said[index].heard.is_empty()
-        {
-            let call = &self.calls[&number].call;
-            let wanted = say.with(&call.id, &call.token);
-            let rises = self.calls[&number].value.is_none_or(|value| figure(&wanted) > value);
-            if wanted != text && rises {
-                self.find("changed", format!("compliant progress is {text}, not {wanted}"));
-            }
+        if say.kind == Kind::Compliant && say.about == Some(number) {
+            self.is_as_it_came(index, number, text);
+        }
+    }
+
+    /// Whether a message came in one array with others.
+    fn is_joined(&self, index: usize) -> bool {
+        let before = index.checked_sub(1).is_some_and(|before| self.said[before].say.with_next);
+        before || self.said[index].say.with_next
+    }
+
+    /// Whether the server was seen to put ids, and nothing but ids, in the place of tokens: of another an id
+    /// there may be a token that it has invented.
+    fn puts_ids(&self, index: usize) -> bool {
+        let (mut tokens, mut ids) = (false, false);
+        for SaidState { say, .. } in &self.said[..index] {
+            tokens |= say.names == Names::Token && say.kind.is_progress();
+            ids |= say.names == Names::Id && say.text.contains("notifications/progress");
+        }
+        ids && !tokens
+    }
+
+    /// Compliant progress that rises is not changed.
+    fn is_as_it_came(&mut self, index: usize, number: usize, text: &str) {
+        let SaidState { say, heard, .. } = &self.said[index];
+        let CallState { call, value, .. } = &self.calls[&number];
+        let wanted = say.with(&call.id, &call.token);
+        let rises = value.is_none_or(|value| figure(&wanted) > value);
+        if heard.is_empty() && wanted != text && rises {
+            self.find("changed", format!("compliant progress is {text}, not {wanted}"));
         }
     }
 
@@ -561,16 +677,22 @@ impl Judge {
     fn paced(&mut self, number: usize, said: &[usize], asked: u64) {
         let newest = said.iter().map(|index| self.said[*index].at).max().unwrap_or(0);
         if !self.world.is_paced() {
+            let broken = self.was_broken(Place::Post(number));
             let compliant = said.iter().any(|index| {
                 let SaidState { say, value, .. } = &self.said[*index];
                 let rises = value.is_none_or(|value| figure(&say.with("0", "0")) > value);
                 say.kind == Kind::Compliant && say.about == Some(number) && rises
             });
             let stalled = said.iter().any(|index| self.said[*index].stalled);
-            if compliant && self.now > newest + TOLERANCE && !stalled {
+            // What waits for the interval between reports takes the newest with it.
+            let others = self.said.iter().filter(|said| said.say.kind == Kind::Legacy);
+            let waits =
+                others.map(|said| said.at).any(|at| at <= newest && at + MIN_INTERVAL > newest);
+            let pause = if waits { MIN_INTERVAL } else { 0 };
+            if compliant && self.now > newest + pause + self.tolerance() && !stalled && !broken {
                 let waits = said.iter().any(|index| {
                     let about = self.said[*index].say.about.and_then(|call| self.calls.get(&call));
-                    self.world == World::Direct && about.is_some_and(|state| state.begun.is_none())
+                    self.world.is_direct() && about.is_some_and(|state| state.begun.is_none())
                 });
                 let rule = if waits { "get-update" } else { "slow" };
                 self.find(rule, format!("compliant progress takes {} ms", self.now - newest));
@@ -595,7 +717,7 @@ impl Judge {
 
     /// What the proxy says itself comes after a silence, and pretends no work.
     fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
-        if self.now + TOLERANCE < last + BEAT_AFTER {
+        if self.now + self.tolerance() < last + BEAT_AFTER {
             self.find(
                 "beat-early",
                 format!("call {number}, {} ms after the last: {text}", self.now - last),
@@ -632,6 +754,11 @@ impl Judge {
         let about = say.about.and_then(|call| self.calls.get(&call));
         let gone = about
             .is_some_and(|state| [state.cancelled, state.left].into_iter().flatten().any(|_| true));
+        let broken = self.was_broken(say.place)
+            || say.about.is_some_and(|call| self.was_broken(Place::Post(call)));
+        let waits = |state: &CallState| state.cut.is_some() && !state.returned;
+        let stays_away = self.world.is_direct() && about.is_some_and(waits);
+        let gone = gone || stays_away || broken && say.kind.is_progress();
         let rule = match say.kind {
             Kind::Answer | Kind::Odd if !gone => "lost-answer",
             Kind::Note | Kind::Request if self.must_pass(&say) => "lost",
@@ -639,8 +766,16 @@ impl Judge {
             Kind::Legacy if !gone => self.lost_report(index, about),
             _ => return,
         };
+        let orphan = |call: usize| {
+            self.said
+                .iter()
+                .any(|said| said.say.kind == Kind::Extra && said.say.place == Place::Post(call))
+        };
         let rule = match about {
             Some(state) if state.stranger && !rule.is_empty() => "stranger-cancel",
+            Some(state) if rule == "lost-answer" && broken && orphan(state.call.number) => {
+                "left-orphan"
+            }
             _ => rule,
         };
         if !rule.is_empty() {
@@ -658,7 +793,13 @@ impl Judge {
         match (self.world, say.place) {
             (World::Wire { .. }, _) => true,
             (World::Shared, _) => false,
-            (_, Place::Post(call)) => reader(call),
+            (_, Place::Post(call)) => reader(call) && !self.was_broken(say.place),
+            (World::Pair { .. }, Place::Home(client)) if self.world.reads_streams() => {
+                let gone = |state: &CallState| state.left.is_some() || state.cancelled.is_some();
+                let is_own = |state: &&CallState| state.call.client == client;
+                let some_gone = self.calls.values().filter(is_own).any(gone);
+                self.listens.contains(&client) && (self.world.is_direct() || !some_gone)
+            }
             (_, Place::Home(_) | Place::Wire) => true,
         }
     }
@@ -703,7 +844,10 @@ impl Judge {
             due = (at + HOLD).max(state.asked + FIRST_AFTER) + behind;
         }
         let overtaken = state.answer_said.is_some_and(|said| said <= due);
-        let elsewhere = self.world == World::Direct && state.begun.is_none_or(|begun| begun > *at);
+        if !is_own || self.world.is_paced() {
+            due += self.race();
+        }
+        let elsewhere = self.world.is_direct() && state.begun.is_none_or(|begun| begun > *at);
         match () {
             () if overtaken || self.died.is_some_and(|died| died <= due) => "",
             () if early => "early-update",
@@ -742,26 +886,28 @@ impl Judge {
             _ => others.is_empty(),
         };
         let due = (at + HOLD).max(state.asked + FIRST_AFTER) + MIN_INTERVAL + 2 * (GUARD + HOLD);
+        let due = due + self.race();
         let over = [state.answer_said, self.died];
         let overtaken = over.into_iter().flatten().any(|over| over <= due);
         let newer = self.said[index + 1..].iter().any(|said| said.shown.contains(&number));
-        let streams = self.world == World::Direct && state.begun.is_none_or(|begun| begun > *at);
+        let streams = self.world.is_direct() && state.begun.is_none_or(|begun| begun > *at);
         if clear && !overtaken && !newer && !streams { "lost-report" } else { "" }
     }
 
     /// In a silence the client of a call with a token is told that it goes on.
     fn has_beats(&mut self, number: usize) {
         let state = &self.calls[&number];
-        let stalled = self.said.iter().any(|said| said.stalled) || self.stalled;
+        let stalled = self.was_stalled;
         let begin = match self.world {
-            World::Wire { .. } => Some(state.asked),
-            World::Direct => state.begun,
             World::Shared => None,
+            world if world.is_direct() => state.begun,
+            _ => Some(state.asked),
         };
-        let Some(begin) = begin.filter(|_| !state.call.token.is_empty() && !stalled) else {
+        let heard = !state.call.token.is_empty() && !stalled && state.cut.is_none();
+        let Some(begin) = begin.filter(|_| heard) else {
             return;
         };
-        let over = [state.answer_said, state.cancelled, state.left, self.died];
+        let over = [state.answer_said, state.cancelled, state.left, state.lost, self.died];
         let end = over.into_iter().flatten().min().unwrap_or(self.now);
         let stranger = state.stranger;
         let mut last = begin;
@@ -775,7 +921,7 @@ impl Judge {
                 last if last == begin => BEAT_AFTER.max(2000),
                 _ => BEAT_EVERY,
             };
-            if at > last + limit + TOLERANCE {
+            if at > last + limit + self.tolerance() {
                 silent.push((last, at));
             }
             last = at;
@@ -791,8 +937,13 @@ impl Judge {
     fn was_answered(&mut self, number: usize) {
         let state = &self.calls[&number];
         let waits = [state.answer_heard, state.cancelled, state.left, state.answer_said];
-        if self.died.is_some_and(|died| state.asked < died) && waits.iter().all(Option::is_none) {
-            self.find("lost-answer", format!("call {number} waits for a server that is gone"));
+        let died = self.died.is_some_and(|died| state.asked < died);
+        // Who can come back is not told.
+        let can_return = state.numbered && (self.world.is_direct() || self.world.is_real());
+        let gone = died && !can_return || state.lost.is_some();
+        if gone && waits.iter().all(Option::is_none) {
+            let rule = if state.numbered { "dead-resumed" } else { "lost-answer" };
+            self.find(rule, format!("call {number} waits for a server that is gone"));
         }
     }
 }

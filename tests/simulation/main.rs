@@ -14,12 +14,18 @@ mod shrink;
 #[path = "../it/core/checker.rs"]
 mod checker;
 #[allow(dead_code)]
+#[path = "../it/http/serve/proxy.rs"]
+mod proxy;
+#[allow(dead_code)]
 #[path = "../it/http/raw.rs"]
 mod raw;
 mod recording;
 #[allow(dead_code)]
 #[path = "../it/http/rig.rs"]
 mod rig;
+mod serve {
+    pub(crate) use crate::proxy;
+}
 mod core {
     pub(crate) use crate::checker;
 }
@@ -30,17 +36,25 @@ mod http {
 mod support;
 
 use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use conversation::{Conversation, World};
+use conversation::{Conversation, Speaks, World};
 use judge::Finding;
 
 /// Rules that are known to be broken, which CI does not stop at.
 const KNOWN: &[&str] = &[
+    // Sessions of clients before a server of another transport do not know each other's tokens.
+    "relayed-foreign-token",
+    // Where a client leaves a stream that has had an answer to nobody, and comes back, it loses the true answer.
+    "left-orphan",
+    // Progress in an array on the stream of another request is taken for that one's.
+    "joined-attribution",
+    // Where a server is gone whose response could be resumed, few clients of HTTP+SSE are not told.
+    "dead-resumed",
     // Progress on the GET stream for a POST that has no stream yet.
     "get-update",
-    // An id of a call that is over, in the token's place, is taken for the only open call.
-    "late-id-as-token",
 ];
 
 /// The first seed of the set that is the same each time.
@@ -58,37 +72,65 @@ fn unknown(findings: Vec<Finding>) -> Option<Finding> {
     findings.into_iter().find(|finding| !KNOWN.contains(&finding.rule))
 }
 
-/// Plays these seeds, as far as the time (in seconds) suffices; where some fail, tells the shortest
-/// conversations that do.
-fn run(world: World, first: u64, count: u64, time: u64) {
-    let begin = Instant::now();
-    let mut played: u32 = 0;
-    let mut report = String::new();
-    let mut rules: Vec<(&'static str, u64)> = Vec::new();
-    for seed in first..first + count {
-        if begin.elapsed().as_secs() >= time {
-            break;
-        }
-        played += 1;
-        let conversation = generate::generate(world, seed);
-        let Some(finding) = unknown(play::findings(&conversation)) else { continue };
-        match rules.iter_mut().find(|(rule, _)| *rule == finding.rule) {
-            Some((_, times)) => *times += 1,
-            None => {
-                rules.push((finding.rule, 1));
-                let short = shrink::shrink(conversation, finding.rule);
-                let again = play::findings(&short);
-                let finding =
-                    again.iter().find(|again| again.rule == finding.rule).unwrap_or(&finding);
-                writeln!(report, "# seed {seed}: {finding}\n{short}").unwrap();
-                if number("SIMULATION_LOG").is_some() {
-                    for entry in play::log(&short) {
-                        writeln!(report, "#   {:6} {:?}", entry.at, entry.what).unwrap();
-                    }
-                }
-            }
+/// What came out of a set of seeds.
+#[derive(Default)]
+struct Outcome {
+    played: u32,
+    /// Rules that do not hold, and how often.
+    rules: Vec<(&'static str, u64)>,
+    report: String,
+}
+
+/// Plays one seed; where it fails, and is the first by its rule, tells the shortest conversation that does.
+fn play_seed(world: World, seed: u64, outcome: &Mutex<Outcome>) {
+    let conversation = generate::generate(world, seed);
+    let finding = unknown(play::findings(&conversation));
+    let mut so_far = outcome.lock().unwrap();
+    so_far.played += 1;
+    let Some(finding) = finding else { return };
+    if let Some((_, times)) = so_far.rules.iter_mut().find(|(rule, _)| *rule == finding.rule) {
+        *times += 1;
+        return;
+    }
+    so_far.rules.push((finding.rule, 1));
+    drop(so_far);
+    let short = shrink::shrink(conversation, finding.rule);
+    let again = play::findings(&short);
+    let finding = again.iter().find(|again| again.rule == finding.rule).unwrap_or(&finding);
+    let mut report = format!("# seed {seed}: {finding}\n{short}\n");
+    if number("SIMULATION_LOG").is_some() {
+        for entry in play::log(&short) {
+            writeln!(report, "#   {:6} {:?}", entry.at, entry.what).unwrap();
         }
     }
+    outcome.lock().unwrap().report += &report;
+}
+
+/// Plays these seeds, as far as the time (in seconds) suffices; several at once where they have to wait.
+fn run(world: World, first: u64, count: u64, time: u64) {
+    let begin = Instant::now();
+    let _processes = play::EndProcesses(world);
+    let outcome = Mutex::new(Outcome::default());
+    let next = AtomicU64::new(first);
+    let play = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count || begin.elapsed().as_secs() >= time {
+                return;
+            }
+            play_seed(world, seed, &outcome);
+        }
+    };
+    if world.is_real() {
+        std::thread::scope(|threads| {
+            for _ in 0..play::SLOTS {
+                threads.spawn(play);
+            }
+        });
+    } else {
+        play();
+    }
+    let Outcome { played, rules, report } = outcome.into_inner().unwrap();
     let took = begin.elapsed();
     let speed = (f64::from(played) / took.as_secs_f64() * 60.0).round();
     #[expect(clippy::print_stdout, reason = "a test reports its speed")]
@@ -123,14 +165,51 @@ fn the_filter_on_a_wire() {
 }
 
 #[test]
-fn clients_and_a_server_of_streamable_http() {
-    // In about four of 1,000 conversations it finds what is still to be judged: no fresh set here yet.
-    sets(World::Direct, 100, 0);
-}
-
-#[test]
 fn clients_that_share_a_stdio_server() {
     sets(World::Shared, 300, 100);
+}
+
+/// Tests of a pair of transports, in memory.
+macro_rules! in_memory {
+    ($($name:ident: $client:ident to $server:ident, $fixed:literal and $fresh:literal;)*) => {
+        $(#[test]
+        fn $name() {
+            sets(World::memory(Speaks::$client, Speaks::$server), $fixed, $fresh);
+        })*
+    };
+}
+
+in_memory! {
+    http_clients_and_an_http_server: Http to Http, 100 and 20;
+    http_clients_and_a_stdio_server: Http to Stdio, 100 and 20;
+    http_clients_and_an_sse_server: Http to Sse, 100 and 20;
+    sse_clients_and_an_http_server: Sse to Http, 100 and 20;
+    sse_clients_and_a_stdio_server: Sse to Stdio, 100 and 20;
+    sse_clients_and_an_sse_server: Sse to Sse, 100 and 20;
+}
+
+/// Tests of a pair of transports, with the programs.
+macro_rules! processes {
+    ($($name:ident: $client:ident to $server:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            let world =
+                World::Pair { client: Speaks::$client, server: Speaks::$server, real: true };
+            sets(world, 8, 4);
+        })*
+    };
+}
+
+processes! {
+    processes_stdio_to_stdio: Stdio to Stdio;
+    processes_stdio_to_http: Stdio to Http;
+    processes_stdio_to_sse: Stdio to Sse;
+    processes_http_to_stdio: Http to Stdio;
+    processes_http_to_http: Http to Http;
+    processes_http_to_sse: Http to Sse;
+    processes_sse_to_stdio: Sse to Stdio;
+    processes_sse_to_http: Sse to Http;
+    processes_sse_to_sse: Sse to Sse;
 }
 
 /// What was found once is played for good.

@@ -1,14 +1,20 @@
 //! A failing conversation made as short as it can be while it still fails by the same rule.
 
+use std::time::{Duration, Instant};
+
 use crate::conversation::{Conversation, Step};
 use crate::play::findings;
 
+/// For as long a conversation is shortened.
+const TIME_MAX: Duration = Duration::from_secs(40);
+
 /// Drops steps, larger parts first, then shortens waits.
 pub(crate) fn shrink(mut conversation: Conversation, rule: &str) -> Conversation {
-    let mut tries = 2000;
+    let (mut tries, begin) = (2000, Instant::now());
     let mut fails = |conversation: &Conversation| {
         tries -= 1;
-        tries > 0 && findings(conversation).iter().any(|finding| finding.rule == rule)
+        let goes_on = tries > 0 && begin.elapsed() < TIME_MAX;
+        goes_on && findings(conversation).iter().any(|finding| finding.rule == rule)
     };
     let mut size = conversation.steps.len().div_ceil(2);
     while size > 0 {

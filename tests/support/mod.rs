@@ -8,6 +8,7 @@ pub(crate) mod sdk;
 pub(crate) mod secrets;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod socket_child;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use milepost::transport::http::client::{InProcess, Io};
 use milepost::transport::http::endpoints::RouteTable;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -191,22 +191,10 @@ impl Rig {
 
     /// A client sends a request, on a connection of its own.
     pub(crate) fn send(&self, start: &str, headers: &[&str], body: &[u8]) -> Answer {
-        let mut head = format!("{start} HTTP/1.1\r\nHost: localhost:7332\r\n");
-        for line in headers {
-            head += &format!("{line}\r\n");
-        }
-        let announced = headers.iter().any(|line| line.starts_with("Content-Length"));
-        if !announced && (!body.is_empty() || start.starts_with("POST")) {
-            head += &format!("Content-Length: {}\r\n", body.len());
-        }
-        let bytes = [head.as_bytes(), b"\r\n", body].concat();
         let (near, far) = duplex(ROOM);
         tokio::spawn(listen(far, Arc::clone(&self.proxy), Arc::clone(&self.places)));
-        let heard = Arc::new(Heard::default());
-        let (read, start) = (Arc::clone(&heard), self.start);
-        let said = (next_order(), String::from_utf8_lossy(body).into_owned());
-        let task = tokio::spawn(hear(near, bytes, read, start));
-        Answer { heard, said, task }
+        let said = request("localhost:7332", start, headers, body);
+        Answer::to(async { Ok(near) }, said, body, self.start)
     }
 
     /// A client posts a message to the endpoint of Streamable HTTP.
@@ -266,8 +254,16 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    fn new(io: DuplexStream) -> Self {
-        let (mut from, mut to) = tokio::io::split(io);
+    pub(crate) fn new(io: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
+        let (from, to) = tokio::io::split(io);
+        Self::of(from, to)
+    }
+
+    /// Of somebody who is heard and told so.
+    pub(crate) fn of(
+        mut from: impl AsyncRead + Send + Unpin + 'static,
+        mut to: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Self {
         let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
         let closed: Arc<AtomicBool> = Arc::default();
         let (read, over) = (Arc::clone(&heard), Arc::clone(&closed));
@@ -293,7 +289,9 @@ impl Lines {
     /// The lines that it was told since it was asked last.
     pub(crate) async fn told(&mut self) -> Vec<String> {
         settle().await;
-        let text = String::from_utf8(self.heard.lock().unwrap().clone()).unwrap();
+        let mut text = self.heard.lock().unwrap().clone();
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        let text = String::from_utf8(text).unwrap();
         let lines: Vec<String> = text.lines().skip(self.seen).map(str::to_owned).collect();
         self.seen += lines.len();
         lines
@@ -349,6 +347,19 @@ pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<Atomic
 /// The `Authorization` that the listener asks for in a test.
 pub(crate) const LISTENERS_BEARER: &str = "Bearer of-the-listener";
 
+/// The bytes of a request.
+pub(crate) fn request(host: &str, start: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+    let mut head = format!("{start} HTTP/1.1\r\nHost: {host}\r\n");
+    for line in headers {
+        head += &format!("{line}\r\n");
+    }
+    let announced = headers.iter().any(|line| line.starts_with("Content-Length"));
+    if !announced && (!body.is_empty() || start.starts_with("POST")) {
+        head += &format!("Content-Length: {}\r\n", body.len());
+    }
+    [head.as_bytes(), b"\r\n", body].concat()
+}
+
 /// Serves one connection of a client.
 async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
@@ -394,7 +405,11 @@ enum Order {
 }
 
 /// Speaks the server's part on one connection.
-async fn serve(io: DuplexStream, asked: mpsc::UnboundedSender<Asked>, start: Instant) {
+pub(crate) async fn serve(
+    io: impl AsyncRead + AsyncWrite + Send + 'static,
+    asked: mpsc::UnboundedSender<Asked>,
+    start: Instant,
+) {
     let (mut from, mut to) = tokio::io::split(io);
     loop {
         let mut bytes = Vec::new();
@@ -543,7 +558,12 @@ struct State {
     closed: bool,
 }
 
-async fn hear(mut io: DuplexStream, request: Vec<u8>, heard: Arc<Heard>, start: Instant) {
+async fn hear(
+    mut io: impl AsyncRead + AsyncWrite + Unpin,
+    request: Vec<u8>,
+    heard: Arc<Heard>,
+    start: Instant,
+) {
     if io.write_all(&request).await.is_err() {
         heard.state.lock().unwrap().closed = true;
         return;
@@ -588,6 +608,25 @@ impl Drop for Answer {
 }
 
 impl Answer {
+    /// Sends a request, of which `body` is a part, on a connection of its own.
+    pub(crate) fn to<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        connect: impl Future<Output = std::io::Result<T>> + Send + 'static,
+        request: Vec<u8>,
+        body: &[u8],
+        start: Instant,
+    ) -> Self {
+        let heard = Arc::new(Heard::default());
+        let read = Arc::clone(&heard);
+        let said = (next_order(), String::from_utf8_lossy(body).into_owned());
+        let task = tokio::spawn(async move {
+            match connect.await {
+                Ok(io) => hear(io, request, read, start).await,
+                Err(_) => read.state.lock().unwrap().closed = true,
+            }
+        });
+        Self { heard, said, task }
+    }
+
     /// The client closes its connection.
     pub(crate) fn leave(&self) {
         self.task.abort();

@@ -11,24 +11,7 @@ use socket2::SockRef;
 
 use super::Transport;
 use crate::http::serve::scripted_server::{Asked, Upstream};
-use crate::support::STUCK;
-
-/// A child whose standard input and output lead to a test. It ends when the test closes its side.
-const CHILD: &str = r#"
-import os, socket, sys, threading
-test = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-test.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-test.sendall(b"%d\n" % os.getpid())
-def hear():
-    while said := os.read(0, 1 << 16):
-        test.sendall(said)
-    test.shutdown(socket.SHUT_WR)
-threading.Thread(target=hear, daemon=True).start()
-while told := test.recv(1 << 16):
-    sys.stdout.buffer.write(told)
-    sys.stdout.buffer.flush()
-os._exit(3)
-"#;
+use crate::support::{STUCK, socket_child};
 
 /// Said by the client of a session, or that it is over.
 pub(crate) struct Heard {
@@ -271,8 +254,7 @@ impl Server {
 
     /// How it is started, if it is a child.
     fn command(&self) -> Vec<String> {
-        let port = self.listener.local_addr().unwrap().port().to_string();
-        ["python3", "-c", CHILD, &port].map(str::to_owned).to_vec()
+        socket_child::command(self.listener.local_addr().unwrap().port())
     }
 
     /// What `milepost wrap` is told of it.

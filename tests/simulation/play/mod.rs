@@ -1,11 +1,18 @@
 //! Conversations played, each in a world of its own; what happens is a log for the judge.
 
-mod http;
+mod pairs;
+mod stage;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::conversation::{Call, Conversation, Say, Step, World, marks};
+use stage::{Slot, Stage};
+
+use crate::serve::proxy::Proxy;
+
+use crate::conversation::{Call, Conversation, Say, Speaks, Step, World, marks};
 use crate::judge::{Entry, Finding, judge};
 
 /// Plays a conversation and judges it.
@@ -17,7 +24,68 @@ pub(crate) fn findings(conversation: &Conversation) -> Vec<Finding> {
 pub(crate) fn log(conversation: &Conversation) -> Vec<Entry> {
     match conversation.world {
         World::Wire { paced } => wire::play(paced, &conversation.steps),
-        World::Direct | World::Shared => http::play(conversation),
+        world if world.is_real() => Processes::of(world).play(conversation),
+        world => {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+            runtime
+                .block_on(async { pairs::play(conversation, Stage::in_memory(world), "m").await })
+        }
+    }
+}
+
+/// How many conversations are played at once through the processes of a pair.
+pub(crate) const SLOTS: usize = 12;
+
+/// The processes of a pair, begun once.
+struct Processes {
+    /// One `serve`, unless clients are of stdio.
+    serve: Option<Arc<Mutex<Proxy>>>,
+    free: Mutex<Vec<Slot>>,
+    number: AtomicUsize,
+}
+
+type Begun = Vec<(World, Arc<Processes>)>;
+
+static BEGUN: Mutex<Begun> = Mutex::new(Vec::new());
+
+/// The processes of a world end with this.
+pub(crate) struct EndProcesses(pub(crate) World);
+
+impl Drop for EndProcesses {
+    fn drop(&mut self) {
+        let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.retain(|(world, _)| *world != self.0);
+    }
+}
+
+impl Processes {
+    fn of(world: World) -> Arc<Self> {
+        let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, processes)) = begun.iter().find(|(of, _)| *of == world) {
+            return Arc::clone(processes);
+        }
+        let server = world.server().unwrap();
+        let slots: Vec<Slot> = (0..SLOTS).map(|number| Slot::new(server, number)).collect();
+        let serve = (world.client() != Some(Speaks::Stdio))
+            .then(|| Arc::new(Mutex::new(stage::serve(&slots))));
+        let (free, number) = (Mutex::new(slots), AtomicUsize::new(0));
+        let processes = Arc::new(Self { serve, free, number });
+        begun.push((world, Arc::clone(&processes)));
+        processes
+    }
+
+    fn play(&self, conversation: &Conversation) -> Vec<Entry> {
+        let slot = self.free.lock().unwrap().pop().expect("a free slot");
+        let mark = format!("n{}", self.number.fetch_add(1, Ordering::Relaxed));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let log = runtime.block_on(async {
+            let stage = Stage::of_processes(&slot, self.serve.as_ref());
+            pairs::play(conversation, stage, &mark).await
+        });
+        drop(runtime);
+        self.free.lock().unwrap().push(slot);
+        log
     }
 }
 

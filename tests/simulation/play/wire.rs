@@ -25,6 +25,8 @@ struct Player {
     stalled: bool,
     partial: Vec<u8>,
     server: Server,
+    /// What is to come in one array with what follows.
+    joined: Vec<String>,
     log: Vec<Entry>,
 }
 
@@ -40,11 +42,13 @@ pub(crate) fn play(paced: bool, steps: &[Step]) -> Vec<Entry> {
         stalled: false,
         partial: Vec::new(),
         server: Server::default(),
+        joined: Vec::new(),
         log: Vec::new(),
     };
     for step in steps {
         player.step(steps, step);
     }
+    player.say_joined();
     player.stalled = false;
     player.drain();
     player.pass(AGES);
@@ -65,6 +69,9 @@ impl Player {
         if step.needs().is_some_and(|call| !self.server.knows(call)) {
             return;
         }
+        if !matches!(step, Step::Say(_)) {
+            self.say_joined();
+        }
         match step {
             Step::Wait(time) => self.pass(*time),
             Step::Call(call) => {
@@ -80,7 +87,14 @@ impl Player {
             Step::Say(say) => {
                 let text = self.server.say(say).unwrap();
                 self.note(What::Said(say.clone()));
-                self.say(&text, say.kind == Kind::Answer && text.len() > 4000);
+                if say.with_next || !self.joined.is_empty() {
+                    self.joined.push(text);
+                } else {
+                    self.say(&text, say.kind == Kind::Answer && text.len() > 4000);
+                }
+                if !say.with_next {
+                    self.say_joined();
+                }
             }
             Step::Reply(mark) => {
                 let heard = |entry: &Entry| matches!(&entry.what, What::Heard { text, .. } if text.contains(&format!("\"s{mark}\"")));
@@ -98,7 +112,9 @@ impl Player {
                 self.note(What::Died);
                 self.filter.server_gone(self.at(), "the server has exited");
             }
-            Step::Begin(_)
+            Step::Begin(..)
+            | Step::Cut(_)
+            | Step::Return(_)
             | Step::Leave(_)
             | Step::Listen(_)
             | Step::Stranger(_)
@@ -114,6 +130,14 @@ impl Player {
         self.server.take(&given);
         self.note(What::Took(given));
         self.drain();
+    }
+
+    /// Says what comes in one array.
+    fn say_joined(&mut self) {
+        let joined = std::mem::take(&mut self.joined);
+        if !joined.is_empty() {
+            self.say(&format!("[{}]", joined.join(",")), false);
+        }
     }
 
     fn say(&mut self, text: &str, in_pieces: bool) {
