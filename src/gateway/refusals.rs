@@ -8,7 +8,8 @@ use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
-use crate::transport::mcp_http::request_body::{self, BodyError, PostedBody, ReadBody};
+use crate::transport::http::request_body::RequestBodyError;
+use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
@@ -41,14 +42,24 @@ pub(crate) fn unavailable(why: &str) -> Response<Body> {
     text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-pub(crate) fn refuse(state: &RouteState, unread: &BodyError, version: Version) -> Response<Body> {
-    tracing::info!(route = state.route.path, why = unread.why, "refused");
-    let mut response = text(unread.status, &unread.why);
-    // The rest of the body is not read.
+/// The response to a request whose body is not taken.
+pub(crate) fn refuse(
+    state: &RouteState,
+    unread: &RequestBodyError,
+    version: Version,
+) -> Response<Body> {
+    let mut response = not_taken(state, unread);
+    // What is left of its body is not read.
     if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
+    let why = unread.to_string();
+    tracing::info!(route = state.route.path, why, "refused");
+    text(unread.status(), &why)
 }
 
 /// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
@@ -58,7 +69,7 @@ pub(crate) async fn read_or_refuse(
     parts: &Parts,
 ) -> Result<ReadBody, Box<Response<Body>>> {
     let max = state.route.max_request_bytes;
-    let read = request_body::read(body, &parts.headers, max, INSPECT_MAX).await;
+    let read = request_body::read(body, parts, max, INSPECT_MAX).await;
     read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))
 }
 
@@ -68,6 +79,9 @@ pub(crate) fn unreachable(
     error: &UpstreamError,
     id: Option<Bytes>,
 ) -> Response<Body> {
+    if let UpstreamError::RequestBody(unread) = error {
+        return not_taken(state, unread);
+    }
     let why = error_chain(error);
     tracing::warn!(route = state.route.path, error = why, "the request to the server failed");
     if let Some(kind) = error.kind() {

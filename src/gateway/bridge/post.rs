@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Body as _;
 use tokio::time::{sleep, timeout};
 
 use super::Bridge;
@@ -19,20 +20,19 @@ use super::upload::Upload;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
-use crate::gateway::refusals::{events_head, refuse};
+use crate::gateway::refusals::{events_head, read_or_refuse, refuse};
 use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp, sse};
 use crate::relay::ClientHeaders;
 use crate::transport::http::body::Body;
-use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::request_body::{RequestBody, RequestBodyError};
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{PostedBody, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::request_head::RequestHead;
 
 /// The time after which a client resumes a broken stream, in milliseconds (`retry`).
@@ -61,13 +61,15 @@ pub(crate) async fn read(
     parts: &Parts,
     body: PostedBody,
 ) -> Result<PostedMessage, Box<Response<Body>>> {
-    let max = state.route.max_request_bytes;
-    // A shared server is told other ids: all of a message has to be there.
-    let held_max = if modern::date_of(&parts.headers, None).is_some() { max } else { INSPECT_MAX };
-    let read = request_body::read(body, &parts.headers, max, held_max).await;
-    match read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))? {
-        request_body::ReadBody::Large(body) => Ok(PostedMessage::Large(body)),
-        request_body::ReadBody::Whole(bytes) => {
+    let read = match read_or_refuse(state, body, parts).await? {
+        ReadBody::Large(body) => take_large(body, &parts.headers, state.route.max_request_bytes)
+            .await
+            .map_err(|unread| Box::new(refuse(state, &unread, parts.version)))?,
+        whole => whole,
+    };
+    match read {
+        ReadBody::Large(body) => Ok(PostedMessage::Large(body)),
+        ReadBody::Whole(bytes) => {
             let line = bytes.slice_ref(bytes.trim_ascii());
             let message = Message::parse(on_one_line(line));
             if message.kind() != Kind::Noise {
@@ -77,6 +79,23 @@ pub(crate) async fn read(
             Err(Box::new(refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)))
         }
     }
+}
+
+/// A large body for a server that cannot be told half a message.
+async fn take_large(
+    body: RequestBody,
+    headers: &HeaderMap,
+    max: usize,
+) -> Result<ReadBody, RequestBodyError> {
+    // A shared server is told other ids: all of a message has to be there.
+    if modern::date_of(headers, None).is_some() {
+        return Ok(ReadBody::Whole(request_body::whole(body, max).await?));
+    }
+    // A body without a length may turn out to be too long when its server has half of it.
+    Ok(ReadBody::Large(match body.size_hint().exact() {
+        Some(_) => body,
+        None => request_body::spool(body, max).await?,
+    }))
 }
 
 /// One POST that asks something.
@@ -237,9 +256,9 @@ fn gone(id: Option<&Bytes>) -> Response<Body> {
     refusal(StatusCode::NOT_FOUND, ENDED.why, id.map(|id| &id[..]))
 }
 
-/// The body of a request has no end, or is too long.
+/// The body of a request has no end.
 pub(crate) fn broken_off() -> Response<Body> {
-    let why = "the body of this request broke off, or is longer than max_request_bytes";
+    let why = "the body of this request broke off";
     refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)
 }
 

@@ -11,9 +11,8 @@ use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::protocol::mcp::CANCELLED;
 use crate::relay::ClientHeaders;
-use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::request_body::{PAUSE_MAX, RequestBody};
 use crate::transport::mcp_http::content::on_one_line;
-use crate::transport::mcp_http::request_body::PAUSE_MAX;
 
 /// The result of a message that was sent in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use tokio::time::timeout;
 use crate::observe::error_chain::error_chain;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::headers;
-use crate::transport::http::request_body::RequestBody;
-use crate::transport::mcp_http::request_body;
+use crate::transport::http::request_body::{PAUSE_MAX, RequestBody};
 
 /// Sends a message of Milepost's own to the server.
 pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
@@ -51,7 +50,7 @@ pub(crate) fn control_sender(
 /// Reads an answer to no client, because a server may cancel a response that is not read.
 async fn read_out(mut body: UpstreamBody) {
     let read = async { while let Some(Ok(_)) = poll_fn(|cx| body.poll_data(cx)).await {} };
-    if timeout(request_body::PAUSE_MAX, read).await.is_err() {
+    if timeout(PAUSE_MAX, read).await.is_err() {
         tracing::debug!("the response to a message of the proxy does not end");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -20,12 +20,13 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::observe::metrics::Traffic;
-use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::request_body::{BodyFault, RequestBody, RequestBodyError};
 
 /// Unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
@@ -92,6 +93,9 @@ pub enum UpstreamError {
     /// The compressed body cannot be read.
     #[error("the server's compressed response cannot be read")]
     Compressed(#[source] io::Error),
+    /// The client's request has no end, or is too long.
+    #[error(transparent)]
+    RequestBody(RequestBodyError),
     /// We ended it.
     #[error("{0}")]
     BrokenOff(&'static str),
@@ -112,7 +116,7 @@ impl UpstreamError {
             Self::Http(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),
             Self::Idle(_) => Some("idle"),
-            Self::BrokenOff(_) => None,
+            Self::RequestBody(_) | Self::BrokenOff(_) => None,
         }
     }
 }
@@ -145,12 +149,29 @@ impl Http1Link {
     }
 }
 
+/// Unused connections, and since when. The oldest are at the front, and none is used again
+/// that is older than one in use.
+#[derive(Default)]
+struct IdleLinks {
+    links: Vec<(Instant, Http1Link)>,
+    /// A task closes them when their time has come.
+    is_watched: bool,
+}
+
+impl IdleLinks {
+    fn close_old(&mut self) {
+        let fresh = self.links.iter().position(|(since, _)| since.elapsed() < IDLE_FOR);
+        let old = fresh.unwrap_or(self.links.len());
+        self.links.drain(..old);
+    }
+}
+
 /// The server of a route, and its unused connections.
 pub(crate) struct ConnectionPool {
     connector: Connector,
     connect_timeout: Duration,
     traffic: Traffic,
-    idle: Mutex<Vec<(Instant, Http1Link)>>,
+    idle: Mutex<IdleLinks>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
 }
 
@@ -176,6 +197,7 @@ impl ConnectionPool {
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let fault = request.body().fault();
         loop {
             let idle = self.take_idle();
             let reused = idle.is_some();
@@ -187,7 +209,8 @@ impl ConnectionPool {
             let mut link = match connected {
                 Connected::One(link) => link,
                 Connected::Shared(mut sender) => {
-                    let response = sender.send_request(request).await?;
+                    let response = sender.send_request(request).await;
+                    let response = response.map_err(|error| cause(error, fault.as_ref()))?;
                     return Ok(response.map(UpstreamBody::shared));
                 }
             };
@@ -216,7 +239,7 @@ impl ConnectionPool {
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if reused => request = unsent,
-                    _ => return Err(error.into_error().into()),
+                    _ => return Err(cause(error.into_error(), fault.as_ref())),
                 },
             }
         }
@@ -224,23 +247,44 @@ impl ConnectionPool {
 
     fn take_idle(&self) -> Option<Http1Link> {
         loop {
-            let (since, mut link) = self.idle.lock().ok()?.pop()?;
+            let (since, mut link) = self.idle.lock().ok()?.links.pop()?;
             if since.elapsed() < IDLE_FOR && link.is_idle() {
                 return Some(link);
             }
         }
     }
 
-    fn keep(&self, mut link: Http1Link) {
+    fn keep(self: &Arc<Self>, mut link: Http1Link) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
         {
-            // The oldest are at the front, and none is used again that is older than one in use.
-            let fresh = idle.iter().position(|(since, _)| since.elapsed() < IDLE_FOR);
-            let stale = fresh.unwrap_or(idle.len());
-            idle.drain(..stale);
-            if idle.len() < IDLE_MAX {
-                idle.push((Instant::now(), link));
+            idle.close_old();
+            if idle.links.len() < IDLE_MAX {
+                idle.links.push((Instant::now(), link));
+            }
+            if !idle.is_watched
+                && let Ok(runtime) = Handle::try_current()
+            {
+                idle.is_watched = true;
+                runtime.spawn(Self::close_idle(Arc::downgrade(self)));
+            }
+        }
+    }
+
+    /// Closes connections that have been idle for long enough, until none is left.
+    async fn close_idle(pool: Weak<Self>) {
+        let mut due = Instant::now() + IDLE_FOR;
+        loop {
+            sleep_until(due).await;
+            let Some(pool) = pool.upgrade() else { return };
+            let Ok(mut idle) = pool.idle.lock() else { return };
+            idle.close_old();
+            match idle.links.first() {
+                Some((since, _)) => due = *since + IDLE_FOR,
+                None => {
+                    idle.is_watched = false;
+                    return;
+                }
             }
         }
     }
@@ -331,6 +375,14 @@ impl ConnectionPool {
             Connector::Tcp { host, port, .. } => format!("{host}:{port}"),
             Connector::InProcess(_) => "the embedded server".to_owned(),
         }
+    }
+}
+
+/// Why a request failed: because of its own body, or of the connection.
+fn cause(error: hyper::Error, fault: Option<&BodyFault>) -> UpstreamError {
+    match fault.and_then(|fault| fault.get()) {
+        Some(unread) => UpstreamError::RequestBody(unread.clone()),
+        None => error.into(),
     }
 }
 

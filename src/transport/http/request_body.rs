@@ -1,25 +1,108 @@
 //! The body of a request to a server.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use futures::stream::BoxStream;
+use futures::StreamExt;
+use http::request::Parts;
+use http::{StatusCode, Version, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::transport::spill::{Spill, SpillError};
+
+/// The longest pause of a client within the body of a request.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The time that the rest of a refused body is read and thrown away. A connection that is closed with
+/// unread bytes is reset, and a client that writes all of its request before it reads would lose the
+/// response.
+const REST_WAIT: Duration = Duration::from_secs(10);
+
+/// Why the body of a request is not taken.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RequestBodyError {
+    /// The body is longer than the route's limit, in bytes.
+    #[error("the body of a request may have {0} bytes on this route")]
+    TooLarge(usize),
+    /// The client paused for too long.
+    #[error("the body of the request paused for more than {max:?}", max = PAUSE_MAX)]
+    Paused,
+    /// The client left, or the bytes are no body.
+    #[error("the body of the request cannot be read: {0}")]
+    Unreadable(String),
+    /// The disk is full, or there is no temporary folder.
+    #[error("the body of the request could not be kept in a temporary file (see TMPDIR): {0}")]
+    NotKept(String),
+}
+
+impl RequestBodyError {
+    /// The status of the response to the client.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Paused => StatusCode::REQUEST_TIMEOUT,
+            Self::Unreadable(_) => StatusCode::BAD_REQUEST,
+            Self::NotKept(_) => StatusCode::INSUFFICIENT_STORAGE,
+        }
+    }
+}
+
+/// The first error of a body that is on its way: its sender may get no other.
+pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
 /// The body of a request towards a server.
 pub(crate) enum RequestBody {
     /// The whole body.
     Whole(Option<Bytes>),
     /// One too large to be held: its beginning, and the rest as it comes.
-    Passing(VecDeque<Bytes>, Box<Incoming>),
+    Passing(Box<PassingBody>),
+    /// One too large to be held, in a file, with the bytes that are still to be read.
+    Spooled(BoxStream<'static, std::io::Result<Bytes>>, u64),
 }
 
 impl RequestBody {
     /// An empty body.
     pub(crate) fn empty() -> Self {
         Self::Whole(None)
+    }
+
+    /// A body as it comes, of any length and pace.
+    pub(crate) fn unlimited(body: Incoming) -> Self {
+        Self::Passing(Box::new(PassingBody::new(VecDeque::new(), body, None)))
+    }
+
+    /// The place of the error of a body that is on its way.
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        match self {
+            Self::Passing(passing) => Some(Arc::clone(&passing.fault)),
+            _ => None,
+        }
+    }
+
+    /// Keeps a body of at most `max` bytes in a file until all of it is there.
+    ///
+    /// # Errors
+    /// If the body is longer or breaks off, or the file cannot be written.
+    pub(crate) async fn into_spill(mut self, max: usize) -> Result<Spill, RequestBodyError> {
+        let mut spill = Spill::new(max as u64);
+        while let Some(frame) = self.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            spill.push(data).await.map_err(|error| match error {
+                SpillError::Full { .. } => RequestBodyError::TooLarge(max),
+                SpillError::Io(error) => RequestBodyError::NotKept(error.to_string()),
+            })?;
+        }
+        Ok(spill)
     }
 }
 
@@ -29,39 +112,173 @@ impl From<Bytes> for RequestBody {
     }
 }
 
-impl http_body::Body for RequestBody {
+impl From<Spill> for RequestBody {
+    fn from(spill: Spill) -> Self {
+        let size = spill.size();
+        Self::Spooled(spill.into_reader(None).boxed(), size)
+    }
+}
+
+impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = RequestBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Passing(first, rest) => match first.pop_front() {
-                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                None => Pin::new(&mut **rest).poll_frame(cx),
-            },
+            Self::Passing(passing) => passing.poll_frame(cx),
+            Self::Spooled(pieces, left) => pieces.as_mut().poll_next(cx).map(|piece| {
+                let piece = piece?.map_err(|error| RequestBodyError::NotKept(error.to_string()));
+                Some(piece.map(|piece| {
+                    *left = left.saturating_sub(piece.len() as u64);
+                    Frame::data(piece)
+                }))
+            }),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Passing(first, rest) => first.is_empty() && rest.is_end_stream(),
+            Self::Passing(passing) => passing.is_end(),
+            Self::Spooled(_, left) => *left == 0,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Passing(first, rest) => {
-                let held = first.iter().map(Bytes::len).sum::<usize>() as u64;
-                rest.size_hint()
-                    .exact()
-                    .map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
-            }
+            Self::Passing(passing) => passing.size(),
+            Self::Spooled(_, left) => SizeHint::with_exact(*left),
         }
+    }
+}
+
+/// The limits of a body that passes.
+pub(crate) struct BodyLimits {
+    /// Bytes of the whole body.
+    pub(crate) max: usize,
+    /// The rest of a refused body is read: the client speaks HTTP/1, which cannot refuse a body without
+    /// closing the connection.
+    pub(crate) reads_rest: bool,
+}
+
+impl BodyLimits {
+    /// The limits of the body of a request with this head.
+    pub(crate) fn of(parts: &Parts, max: usize) -> Self {
+        Self { max, reads_rest: parts.version < Version::HTTP_2 }
+    }
+
+    /// Reads the rest of a body that nobody takes.
+    pub(crate) fn refuse(&self, mut rest: Incoming) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.reads_rest || rest.is_end_stream() {
+            return;
+        }
+        runtime.spawn(async move {
+            let read = async { while let Some(Ok(_)) = rest.frame().await {} };
+            if timeout(REST_WAIT, read).await.is_err() {
+                tracing::debug!("the rest of a refused body has no end");
+            }
+        });
+    }
+
+    /// Whether the client waits for a word before it sends the body.
+    pub(crate) fn awaits_leave(parts: &Parts) -> bool {
+        parts.headers.contains_key(header::EXPECT)
+    }
+}
+
+/// A body that passes as it comes.
+pub(crate) struct PassingBody {
+    first: VecDeque<Bytes>,
+    /// `None` once it is over or refused.
+    rest: Option<Incoming>,
+    limits: Option<BodyLimits>,
+    /// Bytes of `rest` that may yet come.
+    left: usize,
+    /// Until when the client may pause.
+    pause: Option<Pin<Box<Sleep>>>,
+    fault: BodyFault,
+}
+
+impl PassingBody {
+    /// A body that begins with `first`, whose bytes are no more than the limit.
+    pub(crate) fn new(
+        first: VecDeque<Bytes>,
+        rest: Incoming,
+        limits: Option<BodyLimits>,
+    ) -> Self {
+        let begun: usize = first.iter().map(Bytes::len).sum();
+        let left = limits.as_ref().map_or(usize::MAX, |limits| limits.max.saturating_sub(begun));
+        Self { first, rest: Some(rest), limits, left, pause: None, fault: BodyFault::default() }
+    }
+
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
+        if let Some(bytes) = self.first.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        let Some(rest) = &mut self.rest else {
+            return Poll::Ready(self.fault.get().cloned().map(Err));
+        };
+        let error = match Pin::new(rest).poll_frame(cx) {
+            Poll::Pending if self.is_paused(cx) => RequestBodyError::Paused,
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => {
+                self.rest = None;
+                return Poll::Ready(None);
+            }
+            Poll::Ready(Some(Err(error))) => RequestBodyError::Unreadable(error.to_string()),
+            Poll::Ready(Some(Ok(frame))) => {
+                self.pause = None;
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                match self.left.checked_sub(bytes) {
+                    Some(left) => {
+                        self.left = left;
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    None => RequestBodyError::TooLarge(
+                        self.limits.as_ref().map_or(usize::MAX, |limits| limits.max),
+                    ),
+                }
+            }
+        };
+        let _ = self.fault.set(error.clone());
+        self.refuse();
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn is_paused(&mut self, cx: &mut Context<'_>) -> bool {
+        self.limits.is_some()
+            && self.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE_MAX))).as_mut().poll(cx).is_ready()
+    }
+
+    fn is_end(&self) -> bool {
+        self.first.is_empty() && self.rest.as_ref().is_some_and(Body::is_end_stream)
+    }
+
+    fn size(&self) -> SizeHint {
+        let held = self.first.iter().map(Bytes::len).sum::<usize>() as u64;
+        let rest = self.rest.as_ref().and_then(|rest| rest.size_hint().exact());
+        rest.map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
+    }
+
+    fn refuse(&mut self) {
+        if let (Some(rest), Some(limits)) = (self.rest.take(), &self.limits) {
+            limits.refuse(rest);
+        }
+    }
+}
+
+/// The server may answer before it has read the request: the client gets that answer.
+impl Drop for PassingBody {
+    fn drop(&mut self) {
+        self.refuse();
     }
 }

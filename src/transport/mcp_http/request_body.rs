@@ -3,20 +3,19 @@
 
 use crate::protocol::jsonrpc::{Kind, Message};
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::request::Parts;
+use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::progress::Policy;
 use crate::transport::http::headers::remove_body_headers;
-use crate::transport::http::request_body::RequestBody;
-
-/// The longest pause of a client within the body of a request.
-pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
+use crate::transport::http::request_body::{
+    BodyLimits, PAUSE_MAX, PassingBody, RequestBody, RequestBodyError,
+};
 
 /// A request's body.
 pub(crate) enum ReadBody {
@@ -37,7 +36,7 @@ pub(crate) enum PostedBody {
 impl From<PostedBody> for RequestBody {
     fn from(posted: PostedBody) -> Self {
         match posted {
-            PostedBody::Fresh(body) => Self::Passing(VecDeque::new(), Box::new(body)),
+            PostedBody::Fresh(body) => Self::unlimited(body),
             PostedBody::Read(ReadBody::Whole(bytes)) => bytes.into(),
             PostedBody::Read(ReadBody::Large(body)) => body,
         }
@@ -55,13 +54,6 @@ pub(crate) fn asks(message: Option<&Message>) -> bool {
             _ => false,
         },
     }
-}
-
-/// The reason why a request is not forwarded.
-#[derive(Debug)]
-pub(crate) struct BodyError {
-    pub(crate) status: StatusCode,
-    pub(crate) why: String,
 }
 
 /// The body of a request in the form that its server gets, and the client's message if the body was
@@ -84,57 +76,58 @@ pub(crate) fn for_server(
     }
 }
 
-/// Reads a body of at most `max` bytes; one of more than `held_max` is not held.
+/// Reads the body of a request with this head, of at most `max` bytes. One of more than `held_max` is not
+/// held, whether or not its length was announced: the rest of it passes, up to `max`.
 pub(crate) async fn read(
     body: PostedBody,
-    headers: &HeaderMap,
+    parts: &Parts,
     max: usize,
     held_max: usize,
-) -> Result<ReadBody, BodyError> {
+) -> Result<ReadBody, RequestBodyError> {
     let mut body = match body {
         PostedBody::Fresh(body) => body,
         PostedBody::Read(read) => return Ok(read),
     };
-    let too_large = || BodyError {
-        status: StatusCode::PAYLOAD_TOO_LARGE,
-        why: format!("the body of a request may have {max} bytes on this route"),
-    };
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
+    let limits = BodyLimits::of(parts, max);
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
     let announced = announced.and_then(|size| size.parse::<usize>().ok());
     if announced.is_some_and(|size| size > max) {
-        return Err(too_large());
+        if !BodyLimits::awaits_leave(parts) {
+            limits.refuse(body);
+        }
+        return Err(RequestBodyError::TooLarge(max));
     }
     let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut bytes = 0;
     loop {
-        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| BodyError {
-            status: StatusCode::REQUEST_TIMEOUT,
-            why: format!("the body of the request paused for more than {PAUSE_MAX:?}"),
-        })?;
+        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| RequestBodyError::Paused)?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| BodyError {
-            status: StatusCode::BAD_REQUEST,
-            why: format!("the body of the request cannot be read: {error}"),
-        })?;
+        let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         bytes += data.len();
         held.push_back(data);
         if bytes > max {
-            return Err(too_large());
+            limits.refuse(body);
+            return Err(RequestBodyError::TooLarge(max));
         }
         if bytes > held_max {
-            // Without a length the rest is not bounded by what was announced.
-            return match announced {
-                Some(_) => Ok(ReadBody::Large(RequestBody::Passing(held, Box::new(body)))),
-                None => Err(BodyError {
-                    status: StatusCode::LENGTH_REQUIRED,
-                    why: format!("a body of more than {held_max} bytes needs Content-Length"),
-                }),
-            };
+            let passing = PassingBody::new(held, body, Some(limits));
+            return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
         }
     }
     Ok(ReadBody::Whole(match held.len() {
         1 => held.pop_front().unwrap_or_default(),
         _ => Bytes::from(held.make_contiguous().concat()),
     }))
+}
+
+/// Keeps a large body in a file until all of it is there.
+pub(crate) async fn spool(body: RequestBody, max: usize) -> Result<RequestBody, RequestBodyError> {
+    Ok(body.into_spill(max).await?.into())
+}
+
+/// All of a large body, which waits in a file until it is there.
+pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, RequestBodyError> {
+    let spooled = spool(body, max).await?;
+    Ok(spooled.collect().await?.to_bytes())
 }

@@ -32,6 +32,21 @@ const ROOM: usize = 64 << 10;
 /// What clients of Streamable HTTP say that they accept.
 pub(crate) const BOTH: &str = "Accept: application/json, text/event-stream";
 
+/// The header of a request whose length is not known at its beginning.
+pub(crate) const CHUNKED: &str = "Transfer-Encoding: chunked";
+
+/// A body in chunks, with the end.
+pub(crate) fn chunked(body: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut text = Vec::new();
+    for piece in body.as_ref().chunks(ROOM) {
+        text.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        text.extend_from_slice(piece);
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"0\r\n\r\n");
+    text
+}
+
 /// Numbers everything that clients say and are told.
 static ORDER: AtomicUsize = AtomicUsize::new(0);
 
@@ -353,8 +368,9 @@ pub(crate) fn request(host: &str, start: &str, headers: &[&str], body: &[u8]) ->
     for line in headers {
         head += &format!("{line}\r\n");
     }
-    let announced = headers.iter().any(|line| line.starts_with("Content-Length"));
-    if !announced && (!body.is_empty() || start.starts_with("POST")) {
+    let announced = ["Content-Length", "Transfer-Encoding"];
+    let announced = |line: &&str| announced.iter().any(|name| line.starts_with(name));
+    if !headers.iter().any(announced) && (!body.is_empty() || start.starts_with("POST")) {
         head += &format!("Content-Length: {}\r\n", body.len());
     }
     [head.as_bytes(), b"\r\n", body].concat()
@@ -411,6 +427,7 @@ pub(crate) async fn serve(
     start: Instant,
 ) {
     let (mut from, mut to) = tokio::io::split(io);
+    let mut last: Option<Arc<Seen>> = None;
     loop {
         let mut bytes = Vec::new();
         let request = loop {
@@ -419,11 +436,15 @@ pub(crate) async fn serve(
                 _ => {}
             }
             if !matches!(from.read_buf(&mut bytes).await, Ok(1..)) {
+                if let Some(seen) = last {
+                    *seen.left.lock().unwrap() = Some(start.elapsed());
+                }
                 return;
             }
         };
         let (orders, mut todo) = mpsc::unbounded_channel();
         let seen = Arc::new(Seen::default());
+        last = Some(Arc::clone(&seen));
         let _ = asked.send(Asked { request, orders, seen: Arc::clone(&seen) });
         loop {
             let mut one = [0];

@@ -2,7 +2,9 @@
 
 use tokio::sync::mpsc;
 
-use crate::http::rig::{Answer, Lines, Rig, check, ms, pass, secs, settle};
+use crate::http::rig::{
+    Answer, CHUNKED, Lines, Rig, check, chunked, ms, pass, secs, settle,
+};
 use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
 /// A rig, its first session and the server behind that.
@@ -311,6 +313,32 @@ async fn a_bare_return_of_the_server_breaks_no_event() {
     begun.server.raw("{\"jsonrpc\":\"2.0\",\r\"id\":1,\"result\":{}}\r\n");
     settle().await;
     assert_eq!(answer.messages(), [LOG, "{\"jsonrpc\":\"2.0\", \"id\":1,\"result\":{}}"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_chunked_message_reaches_the_server_whole_or_not_at_all() {
+    const BYTES: usize = 10 << 20;
+    let mut begun = begun(&format!("max_request_bytes = {BYTES}"), "2025-06-18").await;
+    let message = |bytes| {
+        let (head, tail) = (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","x":""#, "\"}");
+        format!("{head}{}{tail}", "y".repeat(bytes - head.len() - tail.len()))
+    };
+    let headers = [&begun.session[..], CHUNKED];
+    let refused = begun.rig.post(&headers, chunked(message(BYTES + 1)));
+    pass(secs(1)).await;
+    assert_eq!(refused.status(), 413);
+    let text = format!("the body of a request may have {BYTES} bytes on this route\n");
+    assert_eq!(refused.text(), text);
+    let broken = begun.rig.post(&headers, &chunked(message(BYTES))[..BYTES / 2]);
+    pass(secs(31)).await;
+    assert_eq!(broken.status(), 408);
+    assert!(begun.server.told().await.is_empty());
+    let taken = begun.rig.post(&headers, chunked(message(BYTES)));
+    pass(secs(1)).await;
+    assert!(begun.server.line().await == message(BYTES));
+    begun.server.say(result("1"));
+    settle().await;
+    assert_eq!(taken.text(), result("1"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use milepost::protocol::lines::INSPECT_MAX;
 
 use crate::http::direct::transcripts_over_http::Wire;
-use crate::http::rig::{Rig, pass, secs, settle};
+use crate::http::rig::{CHUNKED, Rig, chunked, pass, secs, settle};
 use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
@@ -24,6 +24,14 @@ fn large_answer(id_first: bool) -> String {
     } else {
         format!(r#"{{{content},"id":1,"jsonrpc":"2.0"}}"#)
     }
+}
+
+/// A call with at least so many bytes.
+fn large_call(bytes: usize) -> String {
+    let text = "x".repeat(bytes);
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"work","x":"{text}"}}}}"#
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,10 +159,7 @@ async fn a_large_answer_becomes_a_large_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_large_request_reaches_the_server_byte_for_byte() {
-    let text = "x".repeat(LARGE);
-    let body = format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"work","x":"{text}"}}}}"#
-    );
+    let body = large_call(LARGE);
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let answer = rig.post(&[S], &body);
@@ -170,4 +175,46 @@ async fn a_large_request_reaches_the_server_byte_for_byte() {
     settle().await;
     assert_eq!(answer.status(), 413);
     assert!(rig.try_asked().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_chunked_request_reaches_the_server_byte_for_byte() {
+    let body = large_call(LARGE);
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let answer = rig.post(&[S, CHUNKED], chunked(&body));
+    pass(Duration::from_secs(1)).await;
+    let asked = rig.asked().await;
+    assert!(asked.request.body == body.as_bytes(), "other bytes");
+    asked.json(&[], &result("1"));
+    settle().await;
+    assert_eq!(answer.text(), result("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunked_request_beyond_the_limit_is_413_and_no_request_of_the_server() {
+    let mut rig = Rig::new(&format!("max_request_bytes = {}", LARGE - 1));
+    rig.session("s", "2025-06-18").await;
+    let answer = rig.post(&[S, CHUNKED], chunked(large_call(LARGE)));
+    pass(secs(1)).await;
+    assert_eq!(answer.status(), 413);
+    let limit = LARGE - 1;
+    assert_eq!(answer.text(), format!("the body of a request may have {limit} bytes on this route\n"));
+    assert!(rig.try_asked().await.is_none());
+    // The connection to the server, which has half a request, is used no more.
+    let answer = rig.post(&[S], call("2", "2"));
+    rig.asked().await.json(&[], &result("2"));
+    settle().await;
+    assert_eq!(answer.text(), result("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_pauses_in_a_large_body_is_408() {
+    let rig = Rig::new("");
+    let half = &chunked(large_call(LARGE))[..LARGE / 2];
+    let answer = rig.post(&[CHUNKED], half);
+    pass(secs(29)).await;
+    assert!(answer.is_silent());
+    pass(secs(2)).await;
+    assert_eq!(answer.status(), 408);
 }

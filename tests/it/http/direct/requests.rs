@@ -1045,3 +1045,29 @@ async fn every_stream_of_events_asks_proxies_not_to_hold_it() {
     let (answer, _server) = streamed(&mut rig, &[], &call("1", "1")).await;
     assert!(answer.all(NAME).is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_not_used_closes_after_3_s_without_another_request() {
+    let mut rig = Rig::new("");
+    let kept = rig.now();
+    let answers = [rig.post(&[], call("1", "1")), rig.post(&[], call("2", "2"))];
+    let servers = [rig.asked().await, rig.asked().await];
+    for (server, id) in servers.iter().zip(["1", "2"]) {
+        server.json(&[], &result(id));
+    }
+    pass(ms(2500)).await;
+    assert_eq!(answers.map(|answer| answer.text()), [result("1"), result("2")]);
+    assert!(servers.iter().all(|server| server.left().is_none()));
+    // One of them is used again.
+    let answer = rig.post(&[], call("3", "3"));
+    let server = rig.asked().await;
+    pass(ms(600)).await;
+    let closed = servers.iter().filter_map(|server| server.left());
+    assert!(closed.map(|at| at - kept).eq([secs(3)]), "the other one is closed on time");
+    server.json(&[], &result("3"));
+    pass(ms(2900)).await;
+    assert_eq!(answer.text(), result("3"));
+    assert!(server.left().is_none());
+    pass(ms(200)).await;
+    assert!(server.left().is_some());
+}

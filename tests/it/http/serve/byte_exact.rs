@@ -4,6 +4,7 @@ use std::thread;
 
 use super::proxy::Start;
 use super::*;
+use crate::support::messages::initialize;
 
 const LARGE: usize = 10 << 20;
 
@@ -70,6 +71,101 @@ fn a_request_of_ten_megabytes_passes_in_little_memory() {
     assert_eq!(asked.rest(), result("7"));
     let growth = proxy.status("VmHWM") - memory;
     assert!(growth < GROWTH_KIB, "{growth} KiB");
+}
+
+/// Writes a call of 100 MB whose length is not announced, from a thread of its own.
+fn post_large(proxy: &Proxy, headers: &str) -> (TcpStream, thread::JoinHandle<()>) {
+    let mut stream = TcpStream::connect(proxy.address()).unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    let head = format!(
+        "POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\n{headers}\
+         transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    );
+    let mut writer = stream.try_clone().unwrap();
+    let write = thread::spawn(move || {
+        let mut write = |piece: &[u8]| {
+            writer.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).unwrap();
+            writer.write_all(piece).unwrap();
+            writer.write_all(b"\r\n").unwrap();
+        };
+        write(br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","x":""#);
+        for _ in 0..PIECES {
+            write(&[b'x'; 1 << 20]);
+        }
+        write(b"\"}}");
+        writer.write_all(b"0\r\n\r\n").unwrap();
+    });
+    stream.write_all(head.as_bytes()).unwrap();
+    (stream, write)
+}
+
+/// Pieces of a MiB in a request of 100 MB.
+const PIECES: usize = 96;
+
+#[test]
+fn a_chunked_request_of_100_megabytes_passes_in_little_memory() {
+    let upstream = Upstream::start();
+    let route = format!("upstream.url = \"{}\"\nmax_request_bytes = 200_000_000", upstream.url());
+    let proxy = Proxy::with(&Start::default(), &route);
+    let memory = proxy.status("VmRSS");
+    let (mut stream, write) = post_large(&proxy, "");
+    let mut server = upstream.asked();
+    write.join().unwrap();
+    assert!(server.body.len() > PIECES << 20);
+    server.json(&result("7"));
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard).unwrap();
+    assert!(heard.ends_with(&result("7")), "{heard}");
+    let growth = proxy.status("VmHWM") - memory;
+    assert!(growth < GROWTH_KIB, "{growth} KiB");
+}
+
+#[test]
+fn a_chunked_message_of_100_megabytes_reaches_a_stdio_server_in_little_memory() {
+    let script = r#"
+import json, sys
+for line in sys.stdin.buffer:
+    if len(line) > 1000000:
+        result = '"bytes":%d' % len(line)
+        print('{"jsonrpc":"2.0","id":7,"result":{%s}}' % result, flush=True)
+    else:
+        said = json.loads(line)
+        if "id" in said:
+            print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": {
+                "protocolVersion": "2025-06-18", "capabilities": {},
+                "serverInfo": {"name": "s", "version": "1"}}}), flush=True)
+"#;
+    let command = serde_json::to_string(&["python3", "-c", script]).unwrap();
+    let route = format!("upstream.command = {command}\nmax_request_bytes = 200_000_000");
+    let proxy = Proxy::with(&Start::default(), &route);
+    let mut answer = post(&proxy, &initialize("2025-06-18"));
+    let session = answer.header("mcp-session-id").unwrap();
+    let memory = proxy.status("VmRSS");
+    let (mut stream, write) = post_large(&proxy, &format!("mcp-session-id: {session}\r\n"));
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard).unwrap();
+    write.join().unwrap();
+    assert!(heard.contains(r#""result":{"bytes":1006"#), "{heard}");
+    let growth = proxy.status("VmHWM") - memory;
+    assert!(growth < GROWTH_KIB, "{growth} KiB");
+}
+
+#[test]
+fn a_client_that_writes_too_much_before_it_reads_gets_413() {
+    let upstream = Upstream::start();
+    let route = format!("upstream.url = \"{}\"", upstream.url());
+    for route in [route, "upstream.command = [\"cat\"]".to_owned()] {
+        let proxy = Proxy::with(&Start::default(), &route);
+        let (mut stream, write) = post_large(&proxy, "");
+        // Whoever writes all of it first must not be cut off.
+        write.join().unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).unwrap();
+        assert!(heard.starts_with("HTTP/1.1 413 "), "{heard}");
+        assert!(heard.contains("may have 67108864 bytes on this route"), "{heard}");
+    }
+    assert!(upstream.is_idle());
 }
 
 #[test]

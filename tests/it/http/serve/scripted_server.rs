@@ -82,12 +82,32 @@ fn read(stream: TcpStream) -> Option<Asked> {
             return None;
         }
     }
-    let length = head.to_ascii_lowercase();
-    let length = length.split("content-length: ").nth(1);
-    let length = length.map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
+    let lower = head.to_ascii_lowercase();
+    let mut body = Vec::new();
+    if lower.contains("transfer-encoding: chunked") {
+        read_chunks(&mut reader, &mut body)?;
+    } else {
+        let length = lower.split("content-length: ").nth(1);
+        let length = length.map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
+        body.resize(length, 0);
+        reader.read_exact(&mut body).ok()?;
+    }
     Some(Asked { head, body: String::from_utf8(body).unwrap(), stream })
+}
+
+fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<()> {
+    loop {
+        let mut size = String::new();
+        reader.read_line(&mut size).ok()?;
+        let size = u64::from_str_radix(size.trim(), 16).ok()?;
+        if reader.take(size).read_to_end(body).ok()? as u64 != size {
+            return None;
+        }
+        reader.read_line(&mut String::new()).ok()?;
+        if size == 0 {
+            return Some(());
+        }
+    }
 }
 
 impl Asked {
