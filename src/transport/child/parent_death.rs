@@ -38,6 +38,12 @@ const START_SERVER: &str = "--start-server";
 /// The first argument of this program as the watchdog.
 const WATCH_PARENT: &str = "--watch-parent";
 
+/// The exit code of a program that was not found, as shells have it.
+const NOT_FOUND: u8 = 127;
+
+/// The exit code of a program that could not be executed, as shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+
 /// Time from SIGTERM to SIGKILL for the processes of servers whose Milepost was killed.
 const ORPHAN_GRACE: Duration = Duration::from_secs(5);
 
@@ -86,17 +92,20 @@ fn start_server(
         return ExitCode::FAILURE;
     }
     let error = Command::new(program).args(args).exec();
-    if let Ok(mut pipe) = reopened {
-        let _ = pipe.write_all(&error.raw_os_error().unwrap_or(0).to_le_bytes());
+    let code = error.raw_os_error().unwrap_or(0).to_le_bytes();
+    let reported = reopened.and_then(|mut pipe| pipe.write_all(&code));
+    if reported.is_err() {
+        // The system may keep this process from its own folder in /proc. Then standard error, which the
+        // parent reads, has the words.
+        eprintln!("{}: {error}", program.display());
     }
-    ExitCode::FAILURE
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
 /// Waits until the process `parent` is dead, which ends the standard input, and then ends all
 /// processes that carry its mark.
 fn watch_parent(parent: i32) -> ExitCode {
-    let mut input = io::stdin();
-    while matches!(input.read(&mut [0; 16]), Ok(1..)) {}
+    wait_for_end(io::stdin());
     let left = |signal| {
         let marked = marked_by(parent);
         for pid in &marked {
@@ -115,6 +124,15 @@ fn watch_parent(parent: i32) -> ExitCode {
         wait(KILL_PATIENCE, Some(Signal::SIGKILL));
     }
     ExitCode::SUCCESS
+}
+
+/// Waits for the end of a pipe. A signal that interrupts the waiting is no end.
+fn wait_for_end(mut pipe: impl Read) {
+    let is_interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
+    while match pipe.read(&mut [0; 16]) {
+        Ok(bytes) => bytes > 0,
+        Err(error) => is_interrupted(&error),
+    } {}
 }
 
 /// The living processes that come from a server of the process `parent`.
@@ -205,4 +223,28 @@ fn watchdog() -> io::Result<(Child, ChildStdin)> {
     let mut child = command.spawn()?;
     let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     Ok((child, pipe))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipe that gives one of these for each read, and then its end.
+    struct Pipe(Vec<io::Result<usize>>);
+
+    impl Read for Pipe {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            self.0.pop().unwrap_or(Ok(0))
+        }
+    }
+
+    #[test]
+    fn a_signal_is_no_end_of_the_pipe() {
+        let mut pipe = Pipe(vec![Ok(0), Err(io::ErrorKind::Interrupted.into()), Ok(3)]);
+        wait_for_end(&mut pipe);
+        assert!(pipe.0.is_empty(), "{:?}", pipe.0);
+        let mut broken = Pipe(vec![Ok(0), Err(io::ErrorKind::BrokenPipe.into())]);
+        wait_for_end(&mut broken);
+        assert_eq!(broken.0.len(), 1);
+    }
 }
