@@ -263,6 +263,7 @@ impl Proxy {
             old.files == files
                 && old.route.upstream == route.upstream
                 && old.route.connect_timeout == route.connect_timeout
+                && old.route.own_request_timeout == route.own_request_timeout
         });
         let counts = self.metrics.route(&route.path);
         let (endpoint, sse) = match alike {

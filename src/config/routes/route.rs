@@ -321,6 +321,8 @@ pub struct Route {
     pub response_headers: HeaderRules,
     /// The time that connecting to the upstream may take.
     pub connect_timeout: Duration,
+    /// The time that the upstream may take for a request of Milepost's own.
+    pub own_request_timeout: Duration,
     /// Silence of an upstream, in bytes, after which its stream is given up; off by default.
     pub idle_timeout: Option<Duration>,
     /// Time without an answer after which a POST is answered with a stream; `None`: never.
@@ -356,6 +358,7 @@ impl Route {
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
             connect_timeout: Duration::from_secs(10),
+            own_request_timeout: Duration::from_secs(30),
             idle_timeout: None,
             upgrade_after: Some(Duration::from_secs(5)),
             upgrade_methods: Vec::new(),

@@ -134,6 +134,9 @@ settings! { HttpUpstream, Self::default();
 settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     /// The longest time of connecting to the upstream.
     "connect_timeout" Period => connect_timeout {}
+    /// The longest time of the upstream for a request of Milepost's own: to begin the stream of own_get, to
+    /// begin a lost session again, and to answer at a URL of lifecycle.
+    "own_request_timeout" Period => own_request_timeout {}
     /// The longest silence of an upstream, without a byte, before its stream is given up.
     "idle_timeout" TimeOrOff => idle_timeout {}
     /// The time without an answer after which a POST gets a stream of events.

@@ -2,7 +2,6 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 
@@ -12,7 +11,6 @@ pub(crate) type ClaimSender = mpsc::Sender<ClaimRequest>;
 /// A client that takes a held stream over.
 pub(crate) struct ClaimRequest {
     pub(crate) write_state: WriteState,
-    pub(crate) permit: StreamPermit,
     /// Takes the head and the body of the response.
     pub(crate) reply: oneshot::Sender<(http::response::Parts, Body)>,
 }

@@ -2,7 +2,7 @@
 //! some servers send progress only there.
 
 use crate::gateway::direct::claim::ClaimRequest;
-use crate::gateway::route_state::StreamPermit;
+use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::future::poll_fn;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::session::Session;
 use super::{Direct, stream_body};
@@ -93,7 +93,13 @@ impl Direct {
         let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
         let request =
             self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
-        let response = match target.client.send(request).await {
+        let Some(permit) = self.state.permit() else {
+            tracing::warn!(route = self.state.route.path, why = TOO_MANY_STREAMS, "no stream is held");
+            return;
+        };
+        let within = self.state.route.own_request_timeout;
+        let sent = timeout(within, target.client.send(request)).await;
+        let response = match sent.unwrap_or(Err(UpstreamError::Idle(within))) {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(
@@ -123,7 +129,7 @@ impl Direct {
                 },
                 claim = claims.recv() => {
                     if let Some(claim) = claim {
-                        let ClaimRequest { write_state, permit, reply } = claim;
+                        let ClaimRequest { write_state, reply } = claim;
                         held.stream.set_client(write_state, Silence::of(&self.state.route));
                         let body = stream_behind(held.queue, held.stream, permit);
                         let _ = reply.send((head, body));
@@ -150,8 +156,7 @@ impl Direct {
         }
         let claim = self.sessions.find(request_head.session_id()?)?.claim(request_head.caller)?;
         let (reply, receiver) = oneshot::channel();
-        let permit = self.state.permit()?;
-        claim.send(ClaimRequest { write_state: write_state.clone(), permit, reply }).await.ok()?;
+        claim.send(ClaimRequest { write_state: write_state.clone(), reply }).await.ok()?;
         let (head, body) = receiver.await.ok()?;
         Some(self.state.forwarder.response(head, true, body))
     }

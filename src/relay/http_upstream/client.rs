@@ -409,7 +409,8 @@ impl UpstreamClient {
     /// The next time that something is due, if a server may be silent for `idle`.
     pub(crate) fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
         let http_sse = self.http_sse.as_ref().and_then(|stream| stream.due(idle));
-        [self.exchanges.next_due(idle), self.listen.due(), http_sse].into_iter().flatten().min()
+        let own = [self.listen.due(), self.session.due(), http_sse];
+        own.into_iter().flatten().chain(self.exchanges.next_due(idle)).min()
     }
 
     /// Does all due work.
@@ -432,6 +433,9 @@ impl UpstreamClient {
             } else {
                 self.resume(stream);
             }
+        }
+        if is_due(self.session.due()) {
+            self.expire_renewal();
         }
         if is_due(self.listen.due()) {
             self.open_listen();

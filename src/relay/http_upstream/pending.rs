@@ -68,6 +68,11 @@ impl PendingRequests {
         self.0.extract_if(.., |one| one.stream == stream).collect()
     }
 
+    /// Removes the requests of this kind.
+    pub(crate) fn take_kind(&mut self, kind: RequestKind) -> Vec<PendingRequest> {
+        self.0.extract_if(.., |one| one.kind == kind).collect()
+    }
+
     /// Removes all requests.
     pub(crate) fn take_all(&mut self) -> Vec<PendingRequest> {
         std::mem::take(&mut self.0)

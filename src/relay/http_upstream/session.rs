@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use tokio::time::Instant;
 
 use super::outgoing::{Outgoing, RequestKind};
 use crate::progress::{Payload, StreamId};
@@ -33,6 +34,8 @@ pub(crate) struct UpstreamSession {
     pub(crate) phase: SessionPhase,
     /// The session id, if the server has given one.
     pub(crate) id: Option<HeaderValue>,
+    /// Until when the session must have begun again.
+    renews_until: Option<Instant>,
     /// The agreed revision.
     revision: Option<HeaderValue>,
     /// The number of this session: a lost session and the one that follows have different numbers.
@@ -109,6 +112,16 @@ impl UpstreamSession {
         self.phase = SessionPhase::Renews;
         let headers = self.client_headers.clone();
         Some(Outgoing::own(RequestKind::Renewal, Message::parse(text), headers, stream))
+    }
+
+    /// Takes note of the time by which the session must have begun again.
+    pub(crate) fn limit_renewal(&mut self, until: Instant) {
+        self.renews_until = Some(until);
+    }
+
+    /// When a session that begins again is given up.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.renews_until.filter(|_| self.phase == SessionPhase::Renews)
     }
 
     /// The notification that completes a session which was begun again.

@@ -97,6 +97,8 @@ pub struct UpstreamTarget {
     pub(crate) message_max: usize,
     /// Silence of the server, in bytes, after which a stream is given up.
     pub(crate) idle: Option<Duration>,
+    /// The time that the server has to begin a lost session again.
+    pub(crate) renewal_timeout: Duration,
     /// The counters of its failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
 }
@@ -123,6 +125,7 @@ impl UpstreamTarget {
             authorization_was_ours: false,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
+            renewal_timeout: route.own_request_timeout,
             counts: None,
         })
     }
@@ -147,6 +150,7 @@ impl UpstreamTarget {
             authorization_was_ours: ours,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
+            renewal_timeout: route.own_request_timeout,
             counts: Some(Arc::clone(counts)),
         }
     }

@@ -6,11 +6,13 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use tokio::time::timeout;
 
 use super::tool_list;
 use crate::config::routes::ServerInfo;
@@ -49,6 +51,9 @@ pub(crate) struct LifecycleResponder {
     pub(crate) server: Option<ServerInfo>,
     /// The name of the server if no other name is known.
     pub(crate) address: String,
+    /// The time that the server has to answer beside its endpoint: to the head, and from each piece of
+    /// the answer to the next.
+    pub(crate) within: Duration,
 }
 
 /// The decision about a request.
@@ -223,7 +228,7 @@ impl LifecycleResponder {
         let kind = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, kind);
         *request.body_mut() = Bytes::from(body.concat()).into();
-        read(client, request, id, "the server's answer to a client that comes").await
+        self.read(client, request, id, "the server's answer to a client that comes").await
     }
 
     /// `serverInfo`: from the route, else from the server's own answer, else from its address.
@@ -252,7 +257,7 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let Some(path) = &self.tools else { return Ok(LifecycleReply::Server) };
-        let body = match read(client, sibling_request(parts, Method::GET, path), id, LIST).await? {
+        let body = match self.read(client, sibling_request(parts, Method::GET, path), id, LIST).await? {
             LifecycleRead::Body(body) => body,
             LifecycleRead::Not(reply) => return Ok(reply),
         };
@@ -269,6 +274,41 @@ impl LifecycleResponder {
         let why = format!("{LIST} is an error: {words}");
         Ok(LifecycleReply::Own(StatusCode::OK, own_error(id, &why, None)))
     }
+
+    /// Reads a URL of the server, for the request of this id. Errors to clients do not contain the URL.
+    async fn read(
+        &self,
+        client: &Arc<ConnectionPool>,
+        request: Request<RequestBody>,
+        id: &[u8],
+        what: &str,
+    ) -> Result<LifecycleRead, UpstreamError> {
+        let late = |_| UpstreamError::Idle(self.within);
+        let response = timeout(self.within, client.send(request)).await.map_err(late)??;
+        let status = response.status();
+        // What has to be done about these stands in the headers.
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
+        }
+        let not = |why: &str, status| Ok(LifecycleRead::Not(failed(id, why, status)));
+        if !status.is_success() {
+            return not(&format!("{what}: HTTP status {status}"), Some(status.as_u16()));
+        }
+        let (head, body) = response.into_parts();
+        let Some(mut body) = PlainBody::new(body, &head.headers) else {
+            return not(&format!("{what} is compressed although asked not to"), None);
+        };
+        let mut whole = Vec::new();
+        while let Some(chunk) =
+            timeout(self.within, poll_fn(|cx| body.poll_data(cx))).await.map_err(late)?
+        {
+            whole.extend_from_slice(&chunk?);
+            if whole.len() > ANSWER_MAX {
+                return not(&format!("{what} is too large"), None);
+            }
+        }
+        Ok(LifecycleRead::Body(whole.into()))
+    }
 }
 
 /// A request for something beside the endpoint, with the headers of one for it.
@@ -284,37 +324,6 @@ fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Reques
     headers.remove(header::CONTENT_TYPE);
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     request
-}
-
-/// Reads a URL of the server, for the request of this id. Errors to clients do not contain the URL.
-async fn read(
-    client: &Arc<ConnectionPool>,
-    request: Request<RequestBody>,
-    id: &[u8],
-    what: &str,
-) -> Result<LifecycleRead, UpstreamError> {
-    let response = client.send(request).await?;
-    let status = response.status();
-    // What has to be done about these stands in the headers.
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
-    }
-    let not = |why: &str, status| Ok(LifecycleRead::Not(failed(id, why, status)));
-    if !status.is_success() {
-        return not(&format!("{what}: HTTP status {status}"), Some(status.as_u16()));
-    }
-    let (head, body) = response.into_parts();
-    let Some(mut body) = PlainBody::new(body, &head.headers) else {
-        return not(&format!("{what} is compressed although asked not to"), None);
-    };
-    let mut whole = Vec::new();
-    while let Some(chunk) = poll_fn(|cx| body.poll_data(cx)).await {
-        whole.extend_from_slice(&chunk?);
-        if whole.len() > ANSWER_MAX {
-            return not(&format!("{what} is too large"), None);
-        }
-    }
-    Ok(LifecycleRead::Body(whole.into()))
 }
 
 /// The revision that a request names itself, as requests from 2026-07-28 on do.

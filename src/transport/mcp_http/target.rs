@@ -190,6 +190,7 @@ fn target(
             initialize: beside(&config.initialize)?,
             server: config.server.clone(),
             address: authority.clone(),
+            within: route.own_request_timeout,
         }),
     };
     // Brackets belong to the text of an address, not to the address.

@@ -1,6 +1,6 @@
 //! Sessions that the server loses.
 
-use super::rig::{Rig, initialize};
+use super::rig::{Rig, error, initialize};
 use crate::http::rig::{pass, secs};
 use crate::support::messages::{INITIALIZED, agreement_to, call, result};
 
@@ -88,6 +88,45 @@ async fn a_session_that_cannot_be_begun_again_is_tried_with_the_next_message() {
     assert!(line.contains("\"id\":2,\"error\""), "{line}");
     rig.say(call("3", "3")).await;
     assert!(rig.asked().await.text().contains("initialize"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_does_not_begin_again_in_time_is_given_up() {
+    // The server says nothing at all, no answer, or nothing to the notification that ends the beginning.
+    for stage in 0..3 {
+        let keys = "heartbeat.enabled = false\nupstream.url = \"http://up.example/base/mcp\"";
+        let mut rig = Rig::with(keys);
+        rig.session(Some("old"), "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        rig.asked().await.answer("404 Not Found", &[], "");
+        let mut silent = rig.asked().await;
+        match stage {
+            0 => {}
+            1 => silent.events(&["Mcp-Session-Id: new"]),
+            _ => {
+                let agreement = agreement_to(own_id(&silent.text()), "2025-06-18");
+                silent.json(&["Mcp-Session-Id: new"], &agreement);
+                silent = rig.asked().await;
+            }
+        }
+        pass(secs(29)).await;
+        assert_eq!(rig.told().await, [""; 0], "{stage}");
+        pass(secs(2)).await;
+        let why = "the session with the server was lost: the server said nothing for 30s";
+        assert_eq!(rig.line().await, error("1", why, None), "{stage}");
+        assert!(silent.left().is_some(), "{stage}");
+        // The next message tries again.
+        rig.say(call("2", "2")).await;
+        let again = rig.asked().await;
+        let agreement = agreement_to(own_id(&again.text()), "2025-06-18");
+        again.json(&["Mcp-Session-Id: new"], &agreement);
+        rig.asked().await.accept();
+        let mut asked = rig.asked().await;
+        while asked.what().starts_with("GET") {
+            asked = rig.asked().await;
+        }
+        assert_eq!(asked.text(), call("2", "2"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

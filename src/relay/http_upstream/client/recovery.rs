@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tokio::time::Instant;
 
 use super::UpstreamClient;
 use crate::observe::error_chain::error_chain;
@@ -209,7 +210,10 @@ impl UpstreamClient {
         self.close_listen();
         let stream = self.next_stream();
         match self.session.renew(stream) {
-            Some(out) => self.launch(out),
+            Some(out) => {
+                self.session.limit_renewal(Instant::now() + self.target.renewal_timeout);
+                self.launch(out);
+            }
             None => self.fail_renewal("it never began"),
         }
     }
@@ -227,6 +231,19 @@ impl UpstreamClient {
         self.session.note_revision(answer);
         let stream = self.next_stream();
         self.launch(self.session.initialized(stream));
+    }
+
+    /// Gives up a session that does not begin again in time.
+    pub(super) fn expire_renewal(&mut self) {
+        for stream in self.exchanges.streams() {
+            let own = self.exchanges.get(stream).and_then(|exchange| exchange.out.own);
+            if matches!(own, Some(RequestKind::Renewal | RequestKind::Other)) {
+                self.drop_exchange(stream);
+            }
+        }
+        self.pending.take_kind(RequestKind::Renewal);
+        let within = self.target.renewal_timeout;
+        self.fail_renewal(&UpstreamError::Idle(within).to_string());
     }
 
     /// Refuses everything that waits for the session. The next message tries again.

@@ -137,3 +137,41 @@ async fn a_stream_that_is_held_for_one_caller_is_not_given_to_another() {
     settle().await;
     assert!(!stranger.is_over());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_the_server_does_not_begin_is_given_up() {
+    for (keys, limit) in [("", 30), ("own_request_timeout = \"5s\"", 5)] {
+        let mut rig = Rig::new(&format!("own_get = true\n{keys}"));
+        rig.session("s", "2025-06-18").await;
+        pass(secs(2)).await;
+        let listened = rig.asked().await;
+        pass(secs(limit - 1)).await;
+        assert!(listened.left().is_none());
+        pass(secs(2)).await;
+        assert!(listened.left().is_some(), "{keys}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_held_counts_and_is_handed_over_with_its_place() {
+    let mut rig = Rig::new("own_get = true\nmax_streams = 1\nheartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    pass(secs(2)).await;
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    settle().await;
+    let refused = rig.post(&[S], call("1", "1"));
+    settle().await;
+    assert_eq!(refused.status(), 503);
+    let listens = rig.get(&[S]);
+    listened.chunk(event_with("g1", &log("m")));
+    settle().await;
+    assert_eq!(listens.text(), event_with("g1", &log("m")));
+    listens.leave();
+    pass(ms(10)).await;
+    assert!(listened.left().is_some());
+    let answer = rig.post(&[S], call("2", "2"));
+    rig.asked().await.json(&[], &result("2"));
+    settle().await;
+    assert_eq!(answer.text(), result("2"));
+}

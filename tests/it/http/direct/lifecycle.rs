@@ -177,6 +177,28 @@ async fn the_list_of_tools_is_read_where_the_route_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_of_tools_that_does_not_come_is_given_up() {
+    for (keys, limit) in [("", 30), ("\nown_request_timeout = \"5s\"", 5)] {
+        let mut rig = Rig::new(&format!("{LIFECYCLE}\nheartbeat.enabled = false{keys}"));
+        for begins in [false, true] {
+            let answer = rig.post(&[], request("\"l\"", "tools/list", "{}"));
+            let server = rig.asked().await;
+            if begins {
+                let length = ["Content-Type: application/json", "Content-Length: 100"];
+                server.head("200 OK", &length);
+            }
+            pass(secs(limit - 1)).await;
+            assert!(answer.is_silent() && server.left().is_none(), "{keys}");
+            pass(secs(2)).await;
+            assert_eq!(answer.status(), 504);
+            let why = format!("the server said nothing for {limit}s");
+            assert_eq!(answer.text(), own_error("\"l\"", &why, ""));
+            assert!(server.left().is_some());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_of_tools_that_never_ends_is_given_up() {
     let mut rig = Rig::new(LIFECYCLE);
     let answer = rig.post(&[], request("1", "tools/list", "{}"));
