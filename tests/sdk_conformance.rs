@@ -7,11 +7,17 @@ use std::time::Duration;
 
 use crate::support::{MILEPOST, home, wait};
 
-/// Beside its own limit. It takes a minute and a half.
+/// Beside its own limit. It takes two minutes.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-#[test]
+/// All that the suite has and the table does not; the script has the reasons.
+const LEFT_OUT: [&str; 3] = [
+    "left out: auth/2025-03-26-oauth-metadata-backcompat",
+    "not compared (stdio): server-sse-polling, server-sse-disconnect-resume",
+    "not compared (stdio): server-sse-multiple-streams, server-sse-streams-functional",
+];
 
+#[test]
 fn every_check_of_the_conformance_suite_says_the_same_with_milepost() {
     let _quiet = crate::QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let mut child = Command::new(home().join("tests/sdk/conformance"))
@@ -27,5 +33,10 @@ fn every_check_of_the_conformance_suite_says_the_same_with_milepost() {
     let table = stdout();
     println!("{table}");
     assert!(status.is_some_and(|status| status.success()), "{status:?}\n{table}");
-    assert!(table.matches(" yes").count() > 100, "too few scenarios:\n{table}");
+    assert!(table.matches(" yes").count() > 150, "too few scenarios:\n{table}");
+    let is_left_out =
+        |line: &&str| line.starts_with("left out") || line.starts_with("not compared");
+    let left_out: Vec<&str> = table.lines().filter(is_left_out).collect();
+    let named = left_out.iter().zip(LEFT_OUT).all(|(line, name)| line.starts_with(name));
+    assert!(named && left_out.len() == LEFT_OUT.len(), "{left_out:#?}");
 }

@@ -48,6 +48,8 @@ pub const INITIALIZED: &str = "notifications/initialized";
 pub const TOOLS_LIST: &str = "tools/list";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
+/// The server has other tools.
+pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 /// The method with which a client sets its log level, up to 2025-11-25.
 pub const SET_LEVEL: &str = "logging/setLevel";
 /// Progress as the specification has it.

@@ -72,6 +72,21 @@ pub(crate) fn modern_with(
     request(id, method, format!("{{{params}{meta}}}"))
 }
 
+/// The headers that a client of 2026-07-28 sends with a message: each repeats a member.
+pub(crate) fn headers_of(message: &str) -> Vec<String> {
+    let message: serde_json::Value = serde_json::from_str(message).unwrap();
+    let params = &message["params"];
+    let revision = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
+    let repeated = [
+        ("MCP-Protocol-Version", revision.or(Some("2026-07-28"))),
+        ("Mcp-Method", message["method"].as_str()),
+        ("Mcp-Name", params["name"].as_str()),
+        ("Mcp-Name", params["uri"].as_str()),
+    ];
+    let line = |(header, text): (&str, Option<&str>)| Some(format!("{header}: {}", text?));
+    repeated.into_iter().filter_map(line).collect()
+}
+
 /// A call of 2026-07-28 of the tool `work`.
 pub(crate) fn modern_call(id: impl Display, token: impl Display) -> String {
     modern_with(token, id, "tools/call", r#""name":"work","arguments":{},"#)

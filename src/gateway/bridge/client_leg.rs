@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::large::LargeToClient;
+use super::listed_tools::ListedTools;
 use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind, requests};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
@@ -50,6 +51,7 @@ pub(crate) struct SessionLeg {
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
     pub(crate) large: BTreeMap<StreamId, LargeToClient>,
+    listed_tools: ListedTools,
     /// Requests without an answer.
     pub(crate) waiting: usize,
     call: Option<InFlightGuard>,
@@ -90,6 +92,7 @@ impl SessionLeg {
             writing: BTreeMap::new(),
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
             large: BTreeMap::new(),
+            listed_tools: ListedTools::default(),
             waiting: 0,
             call: None,
             timer: Box::pin(sleep_until(
@@ -154,6 +157,7 @@ impl SessionLeg {
 
     fn opened(&mut self, buffer: Arc<ReplayBuffer>, message: &Message) -> StreamId {
         let stream = buffer.id;
+        self.listed_tools.ask(&self.session, stream, message);
         self.enter(buffer, requests(message));
         stream
     }
@@ -271,6 +275,7 @@ impl SessionLeg {
         let buffer = self.open.remove(&stream)?;
         buffer.end();
         self.end_waiting(buffer.open());
+        self.listed_tools.leave(stream);
         self.writing.remove(&stream);
         self.large.remove(&stream);
         self.unanswered.remove(&stream);
@@ -371,6 +376,7 @@ impl ClientLeg for SessionLeg {
                 }
             }
             Fragment::Whole => {
+                self.listed_tools.hear(&self.session, stream, &kind, &payload);
                 let to = self.place_of(stream, &kind);
                 if to != Some(stream) {
                     self.note_written(stream, false);

@@ -33,6 +33,7 @@ pub(crate) mod http_sse;
 pub(crate) mod idle;
 pub(crate) mod large;
 pub(crate) mod launch;
+pub(crate) mod listed_tools;
 pub(crate) mod modern;
 pub(crate) mod post;
 pub(crate) mod replay_buffer;

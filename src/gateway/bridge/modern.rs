@@ -63,9 +63,6 @@ impl Bridge {
             let why = "the body of this request is too large to be read";
             return refusal(StatusCode::PAYLOAD_TOO_LARGE, why, None);
         };
-        if let Err(refusal) = header_mirror::check(&parts.headers, &message) {
-            return *refusal;
-        }
         match message.kind() {
             Kind::Request => {}
             Kind::Notification => {
@@ -83,11 +80,26 @@ impl Bridge {
             let text = error_answer(id.as_deref().unwrap_or(b"null"), INVALID_PARAMS, why, None);
             return with_error(StatusCode::BAD_REQUEST, text);
         }
+        if let Err(refusal) = header_mirror::require(&parts.headers, &message) {
+            return *refusal;
+        }
         if let Some(refusal) = too_old(&self.state, &self.era, &message, date) {
             return refusal;
         }
+        if message.method().as_deref() == Some(mcp::INITIALIZE) {
+            // A server that also speaks earlier revisions would begin one, for all who share the server.
+            let why = "this revision has no initialize; a client begins with server/discover";
+            let text = error_answer(id.as_deref().unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
+            return with_error(StatusCode::NOT_FOUND, text);
+        }
         match self.shared_session(&parts.headers, ours, id.as_deref()).await {
-            Ok(session) => self.ask_shared(parts, message, session, write_state).await,
+            Ok(session) => {
+                let checked = session.tools().check(&parts.headers, &message);
+                match checked {
+                    Ok(()) => self.ask_shared(parts, message, session, write_state).await,
+                    Err(refusal) => *refusal,
+                }
+            }
             Err(refusal) => *refusal,
         }
     }

@@ -16,6 +16,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::mcp_http::tool_headers::ToolHeaders;
 use crate::transport::random::random_id;
 
 /// Client messages waiting for the relay of their session. Further requests wait.
@@ -85,6 +86,8 @@ pub(crate) struct BridgeSession {
     /// A lock for the sender of a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
+    /// The headers that calls of the tools of a shared server must have, as far as they are known.
+    tools: Mutex<ToolHeaders>,
     /// Clients that listen and cannot be asked whether they are there.
     pub(crate) listening: AtomicUsize,
 }
@@ -108,6 +111,7 @@ impl BridgeSession {
             session_buffer,
             speaking: tokio::sync::Mutex::default(),
             table: Mutex::default(),
+            tools: Mutex::default(),
             listening: AtomicUsize::new(0),
         };
         session.touch();
@@ -116,6 +120,11 @@ impl BridgeSession {
 
     fn table(&self) -> MutexGuard<'_, StreamTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the headers of calls.
+    pub(crate) fn tools(&self) -> MutexGuard<'_, ToolHeaders> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session is in use.

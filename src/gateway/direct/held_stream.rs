@@ -94,7 +94,11 @@ impl Direct {
         let request =
             self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
         let Some(permit) = self.state.permit() else {
-            tracing::warn!(route = self.state.route.path, why = TOO_MANY_STREAMS, "no stream is held");
+            tracing::warn!(
+                route = self.state.route.path,
+                why = TOO_MANY_STREAMS,
+                "no stream is held"
+            );
             return;
         };
         let within = self.state.route.own_request_timeout;

@@ -20,7 +20,6 @@ use super::requests;
 use super::send_queue::SendQueue;
 use super::session::{SessionPhase, UpstreamSession};
 use super::target::UpstreamTarget;
-use super::tool_headers::ToolHeaders;
 use super::tool_refresh::ToolRefresh;
 use crate::progress::input::UPSTREAM_STREAMS;
 use crate::progress::{Origin, StreamId};
@@ -31,6 +30,7 @@ use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::response_reader::ResponseItem;
+use crate::transport::mcp_http::tool_headers::ToolHeaders;
 
 /// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;

@@ -24,7 +24,6 @@ mod requests;
 mod send_queue;
 mod session;
 mod target;
-mod tool_headers;
 mod tool_refresh;
 
 pub use client::Reachability;

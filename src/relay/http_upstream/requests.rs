@@ -7,12 +7,12 @@ use http::{HeaderValue, Method, Request, Uri, header};
 use super::outgoing::Outgoing;
 use super::session::UpstreamSession;
 use super::target::UpstreamTarget;
-use super::tool_headers::ToolHeaders;
 use crate::transport::http::client::Sending;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
 use crate::transport::mcp_http::target::Target;
+use crate::transport::mcp_http::tool_headers::ToolHeaders;
 
 /// The `Accept` of a POST, as clients of Streamable HTTP must send it.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::request::Parts;
 use http::{StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -207,11 +207,7 @@ pub(crate) struct PassingBody {
 
 impl PassingBody {
     /// A body that begins with `first`, whose bytes are no more than the limit.
-    pub(crate) fn new(
-        first: VecDeque<Bytes>,
-        rest: Incoming,
-        limits: Option<BodyLimits>,
-    ) -> Self {
+    pub(crate) fn new(first: VecDeque<Bytes>, rest: Incoming, limits: Option<BodyLimits>) -> Self {
         let begun: usize = first.iter().map(Bytes::len).sum();
         let left = limits.as_ref().map_or(usize::MAX, |limits| limits.max.saturating_sub(begun));
         Self { first, rest: Some(rest), limits, left, pause: None, fault: BodyFault::default() }
@@ -256,7 +252,12 @@ impl PassingBody {
 
     fn is_paused(&mut self, cx: &mut Context<'_>) -> bool {
         self.limits.is_some()
-            && self.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE_MAX))).as_mut().poll(cx).is_ready()
+            && self
+                .pause
+                .get_or_insert_with(|| Box::pin(sleep(PAUSE_MAX)))
+                .as_mut()
+                .poll(cx)
+                .is_ready()
     }
 
     fn is_end(&self) -> bool {

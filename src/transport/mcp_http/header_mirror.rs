@@ -23,20 +23,24 @@ pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>)
     if message.kind() != Kind::Request {
         return None;
     }
-    let params = message.params().unwrap_or_default();
-    let meta = json::member(&params, "_meta").unwrap_or_default();
-    let date = text(&meta, mcp::META_REVISION)?;
+    let date = date_in(message)?;
     if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
     let method = message.method().unwrap_or_default().into_owned();
-    let name = match &*method {
-        mcp::TOOLS_CALL | "prompts/get" => text(&params, "name"),
-        "resources/read" => text(&params, "uri"),
-        method if method.starts_with("tasks/") => text(&params, "taskId"),
-        _ => None,
-    };
+    let params = message.params().unwrap_or_default();
+    let name = name_member(&method).and_then(|member| text(&params, member));
     Some([(REVISION, Some(date)), (METHOD, Some(method)), (NAME, name)])
+}
+
+/// The member of the parameters that `Mcp-Name` repeats.
+fn name_member(method: &str) -> Option<&'static str> {
+    match method {
+        mcp::TOOLS_CALL | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        method if method.starts_with("tasks/") => Some("taskId"),
+        _ => None,
+    }
 }
 
 /// Checks that the headers of a request agree with its body; the error is the response. The server
@@ -45,12 +49,61 @@ pub(crate) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Re
     for (header, body) in repeats(message).into_iter().flatten() {
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
-            if decoded(value) != body.as_bytes() {
-                return Err(Box::new(mismatch(message, &header, &body)));
+            if decoded(value).is_none_or(|value| value != body.as_bytes()) {
+                return Err(Box::new(mismatch(message, &difference(&header, &body))));
             }
         }
     }
     Ok(())
+}
+
+/// Checks that a request has each header that 2026-07-28 requires, once, and that each agrees with the
+/// body; the error is the response. This is the duty of the server (26:http §Server Validation), and of
+/// the bridge in its place.
+pub(crate) fn require(headers: &HeaderMap, request: &Message) -> Result<(), Box<Response<Body>>> {
+    let method = request.method().unwrap_or_default();
+    let params = request.params().unwrap_or_default();
+    let mut members = vec![(REVISION, date_in(request)), (METHOD, Some(method.to_string()))];
+    if let Some(member) = name_member(&method) {
+        members.push((NAME, text(&params, member)));
+    }
+    for (header, member) in members {
+        compare(headers, &header, member.as_deref(), |_| false)
+            .map_err(|why| Box::new(mismatch(request, &why)))?;
+    }
+    Ok(())
+}
+
+/// Compares a header with the member that it repeats. `alike`: whether another text of the header means
+/// the same.
+///
+/// # Errors
+/// Why they differ: one of them is missing, the header comes twice, or it says something else.
+pub(crate) fn compare(
+    headers: &HeaderMap,
+    header: &HeaderName,
+    member: Option<&str>,
+    alike: impl Fn(&[u8]) -> bool,
+) -> Result<(), String> {
+    let mut values = headers.get_all(header).iter();
+    match (values.next(), values.next(), member) {
+        (None, _, None) => Ok(()),
+        (None, _, Some(member)) => {
+            Err(format!("the header {header} is missing; the body says {member:?}"))
+        }
+        (Some(_), Some(_), _) => Err(format!("the header {header} comes twice")),
+        (Some(_), None, None) => {
+            Err(format!("the header {header} repeats a member that the body does not have"))
+        }
+        (Some(value), None, Some(member)) => decoded(value)
+            .filter(|value| value == member.as_bytes() || alike(value))
+            .map(|_| ())
+            .ok_or_else(|| difference(header, member)),
+    }
+}
+
+fn difference(header: &HeaderName, member: &str) -> String {
+    format!("the header {header} does not say {member:?}, as the body does")
 }
 
 /// The revision that a request names in its `_meta`, as those from 2026-07-28 on do.
@@ -69,11 +122,13 @@ fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }
 
-/// The value of a header. Text that no header may hold is in base64.
-fn decoded(value: &HeaderValue) -> Vec<u8> {
+/// The value of a header. Text that no header may hold is in base64; `None` if the base64 is wrong.
+fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
     let value = value.as_bytes().trim_ascii();
-    let inner = marked(value);
-    inner.and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_else(|| value.to_vec())
+    match marked(value) {
+        Some(text) => BASE64_STANDARD.decode(text).ok(),
+        None => Some(value.to_vec()),
+    }
 }
 
 /// The value of a header with the text `text`.
@@ -87,9 +142,10 @@ pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("=?base64?{}?=", BASE64_STANDARD.encode(text))).ok()
 }
 
-fn mismatch(message: &Message, header: &HeaderName, body: &str) -> Response<Body> {
+/// The response to a request whose headers do not fit its body: why.
+pub(crate) fn mismatch(message: &Message, why: &str) -> Response<Body> {
     let id = message.id().unwrap_or_default();
-    let why = json::quote(&format!("the header {header} does not say {body:?}, as the body does"));
+    let why = json::quote(why);
     let code = format!(r#","error":{{"code":{HEADER_MISMATCH},"message":"#);
     let text: [&[u8]; 5] = [
         br#"{"jsonrpc":"2.0","id":"#,
@@ -127,7 +183,7 @@ mod tests {
     fn check_encoded(text: &str, value: &str) {
         let header = encoded(text).unwrap();
         assert_eq!(header, value);
-        assert_eq!(decoded(&header), text.as_bytes());
+        assert_eq!(decoded(&header).as_deref(), Some(text.as_bytes()));
     }
 
     #[test]
@@ -153,9 +209,89 @@ mod tests {
         check_one(&[("mcp-name", " bar ")], call, true);
         check_one(&[("mcp-name", "=?base64?YmFy?=")], call, true);
         check_one(&[("mcp-name", "=?BASE64?YmFy?=")], call, false);
+        check_one(&[("mcp-name", "=?base64?YmF?=")], call, false);
         check_one(&[], call, true);
         check_one(&[("mcp-protocol-version", "2025-11-25"), ("mcp-name", "foo")], old, true);
         check_one(&[("mcp-name", "t1")], task, true);
         check_one(&[("mcp-name", "t2")], task, false);
+    }
+
+    #[track_caller]
+    fn check_required(headers: &[(&'static str, &str)], body: &str, expected: &str) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        let message = Message::parse(Bytes::copy_from_slice(body.as_bytes()));
+        let found = match require(&map, &message) {
+            Ok(()) => String::new(),
+            Err(response) => match response.into_body() {
+                Body::Whole(Some(text)) => String::from_utf8(text.to_vec()).unwrap(),
+                _ => panic!("no words"),
+            },
+        };
+        let expected = match expected {
+            "" => String::new(),
+            why => format!(
+                r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32020,"message":{why:?},"data":{{"proxy":"milepost"}}}}}}"#
+            ),
+        };
+        assert_eq!(found, expected, "{headers:?}");
+    }
+
+    #[test]
+    fn who_stands_for_the_server_requires_every_header_once() {
+        let of = |method: &str, params: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}}}}"#
+            )
+        };
+        let call = of("tools/call", r#""name":"a","#);
+        let date = ("mcp-protocol-version", "2026-07-28");
+        let method = ("mcp-method", "tools/call");
+        let name = ("mcp-name", "a");
+        check_required(&[date, method, name], &call, "");
+        check_required(&[date, method, ("mcp-name", "=?base64?YQ==?=")], &call, "");
+        check_required(
+            &[method, name],
+            &call,
+            "the header mcp-protocol-version is missing; the body says \"2026-07-28\"",
+        );
+        check_required(
+            &[date, name],
+            &call,
+            "the header mcp-method is missing; the body says \"tools/call\"",
+        );
+        check_required(
+            &[date, method],
+            &call,
+            "the header mcp-name is missing; the body says \"a\"",
+        );
+        check_required(&[date, method, name, name], &call, "the header mcp-name comes twice");
+        check_required(
+            &[date, method, ("mcp-name", "b")],
+            &call,
+            "the header mcp-name does not say \"a\", as the body does",
+        );
+        check_required(
+            &[("mcp-protocol-version", "2027-01-01"), method, name],
+            &call,
+            "the header mcp-protocol-version does not say \"2026-07-28\", as the body does",
+        );
+        check_required(
+            &[date, method, name],
+            &of("tools/call", ""),
+            "the header mcp-name repeats a member that the body does not have",
+        );
+        let read = ("mcp-method", "resources/read");
+        check_required(
+            &[date, read, ("mcp-name", "a:b")],
+            &of("resources/read", r#""uri":"a:b","#),
+            "",
+        );
+        // The header has no meaning for other methods.
+        let list = ("mcp-method", "tools/list");
+        check_required(&[date, list, name], &of("tools/list", ""), "");
+        check_required(&[date, list], &of("tools/list", ""), "");
     }
 }

@@ -257,10 +257,11 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let Some(path) = &self.tools else { return Ok(LifecycleReply::Server) };
-        let body = match self.read(client, sibling_request(parts, Method::GET, path), id, LIST).await? {
-            LifecycleRead::Body(body) => body,
-            LifecycleRead::Not(reply) => return Ok(reply),
-        };
+        let body =
+            match self.read(client, sibling_request(parts, Method::GET, path), id, LIST).await? {
+                LifecycleRead::Body(body) => body,
+                LifecycleRead::Not(reply) => return Ok(reply),
+            };
         if let Some(tools) = tool_list::of(&body) {
             return Ok(result(id, &tools));
         }

@@ -12,4 +12,5 @@ pub(crate) mod response_body;
 pub(crate) mod response_reader;
 pub(crate) mod sse_endpoint;
 pub mod target;
+pub(crate) mod tool_headers;
 pub(crate) mod tool_list;

@@ -112,7 +112,7 @@ async fn a_session_that_does_not_begin_again_in_time_is_given_up() {
         pass(secs(29)).await;
         assert_eq!(rig.told().await, [""; 0], "{stage}");
         pass(secs(2)).await;
-        let why = "the session with the server was lost: the server said nothing for 30s";
+        let why = "the session with the server was lost: the server sent nothing for 30s";
         assert_eq!(rig.line().await, error("1", why, None), "{stage}");
         assert!(silent.left().is_some(), "{stage}");
         // The next message tries again.

@@ -2,9 +2,7 @@
 
 use tokio::sync::mpsc;
 
-use crate::http::rig::{
-    Answer, CHUNKED, Lines, Rig, check, chunked, ms, pass, secs, settle,
-};
+use crate::http::rig::{Answer, CHUNKED, Lines, Rig, check, chunked, ms, pass, secs, settle};
 use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
 /// A rig, its first session and the server behind that.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::http::rig::{Answer, Lines, Rig, ms, pass, secs, settle};
-use crate::support::messages::{LOG, modern, modern_call, progress, result};
+use crate::support::messages::{LOG, headers_of, modern, modern_call, progress, result};
 
 struct Shared {
     rig: Rig,
@@ -22,7 +22,9 @@ impl Shared {
     }
 
     fn post_as(&self, who: &str, body: &str) -> Answer {
-        self.rig.post(&[who, "MCP-Protocol-Version: 2026-07-28"], body)
+        let headers = headers_of(body);
+        let headers: Vec<&str> = headers.iter().map(String::as_str).chain([who]).collect();
+        self.rig.post(&headers, body)
     }
 
     #[track_caller]

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use crate::http::rig::{Answer, LISTENERS_BEARER, Lines, Rig, ms, pass, secs, settle};
-use crate::support::messages::{agreement, answer, initialize, modern_call, modern_with, progress};
+use crate::support::messages::{
+    agreement, answer, headers_of, initialize, modern_call, modern_with, progress,
+};
 
 /// A request of 2026-07-28 whose token is its id.
 fn request(id: &str, method: &str, params: &str) -> String {
@@ -36,7 +38,13 @@ fn id_of(line: &str) -> String {
 }
 
 fn ask(rig: &Rig, body: &str) -> Answer {
-    rig.post(&["MCP-Protocol-Version: 2026-07-28"], body)
+    ask_with(rig, &headers_of(body), body)
+}
+
+/// The same with these headers.
+fn ask_with(rig: &Rig, headers: &[String], body: &str) -> Answer {
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    rig.post(&headers, body)
 }
 
 /// Asks, and says by which id the server knows it.
@@ -81,7 +89,8 @@ async fn clients_share_a_server_and_know_nothing_of_each_other() {
 async fn each_authorization_has_a_server_of_its_own() {
     let (rig, mut servers) = Rig::of_lines("");
     for authorization in ["Authorization: Bearer a", "Authorization: Bearer b"] {
-        let _answer = rig.post(&[authorization], call("1"));
+        let headers = [&headers_of(&call("1"))[..], &[authorization.to_owned()]].concat();
+        let _answer = ask_with(&rig, &headers, &call("1"));
         settle().await;
         let mut server = servers.try_recv().expect("no server was started");
         assert!(server.line().await.contains("tools/call"));
@@ -95,7 +104,10 @@ async fn the_bearer_of_the_listener_makes_no_principal() {
     for (authorization, is_told) in [("Bearer a", true), (LISTENERS_BEARER, false)] {
         let (rig, mut servers) = Rig::of_lines("");
         let header = format!("Authorization: {authorization}");
-        let ask = |id| rig.post(&["MCP-Protocol-Version: 2026-07-28", &*header], call(id));
+        let ask = |id| {
+            let headers = [&headers_of(&call(id))[..], std::slice::from_ref(&header)].concat();
+            ask_with(&rig, &headers, &call(id))
+        };
         let one = ask("1");
         settle().await;
         let mut server = servers.try_recv().expect("no server was started");
@@ -309,11 +321,11 @@ async fn a_request_that_does_not_say_what_it_must_does_not_reach_the_server() {
 async fn a_revision_that_nobody_knows_is_for_the_server_to_judge() {
     let (rig, mut servers) = Rig::of_lines("");
     let ask = discover().replace("2026-07-28", "v999.0.0");
-    let other = rig.post(&["MCP-Protocol-Version: 2026-07-28"], &ask);
+    let other = ask_with(&rig, &headers_of(&discover()), &ask);
     settle().await;
     assert_eq!(other.status(), 400);
     assert_eq!(json(&other.text())["error"]["code"], -32020);
-    let answer = rig.post(&["MCP-Protocol-Version: v999.0.0"], &ask);
+    let answer = self::ask(&rig, &ask);
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
     let id = id_of(&server.line().await);
@@ -338,4 +350,99 @@ async fn who_takes_nothing_for_a_minute_has_left() {
     let cancelled = json(&server.line().await);
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"].to_string(), id);
+}
+
+/// The code of an error in the place of the server.
+async fn refusal(answer: &Answer) -> (u16, Value) {
+    settle().await;
+    (answer.status(), json(&answer.text())["error"]["code"].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_header_that_it_must_have_does_not_reach_the_server() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let body = call("1");
+    let headers = headers_of(&body);
+    assert_eq!(headers.len(), 3);
+    for missing in &headers {
+        let left: Vec<String> = headers.iter().filter(|one| *one != missing).cloned().collect();
+        let answer = ask_with(&rig, &left, &body);
+        assert_eq!(refusal(&answer).await, (400, (-32020).into()), "{missing}");
+        let twice = [&headers[..], &[missing.clone()]].concat();
+        let answer = ask_with(&rig, &twice, &body);
+        settle().await;
+        assert_eq!(answer.status(), 400, "{missing}");
+    }
+    // A header without its member.
+    let nameless = body.replace(r#""name":"work","#, "");
+    let answer = ask_with(&rig, &headers, &nameless);
+    assert_eq!(refusal(&answer).await, (400, (-32020).into()));
+    // The header has the newest revision, the body an older one.
+    let older = body.replace("2026-07-28", "2025-11-25");
+    let answer = ask_with(&rig, &headers, &older);
+    assert_eq!(refusal(&answer).await, (400, (-32020).into()));
+    assert!(servers.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_a_listed_tool_repeats_in_headers_are_held_to_them() {
+    let (rig, mut servers) = Rig::of_lines("heartbeat = { enabled = false }");
+    let call = |id: &str, arguments: &str| {
+        let params = format!(r#""name":"work","arguments":{arguments},"#);
+        request(id, "tools/call", &params)
+    };
+    let with = |id: &str, arguments: &str, more: &[&str]| {
+        let body = call(id, arguments);
+        let mut headers = headers_of(&body);
+        headers.extend(more.iter().map(|line| (*line).to_owned()));
+        ask_with(&rig, &headers, &body)
+    };
+    // Nobody has listed the tools yet: every header passes.
+    let answer = with("1", r#"{"region":"a"}"#, &["Mcp-Param-Region: b"]);
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    server.say(result(&id));
+    settle().await;
+    assert_eq!(answer.status(), 200);
+    // The list teaches what the headers mean.
+    let list = request("2", "tools/list", "");
+    let (answer, id) = asked(&rig, &mut server, &list).await;
+    let schema =
+        r#"{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}"#;
+    let tools = format!(
+        r#"{{"resultType":"complete","tools":[{{"name":"work","inputSchema":{schema}}}]}}"#
+    );
+    server.say(self::answer(&id, &tools));
+    settle().await;
+    assert_eq!(answer.text(), self::answer("2", &tools));
+    for (arguments, headers, accepted) in [
+        (r#"{"region":"a"}"#, &["Mcp-Param-Region: a"][..], true),
+        (r#"{"region":"Hello"}"#, &["Mcp-Param-Region: =?base64?SGVsbG8=?="][..], true),
+        ("{}", &[][..], true),
+        ("{}", &["Mcp-Param-Other: x", "Mcp-Param-Other: y"][..], true),
+        (r#"{"region":"a"}"#, &["Mcp-Param-Region: b"][..], false),
+        (r#"{"region":"a"}"#, &[][..], false),
+        ("{}", &["Mcp-Param-Region: a"][..], false),
+        (r#"{"region":"Hello"}"#, &["Mcp-Param-Region: =?base64?SGVsbG8?="][..], false),
+    ] {
+        let answer = with("3", arguments, headers);
+        if accepted {
+            let id = id_of(&server.line().await);
+            server.say(result(&id));
+            settle().await;
+            assert_eq!(answer.status(), 200, "{arguments} {headers:?}");
+        } else {
+            assert_eq!(refusal(&answer).await, (400, (-32020).into()), "{arguments} {headers:?}");
+        }
+    }
+    assert!(server.told().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn initialize_is_no_method_of_a_revision_without_sessions() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let answer = ask(&rig, &request("1", "initialize", ""));
+    assert_eq!(refusal(&answer).await, (404, (-32601).into()));
+    assert!(servers.try_recv().is_err());
 }

@@ -260,7 +260,7 @@ async fn a_child_of_a_session_is_asked_as_well() {
 async fn clients_that_share_a_child_have_their_own_tokens_back() {
     let keys = "ask = { token_type = \"string\", token_in_arguments = true, log_level = \"info\" }";
     let (rig, mut servers) = Rig::of_lines(keys);
-    let headers = ["MCP-Protocol-Version: 2026-07-28"];
+    let headers = ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: work"];
     let call = |token: &str| {
         let meta = r#""_meta":{"io.modelcontextprotocol/clientCapabilities":{},"#;
         modern_call("5", token).replace(r#""_meta":{"#, meta)

@@ -199,7 +199,10 @@ async fn a_chunked_request_beyond_the_limit_is_413_and_no_request_of_the_server(
     pass(secs(1)).await;
     assert_eq!(answer.status(), 413);
     let limit = LARGE - 1;
-    assert_eq!(answer.text(), format!("the body of a request may have {limit} bytes on this route\n"));
+    assert_eq!(
+        answer.text(),
+        format!("the body of a request may have {limit} bytes on this route\n")
+    );
     assert!(rig.try_asked().await.is_none());
     // The connection to the server, which has half a request, is used no more.
     let answer = rig.post(&[S], call("2", "2"));

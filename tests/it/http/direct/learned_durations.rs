@@ -61,7 +61,8 @@ async fn clients_that_share_a_child_learn_from_each_other() {
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
         )
     };
-    let post = |who: &str, id| rig.post(&[who, MODERN], call(id));
+    let repeated = ["Mcp-Method: tools/call", "Mcp-Name: t"];
+    let post = |who: &str, id| rig.post(&[&[who, MODERN][..], &repeated].concat(), call(id));
     let mut answers = Vec::new();
     // Those of another child, too.
     let callers = ["Authorization: a", "Authorization: a", "Authorization: b"];

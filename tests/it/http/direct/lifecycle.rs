@@ -191,7 +191,7 @@ async fn a_list_of_tools_that_does_not_come_is_given_up() {
             assert!(answer.is_silent() && server.left().is_none(), "{keys}");
             pass(secs(2)).await;
             assert_eq!(answer.status(), 504);
-            let why = format!("the server said nothing for {limit}s");
+            let why = format!("the server sent nothing for {limit}s");
             assert_eq!(answer.text(), own_error("\"l\"", &why, ""));
             assert!(server.left().is_some());
         }

@@ -234,7 +234,7 @@ async fn a_session_of_ours_is_idle_for_as_long_as_holds_now() {
 
 #[tokio::test(start_paused = true)]
 async fn what_clients_share_ends_with_its_last_call_and_the_next_is_asked_of_the_new_one() {
-    let headers = ["MCP-Protocol-Version: 2026-07-28"];
+    let headers = ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: work"];
     let (mut rig, mut servers) = Rig::of_lines(&scaled(10));
     let one = rig.post(&headers, modern_call("1", "1"));
     settle().await;

@@ -90,7 +90,7 @@ impl<'a> Client<'a> {
             Self { address, number, kind: kind[number % 5], session: String::new(), stream: None };
         match client.kind {
             Kind::Session => {
-                let mut answer = client.post(INITIALIZE);
+                let mut answer = client.post("", INITIALIZE);
                 assert_eq!(answer.status(), 200, "{}", answer.rest());
                 client.session = answer.header("mcp-session-id").unwrap();
             }
@@ -101,7 +101,7 @@ impl<'a> Client<'a> {
                 let endpoint = stream.event().unwrap();
                 client.session = endpoint.split_once("data: ").unwrap().1.trim().to_owned();
                 client.stream = Some(stream);
-                assert_eq!(client.post(INITIALIZE).status(), 202);
+                assert_eq!(client.post("", INITIALIZE).status(), 202);
                 assert_eq!(client.message()["id"], 7);
             }
             Kind::Modern => {}
@@ -114,14 +114,19 @@ impl<'a> Client<'a> {
         (self.number / 5).is_multiple_of(2)
     }
 
-    fn post(&self, body: &str) -> Exchange {
+    fn post(&self, tool: &str, body: &str) -> Exchange {
         let caller = format!("Bearer {}", self.number / 10 % 4);
         let (path, own) = match self.kind {
             Kind::Session if self.session.is_empty() => ("/a", vec![]),
             Kind::Session => ("/a", vec![("mcp-session-id", &self.session[..])]),
             Kind::Wire => (&self.session[..], vec![]),
             Kind::Modern => {
-                ("/a", vec![("mcp-protocol-version", "2026-07-28"), ("authorization", &caller[..])])
+                let repeated = [
+                    ("mcp-protocol-version", "2026-07-28"),
+                    ("mcp-method", "tools/call"),
+                    ("mcp-name", tool),
+                ];
+                ("/a", [&repeated[..], &[("authorization", &caller[..])]].concat())
             }
         };
         let headers = [&POST[..], &own].concat();
@@ -137,9 +142,10 @@ impl<'a> Client<'a> {
             _ => "",
         };
         let number = self.number;
-        self.post(&format!(
+        let call = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{}},"_meta":{{{revision}"progressToken":"{tool}-{number}"}}}}}}"#
-        ))
+        );
+        self.post(tool, &call)
     }
 
     /// Begins its call, and hears that it has begun.

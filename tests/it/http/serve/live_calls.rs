@@ -137,7 +137,12 @@ fn calls_to_a_child_of_a_session_are_seen() {
 #[test]
 fn calls_to_a_child_that_clients_share_are_seen() {
     let proxy = children();
-    let headers = [&POST[..], &[("mcp-protocol-version", "2026-07-28")]].concat();
+    let repeated = [
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "work"),
+    ];
+    let headers = [&POST[..], &repeated].concat();
     let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"m","version":"2"},"#;
     let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", meta));
     is_seen(&proxy);

@@ -171,7 +171,8 @@ fn a_command_that_does_not_start_is_told_to_who_asks() {
 #[test]
 fn a_shared_command_that_does_not_start_is_told_to_everyone_who_asks() {
     let proxy = Proxy::before_command("no-such-program-anywhere");
-    let headers = [&POST[..], &[("mcp-protocol-version", "2026-07-28")]].concat();
+    let repeated = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list")];
+    let headers = [&POST[..], &repeated].concat();
     for id in 1..=4 {
         let body = modern(id, "tools/list", "");
         let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &body);

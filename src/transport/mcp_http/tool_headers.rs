@@ -2,9 +2,10 @@
 //! tools.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use serde_json::{Map, Value};
 
 use crate::progress::Payload;
@@ -12,6 +13,7 @@ use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
+use crate::transport::http::body::Body;
 use crate::transport::mcp_http::header_mirror;
 
 /// Tools whose header annotations are kept. Calls of further tools are sent without these headers.
@@ -53,8 +55,7 @@ impl ToolHeaders {
     /// Learns from the result of `tools/list`. Returns another result for the client if some annotations
     /// are wrong: the tools with them are left out.
     pub(crate) fn learn(&mut self, result: &Bytes) -> Option<Bytes> {
-        let list = Members::new(result).filter(|m| json::key_is(&result[m.key.clone()], "tools"));
-        let list = list.last()?.value;
+        let list = list_in(result)?;
         let text = result.slice(list.clone());
         let (elements, _) = json::elements(&text)?;
         let mut kept: Vec<Bytes> = Vec::new();
@@ -74,6 +75,20 @@ impl ToolHeaders {
         }
         let (before, behind) = (&result[..list.start], &result[list.end..]);
         Some(Bytes::from([before, b"[", &kept.join(&b","[..])[..], b"]", behind].concat()))
+    }
+
+    /// Learns from the result of `tools/list` for who stands in the place of the server.
+    pub(crate) fn note(&mut self, result: &Bytes) {
+        let Some(text) = list_in(result).map(|list| result.slice(list)) else { return };
+        for element in json::elements(&text).map(|(elements, _)| elements).unwrap_or_default() {
+            // A tool whose annotations are wrong holds its clients to nothing.
+            let _ = self.learn_tool(&text.slice(element));
+        }
+    }
+
+    /// Forgets every tool.
+    pub(crate) fn clear(&mut self) {
+        self.tools.clear();
     }
 
     fn learn_tool(&mut self, tool: &Bytes) -> Result<(), (String, &'static str)> {
@@ -100,6 +115,34 @@ impl ToolHeaders {
 
     /// The headers of a call.
     pub(crate) fn headers(&self, call: &Message) -> Vec<(HeaderName, HeaderValue)> {
+        let header = |(mirror, value): (&MirroredArgument, Option<Bytes>)| {
+            Some((mirror.header.clone(), header_mirror::encoded(&header_text(&value?)?)?))
+        };
+        self.arguments(call).into_iter().filter_map(header).collect()
+    }
+
+    /// Whether each header of a call says what its argument says; the response to give if not. Headers
+    /// that the tool does not ask for mean nothing (26:http §Server Behavior for Custom Headers).
+    pub(crate) fn check(
+        &self,
+        headers: &HeaderMap,
+        call: &Message,
+    ) -> Result<(), Box<Response<Body>>> {
+        for (mirror, value) in self.arguments(call) {
+            let text = value.as_ref().and_then(header_text);
+            let number = value.as_ref().and_then(Key::read);
+            let number = number.filter(|number| !matches!(number, Key::Text(_)));
+            let alike = |said: &[u8]| {
+                number.is_some() && Key::read(&Bytes::copy_from_slice(said)) == number
+            };
+            header_mirror::compare(headers, &mirror.header, text.as_deref(), alike)
+                .map_err(|why| Box::new(header_mirror::mismatch(call, &why)))?;
+        }
+        Ok(())
+    }
+
+    /// The arguments of a call that are repeated, with their values.
+    fn arguments(&self, call: &Message) -> Vec<(&MirroredArgument, Option<Bytes>)> {
         let params = call.params().unwrap_or_default();
         let name = json::member(&params, "name").unwrap_or_default();
         let Some(mirrors) = json::decode_str(&name).and_then(|name| self.tools.get(&*name)) else {
@@ -109,16 +152,20 @@ impl ToolHeaders {
             return Vec::new();
         }
         let arguments = json::member(&params, "arguments").unwrap_or_default();
-        let header = |mirror: &MirroredArgument| {
-            let value =
-                mirror.path.iter().try_fold(arguments.clone(), |at, key| json::member(&at, key));
-            Some((mirror.header.clone(), header_mirror::encoded(&header_text(&value?)?)?))
+        let value = |mirror: &MirroredArgument| {
+            mirror.path.iter().try_fold(arguments.clone(), |at, key| json::member(&at, key))
         };
-        mirrors.iter().filter_map(header).collect()
+        mirrors.iter().map(|mirror| (mirror, value(mirror))).collect()
     }
 }
 
-/// An argument as the text of a header; `None` if the argument is left out.
+/// The place of the list in the result of `tools/list`.
+fn list_in(result: &Bytes) -> Option<Range<usize>> {
+    let list = Members::new(result).filter(|m| json::key_is(&result[m.key.clone()], "tools"));
+    Some(list.last()?.value)
+}
+
+/// An argument as a header says it; `None` of what is left out.
 fn header_text(value: &Bytes) -> Option<String> {
     match value.first()? {
         b'"' => Some(json::decode_str(value)?.into_owned()),
@@ -249,6 +296,45 @@ mod tests {
             r#"{"x-mcp-header":"a"}"#,
             &[],
         );
+    }
+
+    #[test]
+    fn headers_say_what_their_arguments_say() {
+        let schema = r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"},
+            "n":{"type":"integer","x-mcp-header":"N"},"on":{"type":"boolean","x-mcp-header":"On"}}}"#;
+        let mut tools = ToolHeaders::default();
+        tools.note(&list(&tool("t", schema)));
+        let fits = |arguments: &str, headers: &[(&'static str, &str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, value.parse().unwrap());
+            }
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#
+            );
+            tools.check(&map, &Message::parse(call.into())).is_ok()
+        };
+        let (region, n, on) = ("mcp-param-region", "mcp-param-n", "mcp-param-on");
+        assert!(fits("{}", &[]));
+        assert!(fits("{}", &[("mcp-param-other", "x"), ("mcp-param-other", "y")]));
+        assert!(fits(
+            r#"{"region":"a","n":42,"on":true}"#,
+            &[(region, "a"), (n, "42"), (on, "true")]
+        ));
+        assert!(fits(r#"{"region":"Hello"}"#, &[(region, "=?base64?SGVsbG8=?=")]));
+        assert!(fits(r#"{"region":"=?base64?SGVs"}"#, &[(region, "=?base64?SGVs")]));
+        assert!(fits(r#"{"n":42.0}"#, &[(n, "42")]) && fits(r#"{"n":42}"#, &[(n, "42.0")]));
+        assert!(fits(r#"{"region":null}"#, &[]));
+        assert!(!fits(r#"{"region":"a"}"#, &[]));
+        assert!(!fits("{}", &[(region, "a")]));
+        assert!(!fits(r#"{"region":{}}"#, &[(region, "a")]));
+        assert!(!fits(r#"{"region":"a"}"#, &[(region, "b")]));
+        assert!(!fits(r#"{"region":"a"}"#, &[(region, "a"), (region, "a")]));
+        assert!(!fits(r#"{"region":"Hello"}"#, &[(region, "=?base64?SGVsbG8?=")]));
+        assert!(!fits(r#"{"region":"42"}"#, &[(region, "42.0")]));
+        tools.clear();
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"n":1}}}"#;
+        assert!(tools.check(&HeaderMap::new(), &Message::parse(call.into())).is_ok());
     }
 
     #[test]
