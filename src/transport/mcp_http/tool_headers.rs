@@ -121,7 +121,7 @@ impl ToolHeaders {
         self.arguments(call).into_iter().filter_map(header).collect()
     }
 
-    /// Whether each header of a call says what its argument says; the response to give if not. Headers
+    /// Checks that each header of a call agrees with its argument; the error is the response. Headers
     /// that the tool does not ask for mean nothing (26:http §Server Behavior for Custom Headers).
     pub(crate) fn check(
         &self,
@@ -165,7 +165,7 @@ fn list_in(result: &Bytes) -> Option<Range<usize>> {
     Some(list.last()?.value)
 }
 
-/// An argument as a header says it; `None` of what is left out.
+/// An argument as the text of a header; `None` if the argument is left out.
 fn header_text(value: &Bytes) -> Option<String> {
     match value.first()? {
         b'"' => Some(json::decode_str(value)?.into_owned()),
