@@ -368,7 +368,7 @@ async fn a_request_without_a_header_that_it_must_have_does_not_reach_the_server(
         let left: Vec<String> = headers.iter().filter(|one| *one != missing).cloned().collect();
         let answer = ask_with(&rig, &left, &body);
         assert_eq!(refusal(&answer).await, (400, (-32020).into()), "{missing}");
-        let twice = [&headers[..], &[missing.clone()]].concat();
+        let twice = [&headers[..], std::slice::from_ref(missing)].concat();
         let answer = ask_with(&rig, &twice, &body);
         settle().await;
         assert_eq!(answer.status(), 400, "{missing}");
