@@ -438,6 +438,10 @@ impl Player<'_> {
         }
         let text = asked.text();
         let sse = self.world().server() == Some(Speaks::Sse);
+        if sse && !what.contains("/messages") {
+            // Who looks for Streamable HTTP here.
+            return asked.answer("405 Method Not Allowed", &[], "");
+        }
         if let Some(introduction) = introduction(&text) {
             if sse {
                 asked.accept();
