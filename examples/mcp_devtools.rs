@@ -16,6 +16,8 @@
 //! Run it with `cargo run --example mcp_devtools -- --lines 5000`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/mcp_devtools`.
 //!
+//! `code_search` tells how far its index is in log messages that name nobody.
+//!
 //! Over HTTP nothing is sent before the first notification, not even headers; with that the answer
 //! becomes a stream of events. A call without notifications, which is every one that has no token in
 //! `arguments._meta`, gets plain JSON when it is done. What is late is lost.
@@ -77,19 +79,29 @@ impl Server for McpDevtools {
     }
 
     fn tools(&self) -> &'static [Tool] {
-        &[Tool {
-            name: "project_actions",
-            description: "Runs a make target, reporting each line it prints",
-            arguments: &[
-                ("operation", "string", "The target"),
-                ("lines", "integer", "How many lines it prints"),
-            ],
-        }]
+        &[
+            Tool {
+                name: "project_actions",
+                description: "Runs a make target, reporting each line it prints",
+                arguments: &[
+                    ("operation", "string", "The target"),
+                    ("lines", "integer", "How many lines it prints"),
+                ],
+            },
+            Tool {
+                name: "code_search",
+                description: "Indexes a project, telling of it in log messages",
+                arguments: &[("query", "string", "What to look for")],
+            },
+        ]
     }
 
     fn call(&self, call: &Call) -> Result<(), Cancelled> {
         if call.tool == "project_actions" {
             return self.make(call);
+        }
+        if call.tool == "code_search" {
+            return self.search(call);
         }
         call.unknown_tool();
         Ok(())
@@ -116,6 +128,19 @@ impl McpDevtools {
         }
         call.answer(&output.join("\n"));
         late.iter().flatten().for_each(|report| call.notify(report));
+        Ok(())
+    }
+
+    /// Log messages without a logger, whoever asks.
+    fn search(&self, call: &Call) -> Result<(), Cancelled> {
+        const FILES: usize = 48;
+        for done in (0..=FILES).step_by(FILES / 4) {
+            call.notify(format_args!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"Indexed {done}/{FILES} files","level":"info"}}}}"#
+            ));
+            call.wait(self.pace)?;
+        }
+        call.answer("no matches");
         Ok(())
     }
 

@@ -37,6 +37,9 @@ struct Scout {
     /// Time between two looks at the state of the run
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = support::duration)]
     pace: Duration,
+    /// Report each step of one tenant once, as the first version did
+    #[arg(long)]
+    steps: bool,
     #[command(flatten)]
     listen: Listen,
 }
@@ -75,6 +78,9 @@ impl Server for Scout {
             return Ok(());
         }
         let pipeline = call.text("pipeline").unwrap_or("cases");
+        if self.steps {
+            return self.poll(call, &steps(pipeline));
+        }
         let mut states =
             vec![State { step: None, steps: None, message: "Waiting for a worker".to_owned() }];
         states.extend(run("tenant-a", pipeline, 5, 13_028));
@@ -95,6 +101,22 @@ impl Scout {
         call.answer(r#"{"status": "completed", "tenants": 2}"#);
         Ok(())
     }
+}
+
+/// The steps of the first version: 1 to N of N.
+fn steps(pipeline: &str) -> Vec<State> {
+    let words = [
+        "Discovering tables".to_owned(),
+        "Creating schema".to_owned(),
+        format!("Loading {pipeline} from CommCare API..."),
+        "Transforming".to_owned(),
+        "Finished".to_owned(),
+    ];
+    let steps = words.len() as u32;
+    let numbered = (1..).zip(words);
+    numbered
+        .map(|(step, message)| State { step: Some(step), steps: Some(steps), message })
+        .collect()
 }
 
 /// The states a tenant's run is found in. Now and then nothing has changed.

@@ -6,6 +6,7 @@ mod commands;
 mod core;
 mod docs;
 mod http;
+mod legacy_systems;
 mod observe;
 mod pairs;
 mod stdio;

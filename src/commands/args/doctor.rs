@@ -25,6 +25,9 @@ pub struct DoctorArgs {
     /// Call it once more, without a progress token
     #[arg(long, requires = "call")]
     without_token: bool,
+    /// Make no further call if a call stays silent; otherwise one is made with the token in its arguments
+    #[arg(long, requires = "call")]
+    once: bool,
     #[command(flatten)]
     session: SessionArgs,
     #[command(flatten, next_help_heading = "Server at an address")]
@@ -74,6 +77,7 @@ impl DoctorArgs {
             arguments: self.args.0,
             concurrent: self.concurrent,
             without_token: self.without_token,
+            once: self.once,
         });
         Ok(Options { server, call, session: self.session })
     }

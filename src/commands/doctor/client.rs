@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::link::{Arrival, Link, TimedArrival};
 use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
+use super::trouble::Trouble;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::{
     DISCOVER, INITIALIZE, INITIALIZED, META_CAPABILITIES, META_CLIENT, META_REVISION, TOOLS_CALL,
@@ -29,6 +30,10 @@ const PAGES_MAX: usize = 100;
 /// The time that `doctor` waits for the head of the GET stream, where progress may arrive.
 const GET_HEAD: Duration = Duration::from_secs(2);
 
+/// The time after which the proxy surely holds the GET stream that this client does not open: the
+/// proxy waits 2 s for the client.
+const GET_ELSEWHERE: Duration = Duration::from_millis(2500);
+
 /// The time that the server has to send the `endpoint` event of HTTP+SSE.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(5);
 
@@ -37,28 +42,6 @@ const LAST_WORDS: usize = 3;
 
 /// The first token that is given. Tokens are never ids, which some servers give back in their place.
 const FIRST_TOKEN: u64 = 7001;
-
-/// The reason why a request got no answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Trouble {
-    /// The server has sent nothing.
-    #[error("no answer within {0:?}")]
-    Silent(Duration),
-    /// The server has ended.
-    #[error("the server ended{0}")]
-    Ended(String),
-    /// The response is not MCP, or there is no response.
-    #[error("{0}")]
-    Failed(String),
-    /// The server answered with an error.
-    #[error("the server answered {method} with {error}", error = super::findings::shown(.answer.raw()))]
-    Refused {
-        /// The method of the request.
-        method: String,
-        /// The answer.
-        answer: Message,
-    },
-}
 
 /// A tool call that is to be made.
 #[derive(Debug, Clone)]
@@ -69,6 +52,8 @@ pub(super) struct CallPlan {
     pub(super) at_once: usize,
     /// One more, later, without a token.
     pub(super) without_token: bool,
+    /// The token stands in the arguments as well, as a string.
+    pub(super) token_in_arguments: bool,
 }
 
 /// A session with a server, and the messages seen so far.
@@ -97,6 +82,8 @@ pub(super) struct DoctorClient {
     /// The revision that stands in each request (2026-07-28).
     modern: Option<&'static str>,
     last_errors: Vec<String>,
+    /// Whether the client opens a GET stream.
+    pub(super) listens: bool,
 }
 
 impl DoctorClient {
@@ -119,6 +106,7 @@ impl DoctorClient {
             has_endpoint: false,
             modern: None,
             last_errors: Vec::new(),
+            listens: true,
         }
     }
 
@@ -389,10 +377,12 @@ impl DoctorClient {
             web.revision = HeaderValue::try_from(&agreed).ok().filter(|_| knows);
         }
         self.send(json!({ "jsonrpc": "2.0", "method": INITIALIZED })).await?;
-        if self.link.web().is_some_and(|web| !web.is_sse) {
+        if self.listens && self.link.web().is_some_and(|web| !web.is_sse) {
             self.link.listen();
             let deadline = Instant::now() + GET_HEAD;
             while !self.get_head && Instant::now() < deadline && self.step(deadline).await {}
+        } else if !self.listens {
+            self.drain(GET_ELSEWHERE).await;
         }
         Ok(said)
     }
@@ -446,7 +436,7 @@ impl DoctorClient {
     pub(super) async fn call(&mut self, wanted: &CallPlan, after: Duration) -> Result<(), Trouble> {
         let mut ids = Vec::new();
         for at in 0..wanted.at_once {
-            ids.push(self.begin(wanted, self.token(at)).await?);
+            ids.push(self.begin(wanted, self.token(at, wanted.token_in_arguments)).await?);
         }
         let mut came = self.wait(&ids, self.timeout).await;
         self.drain(after).await;
@@ -458,14 +448,24 @@ impl DoctorClient {
         came
     }
 
-    /// The token of a call: numbers and strings in turn, as there are clients of either kind.
-    fn token(&self, at: usize) -> Option<Value> {
+    /// The token of a call: numbers and strings in turn, as there are clients of either kind. In arguments
+    /// servers take strings only.
+    fn token(&self, at: usize, is_string: bool) -> Option<Value> {
         let number = self.next_token.saturating_add(at as u64);
-        Some(if at.is_multiple_of(2) { number.into() } else { format!("token-{number}").into() })
+        Some(if at.is_multiple_of(2) && !is_string {
+            number.into()
+        } else {
+            format!("token-{number}").into()
+        })
     }
 
     async fn begin(&mut self, wanted: &CallPlan, token: Option<Value>) -> Result<u64, Trouble> {
         let mut params = json!({ "name": wanted.tool, "arguments": wanted.arguments });
+        if wanted.token_in_arguments
+            && let Some(token) = &token
+        {
+            params["arguments"]["_meta"] = json!({ "progressToken": token });
+        }
         if let Some(token) = token {
             params["_meta"] = json!({ "progressToken": token });
         }

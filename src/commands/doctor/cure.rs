@@ -8,7 +8,9 @@ use url::Url;
 use super::examine::FIGURES;
 use super::findings::{Examined, Finding};
 use super::rules::Rule;
-use crate::config::routes::{Environment, Routes, RoutesError};
+use crate::config::routes::{Environment, Preset, Routes, RoutesError};
+use crate::config::settings::toml_text;
+use crate::config::values::Word;
 
 /// The path of the route in suggested files.
 pub const PATH: &str = "/server";
@@ -40,8 +42,8 @@ pub struct Cure {
     pub lines: Option<String>,
 }
 
-/// The cure for the findings.
-pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool) -> Cure {
+/// The cure for the findings; `server`: the name of the server in its own words.
+pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool, server: Option<&str>) -> Cure {
     let mut keys = Vec::new();
     let mut own = Vec::new();
     let of = |rule| found.findings.iter().filter(move |finding| finding.rule == rule);
@@ -67,6 +69,10 @@ pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool) -> Cure {
         };
         keys.push(tools.to_owned());
     }
+    keys.extend(habits(found, behind));
+    if let Some(preset) = preset(&keys, server).filter(|_| own.is_empty()) {
+        keys = vec![format!("preset = {}", quoted(preset.name))];
+    }
     let lines = (!keys.is_empty()).then(|| {
         let dialects: String = own.into_iter().map(|(_, table)| format!("\n{table}")).collect();
         format!("{}{}\n{dialects}", route(behind), keys.join("\n"))
@@ -74,9 +80,56 @@ pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool) -> Cure {
     Cure { command: command(behind, lines.is_some()), lines }
 }
 
+/// The keys for what shows in many messages together.
+fn habits(found: &Examined, behind: &Behind) -> Vec<String> {
+    let mut keys = Vec::new();
+    let has = |rule| found.findings.iter().find(move |finding| finding.rule == rule);
+    if found.uses_get && matches!(behind, Behind::Http(_, false)) {
+        keys.push("own_get = true".to_owned());
+    }
+    if let Some(finding) = has(Rule::TokenInArguments) {
+        let tool = toml_text::key(finding.name.as_deref().unwrap_or_default());
+        keys.push(format!("tools.{tool} = {{ ask = {{ token_in_arguments = true }} }}"));
+    }
+    if has(Rule::Pieces).is_some() {
+        keys.push("messages = \"append\"".to_owned());
+    }
+    if let Some(scale) = has(Rule::NoTotal).and_then(|finding| finding.name.as_deref()) {
+        keys.push(format!("scale = {}", quoted(scale)));
+    }
+    if has(Rule::Flood).is_some() {
+        keys.push("coalesce = \"all\"".to_owned());
+    }
+    keys
+}
+
+/// The preset for a server of this name that has all these keys.
+fn preset(keys: &[String], server: Option<&str>) -> Option<Preset> {
+    let name = server?.split(' ').next()?;
+    let has = |preset: &Preset, key: &String| {
+        let (name, value) = key.split_once(" = ").unwrap_or((key, ""));
+        let words = value.split('"').skip(1).step_by(2);
+        let line = preset.lines.lines().find(|line| line.starts_with(name));
+        match line {
+            Some(line) => words.into_iter().all(|word| line.contains(&format!("{word:?}"))),
+            // The keys of a table may stand in the table.
+            None => {
+                let table = name.split('.').take(2).collect::<Vec<_>>().join(".");
+                name.contains("lifecycle") && preset.lines.contains(&table)
+            }
+        }
+    };
+    let mut presets = Preset::WORDS.iter().map(|(_, preset)| *preset);
+    presets.find(|preset| {
+        let is_server = preset.names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        is_server && !keys.is_empty() && keys.iter().all(|key| has(preset, key))
+    })
+}
+
 /// The whole file, with or without anything but defaults.
 ///
-/// # Errors If the file cannot be used, which is a fault of Milepost.
+/// # Errors
+/// If the file cannot be used, which is a fault of Milepost.
 pub(super) fn routes(cure: &Cure, behind: &Behind) -> Result<Routes, RoutesError> {
     let text = cure.lines.clone().unwrap_or_else(|| route(behind));
     Routes::parse("proxy.toml".as_ref(), &text, &Environment::of_process())

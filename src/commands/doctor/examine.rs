@@ -1,13 +1,17 @@
 //! The judgement of a recorded conversation: entries in, findings out. The module knows no I/O and
 //! no clock.
 
+mod answers;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::findings::{Answer, Examined, Finding, ObservedCall, Terms, shown};
+use super::added::AddedProgress;
+use super::content::ContentWords;
+use super::findings::{Examined, Finding, ObservedCall, Terms, shown};
 use super::rules::Rule;
 use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream, TransportKind};
 use crate::progress::dialect;
@@ -39,8 +43,16 @@ pub(super) const FIGURES: [&str; 10] = [
 
 /// Finds the faults in a conversation.
 pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
+    examine_through(entries, terms, &AddedProgress::default())
+}
+
+/// Says what is wrong in a conversation through the proxy, which has added notifications of its own.
+pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProgress) -> Examined {
     let mut examiner = Examiner {
         terms,
+        added: added.clone(),
+        told: ContentWords::default(),
+        uses_get: false,
         asked: BTreeMap::new(),
         calls: Vec::new(),
         found: BTreeMap::new(),
@@ -56,6 +68,12 @@ pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
 
 struct Examiner {
     terms: Terms,
+    /// The notifications that the proxy has added.
+    added: AddedProgress,
+    /// The words of usable progress.
+    told: ContentWords,
+    /// Progress or log messages of a call have come on the GET stream.
+    uses_get: bool,
     /// Requests of this client that are not calls, and whether they have been answered.
     asked: BTreeMap<u64, bool>,
     calls: Vec<ObservedCall>,
@@ -87,8 +105,13 @@ impl Examiner {
             example: text(),
             name,
             message: Some(message.raw().clone()),
+            content: ContentWords::default(),
         });
         finding.count += 1;
+        if rule.is_about_content() {
+            let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+            finding.content.add_value(&text["params"]);
+        }
     }
 
     fn note(&mut self, rule: Rule, example: String) {
@@ -112,6 +135,9 @@ impl Examiner {
             TrafficEvent::Stderr(line) => {
                 if self.calls.iter().any(|call| call.ended.is_none()) && self.has_progress(line) {
                     self.note(Rule::AsideProgress, shown(line.as_bytes()));
+                    if let Some(found) = self.found.get_mut(&(Rule::AsideProgress, None)) {
+                        found.content.add_text(line);
+                    }
                 }
             }
             TrafficEvent::Head(stream) => self.byte(entry.at, *stream),
@@ -198,6 +224,7 @@ impl Examiner {
             self.foreign(place, message, named.map(|(at, _)| at));
         } else if method == "notifications/message" {
             if self.calls.iter().any(|call| call.ended.is_none()) {
+                self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
             }
         } else if method.contains("progress") || (!own && has_figure(params)) {
@@ -271,9 +298,12 @@ impl Examiner {
             let rule = if token.is_some() { Rule::TokenInvented } else { Rule::TokenMissing };
             return self.add_finding(rule, message);
         };
-        let Some(call) = self.calls.get(at) else { return };
+        let is_added = self.added.contains(params);
+        let Some(call) = self.calls.get_mut(at) else { return };
         let (over, asked) = (call.ended.is_some(), call.token.is_some());
-        if let Some(call) = self.calls.get_mut(at) {
+        if is_added {
+            call.added += 1;
+        } else {
             call.reports += 1;
         }
         if over {
@@ -292,15 +322,20 @@ impl Examiner {
         }
         right &= self.figures(at, message, params);
         if place.stream == TrafficStream::Get {
+            self.uses_get = true;
             self.add_finding(Rule::OnGet, message);
         }
         let is_message = place.event.is_none_or(|name| name == "message");
         let Some(call) = self.calls.get_mut(at) else { return };
         call.last = Some((place.at, Some(place.read)));
         if right && is_message {
-            call.usable += 1;
-            let after = place.at.saturating_sub(call.begun);
-            call.first_progress = call.first_progress.or(Some(after));
+            if !is_added {
+                call.usable += 1;
+                let after = place.at.saturating_sub(call.begun);
+                call.first_progress = call.first_progress.or(Some(after));
+                call.habits.see_time(place.at);
+                self.told.add_value(params);
+            }
             call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));
             call.last_progress = place.at;
         }
@@ -330,8 +365,15 @@ impl Examiner {
                 self.add_finding(Rule::FigureRepeats, message);
             }
         }
+        let is_added = self.added.contains(params);
         if let Some(call) = self.calls.get_mut(at) {
             call.figure = figure.or(call.figure);
+            if let Some(figure) = figure.filter(|_| !is_added) {
+                call.habits.see_value(figure, params.get("total").is_some_and(Value::is_number));
+            }
+            if let Some(words) = params["message"].as_str().filter(|_| !is_added) {
+                call.habits.see_words(words);
+            }
         }
         match params.get("total") {
             None => {}
@@ -350,81 +392,6 @@ impl Examiner {
         right
     }
 
-    fn response(&mut self, place: MessageContext<'_>, message: &Message) {
-        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
-        let id = text.get("id").filter(|id| !id.is_null()).cloned();
-        if text.is_null() || !message.is_strict() {
-            self.add_finding(Rule::Envelope, message);
-        }
-        if let Some(error) = text.get("error")
-            && (error["code"].as_i64().is_none() || !error["message"].is_string())
-        {
-            self.add_finding(Rule::ErrorShape, message);
-        }
-        let Some(id) = id else {
-            // An error may have none: the server could not read which request it is about.
-            if text.get("result").is_some() {
-                self.add_finding(Rule::AnswerNoId, message);
-            }
-            return;
-        };
-        let exact = id.as_u64();
-        let spelled = id.as_str().and_then(|id| id.parse().ok());
-        let Some(number) = exact.or(spelled) else {
-            return self.add_finding(Rule::AnswerOrphan, message);
-        };
-        if let Some(answered) = self.asked.get_mut(&number) {
-            let twice = std::mem::replace(answered, true);
-            self.spelled(exact, twice, message);
-            return;
-        }
-        let Some(at) = self.calls.iter().position(|call| call.id == number) else {
-            return self.add_finding(Rule::AnswerOrphan, message);
-        };
-        let twice = self.calls.get(at).is_some_and(|call| call.ended.is_some());
-        self.spelled(exact, twice, message);
-        if !twice {
-            self.answered(at, place, &text, message);
-        }
-    }
-
-    fn spelled(&mut self, exact: Option<u64>, twice: bool, message: &Message) {
-        if twice {
-            self.add_finding(Rule::AnswerSecond, message);
-        } else if exact.is_none() {
-            self.add_finding(Rule::AnswerId, message);
-        }
-    }
-
-    fn answered(&mut self, at: usize, place: MessageContext<'_>, text: &Value, message: &Message) {
-        let answer = match text.get("result") {
-            None => Answer::Error,
-            Some(result) if result["isError"] == true => Answer::ToolError,
-            Some(_) => Answer::Result,
-        };
-        let whole = |result: &Value| {
-            result["content"].is_array()
-                || ["structuredContent", "task", "resultType", "inputRequests"]
-                    .iter()
-                    .any(|name| result.get(name).is_some())
-        };
-        if text.get("result").is_some_and(|result| !whole(result)) {
-            self.add_finding(Rule::BareResult, message);
-        }
-        let shared = self.terms.wire.is_shared();
-        let Some(call) = self.calls.get_mut(at) else { return };
-        call.answer = answer;
-        call.ended = Some(place.at);
-        call.took = place.at.saturating_sub(call.begun);
-        call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));
-        if let Some((last, read)) = call.last
-            && shared
-            && (read == Some(place.read) || place.at.saturating_sub(last) < GLUED)
-        {
-            self.add_finding(Rule::Glued, message);
-        }
-    }
-
     fn finish(mut self, end: Duration) -> Examined {
         let limit = self.terms.silence_max;
         for at in 0..self.calls.len() {
@@ -438,10 +405,25 @@ impl Examiner {
             if call.ended.is_none() {
                 self.note(Rule::NoAnswer, format!("{tool} (id {id})"));
             }
-            let mute = call.usable == 0 && call.took >= SILENT_CALL.min(limit);
+            let mute = call.usable + call.added == 0 && call.took >= SILENT_CALL.min(limit);
             if call.token.is_some() && (mute || call.silence > limit) {
                 let silent = call.silence.as_secs_f64();
                 self.note(Rule::Silence, format!("{tool} said nothing for {silent:.1} s"));
+            }
+            if call.habits.are_pieces() {
+                self.note(Rule::Pieces, format!("{tool} ends with {:?}", call.habits.last_words()));
+            }
+            if let Some(scale) = call.habits.scale() {
+                let values = call.habits.shown_values();
+                let key = (Rule::NoTotal, Some(scale.to_owned()));
+                let example = format!("{tool} counts {values}");
+                self.found.entry(key).or_insert_with(|| Finding {
+                    name: Some(scale.to_owned()),
+                    ..Finding::of(Rule::NoTotal, example)
+                });
+            }
+            if let Some(most) = call.habits.flood() {
+                self.note(Rule::Flood, format!("{tool} sent {most} notifications within a second"));
             }
             let begun = call.first_byte.unwrap_or(call.took);
             if self.terms.wire == TransportKind::Streamable && begun > limit {
@@ -458,7 +440,8 @@ impl Examiner {
             let texts = [Rule::LogProgress, Rule::AsideProgress];
             self.found.retain(|(rule, _), _| !texts.contains(rule));
         }
-        Examined { findings: self.found.into_values().collect(), calls: self.calls }
+        let (told, uses_get) = (self.told, self.uses_get);
+        Examined { findings: self.found.into_values().collect(), calls: self.calls, told, uses_get }
     }
 }
 

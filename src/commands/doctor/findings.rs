@@ -5,6 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::content::ContentWords;
+use super::habits::Habits;
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
 
@@ -24,12 +26,21 @@ pub struct Finding {
     pub name: Option<String>,
     /// The whole first message, for the cure.
     pub(super) message: Option<Bytes>,
+    /// The words of the messages, for rules whose cure brings them to the client.
+    pub content: ContentWords,
 }
 
 impl Finding {
     /// A finding of its own, not of one message.
     pub fn of(rule: Rule, example: impl Into<String>) -> Self {
-        Self { rule, count: 1, example: example.into(), name: None, message: None }
+        Self {
+            rule,
+            count: 1,
+            example: example.into(),
+            name: None,
+            message: None,
+            content: ContentWords::default(),
+        }
     }
 }
 
@@ -78,10 +89,13 @@ pub struct ObservedCall {
     pub first_progress: Option<Duration>,
     /// The longest time without a message to a plain client.
     pub silence: Duration,
-    /// Notifications that a plain client can use.
+    /// Notifications of the server that a plain client can use.
     pub usable: usize,
-    /// Everything that claims to be progress of this call.
+    /// Everything of the server that claims to be progress of this call.
     pub reports: usize,
+    /// Notifications that the proxy has added by itself.
+    pub added: usize,
+    pub(super) habits: Habits,
     pub(super) begun: Duration,
     pub(super) ended: Option<Duration>,
     pub(super) last_progress: Duration,
@@ -96,12 +110,23 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// The calls, in the order in which they were made.
     pub calls: Vec<ObservedCall>,
+    /// The words of the progress that a plain client can use.
+    pub told: ContentWords,
+    /// Whether progress, or a log message during a call, came on the GET stream.
+    pub uses_get: bool,
 }
 
 impl Examined {
     /// Whether a plain client is safe.
     pub fn is_safe(&self) -> bool {
         self.findings.iter().all(|finding| finding.rule.weight() == Weight::Note)
+    }
+
+    /// The same without habits that the server did not have before.
+    pub fn without_new_habits(mut self, before: &Self) -> Self {
+        let is_new = |rule: Rule| rule.is_about_habits() && before.count(rule) == 0;
+        self.findings.retain(|finding| !is_new(finding.rule));
+        self
     }
 
     /// Adds a finding of another part of `doctor`.
@@ -116,6 +141,15 @@ impl Examined {
             finding.example += ": ";
             finding.example += &why;
         }
+    }
+
+    /// Whether the content of a finding reaches a plain client here; `None`: the rule is not about content.
+    pub fn receives(&self, finding: &Finding) -> Option<bool> {
+        let usable = || self.calls.iter().any(|call| call.usable > 0);
+        finding.rule.is_about_content().then(|| match finding.content.is_empty() {
+            true => usable(),
+            false => finding.content.arrives_in(&self.told),
+        })
     }
 
     /// The number of messages that break a rule.

@@ -12,9 +12,11 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::added::AddedProgress;
 use super::traffic::{TrafficEvent, TrafficStream};
 use super::web::Web;
 use crate::observe::error_chain::error_chain;
+use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
@@ -135,11 +137,24 @@ impl Link {
     }
 
     /// Starts a server behind the proxy's own filter.
-    pub(super) fn start_proxied(policy: Policy, program: &Program) -> Result<Self, SpawnError> {
+    pub(super) fn start_proxied(
+        policy: Policy,
+        program: &Program,
+        added: &AddedProgress,
+    ) -> Result<Self, SpawnError> {
         let (ours, theirs) = duplex(DUPLEX_BYTES);
         let (reader, writer) = tokio::io::split(theirs);
         let client = Pipe::new(Box::new(reader), Box::new(writer));
-        let relay = |server, aside| Relay::with_sole_stream(policy, client, server, aside);
+        let policy = Arc::new(policy);
+        let id = FilterId { conversation: 1, filter: 1 };
+        let observer = added.begin(id, "", Scope::Whole, &policy);
+        let start = std::time::Instant::now();
+        let emitter = EventEmitter::new(id, start, observer.into_iter().collect());
+        let relay = |server, aside| {
+            let mut relay = Relay::with_sole_stream(policy, client, server, aside);
+            relay.set_emitter(emitter);
+            relay
+        };
         let era = Arc::default();
         let (diagnostics, log) = (Box::new(sink()), Connection::default());
         let mut child = ChildSession::start(program.clone(), None, era, diagnostics, log, relay)?;

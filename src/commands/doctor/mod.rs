@@ -5,16 +5,20 @@
 //!                                                                  └───────────────────> report
 //! ```
 
+pub mod added;
 mod client;
+pub mod content;
 pub mod cure;
 pub mod examine;
 pub mod findings;
+pub mod habits;
 mod link;
 mod negotiate;
 mod report;
 pub mod rules;
 mod through;
 pub mod traffic;
+mod trouble;
 mod web;
 
 use std::pin::pin;
@@ -34,15 +38,17 @@ use crate::relay::child_session::Signals;
 use crate::transport::child::{self, Program, SpawnError};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
-use client::{CallPlan, DoctorClient, Trouble};
+use added::AddedProgress;
+use client::{CallPlan, DoctorClient};
 use cure::{Behind, Cure};
-use examine::examine;
-use findings::{Examined, Terms};
+use examine::examine_through;
+use findings::{Answer, Examined, Finding, ObservedCall, Terms};
 use link::Link;
 use negotiate::{ServerFacts, SessionStart};
 use rules::Rule;
 use through::Served;
 use traffic::TransportKind;
+use trouble::Trouble;
 use web::Web;
 
 /// The time that `doctor` reads on after the answer to a call: late progress comes within milliseconds.
@@ -112,6 +118,8 @@ pub struct RequestedCall {
     pub concurrent: bool,
     /// Make it once more, without a progress token.
     pub without_token: bool,
+    /// Make no call to try what a silent call needs.
+    pub once: bool,
 }
 
 /// The result of a run.
@@ -193,6 +201,18 @@ pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     }
 }
 
+/// The terms of one session.
+#[derive(Default)]
+struct SessionTerms {
+    wire: TransportKind,
+    /// The notifications that the proxy adds in it.
+    added: AddedProgress,
+    /// The client opens no GET stream.
+    without_get: bool,
+    /// The tool is called with the token in its arguments too.
+    token_in_arguments: bool,
+}
+
 struct Inspection {
     options: Options,
     /// Whether a signal has asked `doctor` to stop.
@@ -205,13 +225,17 @@ impl Inspection {
         let beginning = self.beginning(&known)?;
         let link = self.link(&known)?;
         let wire = self.wire(&known);
-        let mut before = self.session(link, beginning, wire, &mut known).await?;
+        let plain = SessionTerms { wire, ..SessionTerms::default() };
+        let mut before = self.session(link, beginning, &plain, &mut known).await?;
+        if self.is_silent(&before) {
+            self.try_arguments(&known, beginning, wire, &mut before).await?;
+        }
         for finding in known.found.drain(..) {
             before.add(finding);
         }
         let behind = self.behind(&known);
         let lists_tools = known.has_no_lifecycle && !known.tools.is_empty();
-        let cure = cure::cure(&before, &behind, lists_tools);
+        let cure = cure::cure(&before, &behind, lists_tools, known.name.as_deref());
         let after = match self.options.session.through {
             true => match self.through(&known, beginning, &cure, &behind, &before).await {
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
@@ -219,6 +243,7 @@ impl Inspection {
             },
             false => None,
         };
+        let after = after.map(|after| after.map(|after| after.without_new_habits(&before)));
         Ok(report::DoctorReport {
             server: cure::shown(&behind),
             wire,
@@ -277,16 +302,19 @@ impl Inspection {
         &self,
         link: Link,
         beginning: SessionStart,
-        wire: TransportKind,
+        terms: &SessionTerms,
         known: &mut ServerFacts,
     ) -> Result<Examined, DoctorError> {
         let mut client = self.client(link);
-        let done = self.unless_stopped(self.visit(&mut client, beginning, known)).await;
+        client.listens = !terms.without_get;
+        let copies = terms.token_in_arguments;
+        let done = self.unless_stopped(self.visit(&mut client, beginning, copies, known)).await;
         let entries = client.close().await;
         let unanswered = done??;
         let knows_arrays = beginning.revision() == Some("2025-03-26");
         let silence_max = self.options.session.silence;
-        let mut examined = examine(&entries, Terms { wire, knows_arrays, silence_max });
+        let judged = Terms { wire: terms.wire, knows_arrays, silence_max };
+        let mut examined = examine_through(&entries, judged, &terms.added);
         if let Some(why) = unanswered {
             examined.explain(Rule::NoAnswer, why.to_string());
         }
@@ -298,6 +326,7 @@ impl Inspection {
         &self,
         client: &mut DoctorClient,
         beginning: SessionStart,
+        token_in_arguments: bool,
         known: &mut ServerFacts,
     ) -> Result<Option<Trouble>, DoctorError> {
         let trouble = |trouble: Trouble| DoctorError::Server(trouble.to_string());
@@ -325,10 +354,55 @@ impl Inspection {
         let wanted = CallPlan {
             tool: ask.tool.clone(),
             arguments: ask.arguments.clone(),
-            at_once: if ask.concurrent { 2 } else { 1 },
-            without_token: ask.without_token,
+            at_once: if ask.concurrent && !token_in_arguments { 2 } else { 1 },
+            without_token: ask.without_token && !token_in_arguments,
+            token_in_arguments,
         };
         Ok(client.call(&wanted, AFTER).await.err())
+    }
+
+    /// Whether the tool has answered, and nothing that was seen of its calls is progress.
+    fn is_silent(&self, before: &Examined) -> bool {
+        let can_try = self
+            .options
+            .call
+            .as_ref()
+            .is_some_and(|ask| !ask.once && !ask.arguments.contains_key("_meta"));
+        let answered = |call: &ObservedCall| call.answer == Answer::Result && call.reports == 0;
+        let has_text = before.count(Rule::LogProgress) + before.count(Rule::AsideProgress) > 0;
+        can_try && !has_text && !before.calls.is_empty() && before.calls.iter().all(answered)
+    }
+
+    /// Calls the tool in a session of its own, with the token in its arguments: some servers look for it
+    /// there. If the server reports progress then, that is a finding.
+    async fn try_arguments(
+        &self,
+        known: &ServerFacts,
+        beginning: SessionStart,
+        wire: TransportKind,
+        before: &mut Examined,
+    ) -> Result<(), DoctorError> {
+        let terms = SessionTerms { wire, token_in_arguments: true, ..SessionTerms::default() };
+        let link = self.link(known)?;
+        let tried = self.session(link, beginning, &terms, &mut known.clone()).await;
+        let tried = match tried {
+            Ok(tried) => tried,
+            Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
+            // The server may refuse what it does not know: then the call stays silent.
+            Err(_) => return Ok(()),
+        };
+        let Some(call) = tried.calls.iter().find(|call| call.reports > 0) else { return Ok(()) };
+        let (tool, reports) = (&call.tool, call.reports);
+        before.add(Finding {
+            count: reports,
+            name: Some(tool.clone()),
+            content: tried.told.clone(),
+            ..Finding::of(
+                Rule::TokenInArguments,
+                format!("{tool} reports {reports} times with the token in its arguments"),
+            )
+        });
+        Ok(())
     }
 
     /// Repeats the session behind the proxy; `before` has the findings without the proxy.
@@ -346,16 +420,22 @@ impl Inspection {
             SessionStart::None => SessionStart::Handshake("2025-06-18"),
             other => other,
         };
+        let mut terms = SessionTerms {
+            wire: self.wire(known),
+            // `own_get` is for clients that open no GET stream.
+            without_get: before.uses_get,
+            ..SessionTerms::default()
+        };
         let mut again = ServerFacts { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
         match &self.options.server {
             DoctorTarget::Command(program) => {
                 let route = routes.find(None)?;
                 let policy = routes.policy(route);
-                let link = Link::start_proxied(policy.clone(), program)?;
-                let mut after =
-                    self.session(link, beginning, TransportKind::Stdio, &mut again).await?;
+                let link = Link::start_proxied(policy.clone(), program, &terms.added)?;
+                terms.wire = TransportKind::Stdio;
+                let mut after = self.session(link, beginning, &terms, &mut again).await?;
                 if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
-                    let link = Link::start_proxied(policy, program)?;
+                    let link = Link::start_proxied(policy, program, &terms.added)?;
                     let found = self.discover_again(link).await?;
                     found.into_iter().for_each(|finding| after.add(finding));
                 }
@@ -363,15 +443,14 @@ impl Inspection {
             }
             DoctorTarget::Http(route, _) => {
                 routes.set_request_headers(&route.request_headers);
-                let served = Served::start(&routes).await?;
-                let wire = self.wire(known);
+                let served = Served::start(&routes, &terms.added).await?;
                 let done = async {
                     let url = served.url(known.is_sse)?;
                     let link = web_link(
                         &Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))),
                         known.is_sse,
                     )?;
-                    self.session(link, beginning, wire, &mut again).await
+                    self.session(link, beginning, &terms, &mut again).await
                 };
                 let done = done.await;
                 served.end().await;

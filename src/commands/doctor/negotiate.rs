@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::Trouble;
 use super::findings::{Finding, shown};
 use super::link::Link;
 use super::rules::Rule;
+use super::trouble::Trouble;
 use super::{DoctorError, DoctorTarget, Inspection};
 use crate::config::routes::{Route, Upstream};
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::cure::Cure;
 use super::findings::{Answer, Examined, Finding, ObservedCall, shown};
@@ -167,22 +167,47 @@ impl DoctorReport {
                 return;
             }
         };
-        let _ = writeln!(to, "\nThrough Milepost             without   with");
+        let _ = writeln!(to, "\nThrough Milepost             without   with  content");
         for rule in rules(&self.before, after) {
             let (without, with) = (self.before.count(rule), after.count(rule));
-            let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}", rule.name());
+            let content = match self.arrives(rule, after) {
+                Some(true) => "  arrives",
+                Some(false) => "  does not arrive",
+                None => "",
+            };
+            let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}{content}", rule.name());
         }
         let sum = |examined: &Examined, of: fn(&ObservedCall) -> usize| -> usize {
             examined.calls.iter().map(of).sum()
         };
         let (without, with) = (sum(&self.before, |c| c.usable), sum(after, |c| c.usable));
         let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}", "usable progress");
+        let added = sum(after, |c| c.added);
+        if added > 0 {
+            let _ = writeln!(to, "  {:<24} {:>9} {added:>6}", "heartbeats", 0);
+        }
         let silence = |examined: &Examined| {
             let calls = examined.calls.iter().filter(|call| call.token.is_some());
             calls.map(|call| call.silence).max().map_or_else(|| "-".to_owned(), time)
         };
         let (without, with) = (silence(&self.before), silence(after));
         let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}", "longest silence");
+    }
+
+    /// Whether the content of the findings of a rule arrives; `None` without such findings.
+    fn arrives(&self, rule: Rule, after: &Examined) -> Option<bool> {
+        let findings = self.before.findings.iter().filter(|finding| finding.rule == rule);
+        findings.filter_map(|finding| after.receives(finding)).reduce(|one, other| one && other)
+    }
+
+    /// The same for machines, by the names of rules.
+    fn content(&self, after: &Examined) -> Value {
+        let rules = rules(&self.before, after).into_iter();
+        let arrives = rules.filter_map(|rule| Some((rule.name(), self.arrives(rule, after)?)));
+        arrives
+            .map(|(name, arrives)| (name.to_owned(), arrives.into()))
+            .collect::<Map<_, _>>()
+            .into()
     }
 
     fn clients(&self, to: &mut String) {
@@ -213,6 +238,9 @@ impl DoctorReport {
         let _ = write!(to, "\nA plain client is{far} {is} with this server");
         if let Some(Ok(after)) = &self.after {
             let _ = write!(to, ", and {} through Milepost", words(after.is_safe()));
+            if self.before.findings.iter().any(|finding| after.receives(finding) == Some(false)) {
+                let _ = write!(to, ", where the content of some findings does not arrive");
+            }
         }
         let _ = writeln!(to, ".");
     }
@@ -243,6 +271,7 @@ impl DoctorReport {
                     "safe": after.is_safe(),
                     "calls": calls(after),
                     "findings": findings(after),
+                    "content": self.content(after),
                 }),
                 Err(why) => json!({ "error": why }),
             }),
@@ -269,6 +298,7 @@ fn calls(examined: &Examined) -> Value {
             "longestSilenceSeconds": seconds(call.silence),
             "reports": call.reports,
             "usable": call.usable,
+            "added": call.added,
         })
     };
     examined.calls.iter().map(one).collect()

@@ -207,6 +207,24 @@ rules! {
     AsideProgress: "stderr-progress",
         "standard error tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stderr\"";
+    /// The server waits for a token in the arguments.
+    TokenInArguments: "token-in-arguments",
+        "the server reports nothing unless the token stands in the arguments of the call, where no \
+        client puts it",
+        FLOW, "`ask.token_in_arguments`";
+    /// Messages that are pieces of one text.
+    Pieces: "pieces",
+        "the messages of progress are pieces of one text: clients show each piece alone",
+        FLOW, "`messages` = \"append\"";
+    /// Values whose total is clear and not said.
+    NoTotal: "no-total",
+        "`progress` looks like a percentage, or parts of one, and has no `total`: clients cannot show \
+        a bar",
+        FLOW, "`scale`";
+    /// Too many notifications.
+    Flood: "flood",
+        "a call has more than 50 notifications in a second",
+        "Progress, \"Implementation Notes\"", "`coalesce` = \"all\"";
     /// Log messages tell how far the call is.
     LogProgress: "log-progress",
         "log messages come during the call; if they tell how far it is, clients do not show it",
@@ -217,8 +235,48 @@ impl Rule {
     /// The weight of the finding.
     pub const fn weight(self) -> Weight {
         match self {
-            Self::StaysOpen | Self::AsideProgress | Self::LogProgress => Weight::Note,
+            Self::StaysOpen
+            | Self::AsideProgress
+            | Self::TokenInArguments
+            | Self::Pieces
+            | Self::NoTotal
+            | Self::Flood
+            | Self::LogProgress => Weight::Note,
             _ => Weight::Fault,
         }
+    }
+
+    /// Whether the finding is about many notifications together. Repaired and thinned notifications look
+    /// otherwise.
+    pub const fn is_about_habits(self) -> bool {
+        matches!(self, Self::Pieces | Self::NoTotal | Self::Flood)
+    }
+
+    /// Whether the cure brings the content of such messages to the client. Otherwise the messages
+    /// are withheld, are no progress, or their content already arrives.
+    pub const fn is_about_content(self) -> bool {
+        matches!(
+            self,
+            Self::Method
+                | Self::MethodOff
+                | Self::MethodUnknown
+                | Self::TokenIsId
+                | Self::TokenSpelling
+                | Self::TokenInvented
+                | Self::TokenMissing
+                | Self::FigureMissing
+                | Self::FigureNull
+                | Self::FigureType
+                | Self::FigureRepeats
+                | Self::FigureFalls
+                | Self::AboveTotal
+                | Self::Total
+                | Self::Words
+                | Self::OnGet
+                | Self::AsideProgress
+                | Self::TokenInArguments
+                | Self::Pieces
+                | Self::LogProgress
+        )
     }
 }

@@ -9,11 +9,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use url::Url;
 
+use super::added::AddedProgress;
 use super::cure::PATH;
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::{Listeners, Routed, StartError};
 use crate::observe::durations::DurationStore;
+use crate::observe::events::ObserverFactory;
 use crate::transport::http::via::Via;
 
 /// The time that the listeners have to end.
@@ -29,10 +31,11 @@ pub(super) struct Served {
 
 impl Served {
     /// Serves routes on the loopback interface.
-    pub(super) async fn start(routes: &Routes) -> Result<Self, StartError> {
+    pub(super) async fn start(routes: &Routes, added: &AddedProgress) -> Result<Self, StartError> {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
-        let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), &[])?;
+        let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(added.clone())];
+        let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), &observers)?;
         let handler = Arc::new(Routed(Arc::clone(&proxy), None));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use crate::protocol::jsonrpc::Message;
 
 /// The transport of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportKind {
     /// Lines of a child process.
+    #[default]
     Stdio,
     /// Streamable HTTP: each request has a response of its own.
     Streamable,

@@ -11,42 +11,47 @@ use crate::config::values::Word;
 pub struct Preset {
     /// The name in route files and flags.
     pub name: &'static str,
+    /// The names that these servers give themselves.
+    pub names: &'static [&'static str],
     /// The servers that it is for, and what it does there, in one line.
     pub servers: &'static str,
     /// The settings, as the lines of a route file.
     pub lines: &'static str,
 }
 
+/// Every generation has one of these names.
+const KUZUMEM: [&str; 2] = ["memory-bank-mcp", "KuzuMem-MCP"];
+
 macro_rules! presets {
-    ($($name:literal, $servers:literal, $lines:literal;)+) => {
+    ($($name:literal, $names:expr, $servers:literal, $lines:literal;)+) => {
         impl Word for Preset {
             const WORDS: &'static [(&'static str, Self)] =
-                &[$(($name, Self { name: $name, servers: $servers, lines: $lines })),+];
+                &[$(($name, Self { name: $name, names: &$names, servers: $servers, lines: $lines })),+];
         }
     };
 }
 
 presets! {
-    "kuzumem", "KuzuMem-MCP since June 2025: its progress stands on standard error",
+    "kuzumem", KUZUMEM, "KuzuMem-MCP since June 2025: its progress stands on standard error",
 r#"[[route]]
 # Progress is a member of JSON lines on standard error and nowhere else
 dialects = ["defaults", "stderr"]
 "#;
 
-    "kuzumem-handwritten",
+    "kuzumem-handwritten", KUZUMEM,
     "KuzuMem-MCP of May 2025, without an SDK: over HTTP no client can begin",
 r#"[[route]]
 # Only tools/call is known at the endpoint (upstream.url); over stdio nothing has to be set
 upstream.lifecycle = { tools = "/tools/list", initialize = "/initialize" }
 "#;
 
-    "kuzumem-sdk", "KuzuMem-MCP of May and June 2025, on the TypeScript SDK: its progress names requests",
+    "kuzumem-sdk", KUZUMEM, "KuzuMem-MCP of May and June 2025, on the TypeScript SDK: its progress names requests",
 r#"[[route]]
 # The id of the request stands where the client's token belongs
 token_is = "request_id"
 "#;
 
-    "mcp-devtools", "mcp-devtools with project_actions: its progress waits for a token in the arguments",
+    "mcp-devtools", ["mcp-devtools"], "mcp-devtools with project_actions: its progress waits for a token in the arguments",
 r#"[[route]]
 # The tool looks for the token in its arguments, where no client puts it, and takes only strings
 tools.project_actions = { ask = { token_in_arguments = true } }
@@ -56,7 +61,7 @@ coalesce = "all"
 dialects = ["defaults", "log"]
 "#;
 
-    "plexus", "Plexus substrate behind its MCP bridge: words on the GET stream, percentages without total",
+    "plexus", ["plexus", "substrate"], "Plexus substrate behind its MCP bridge: words on the GET stream, percentages without total",
 r#"[[dialect]]
 # What an activation streams is the text in `data` of log messages
 name = "plexus-data"
@@ -76,7 +81,7 @@ own_get = true
 scale = "percent"
 "#;
 
-    "scout", "scout on FastMCP before 1.29: progress on the GET stream, which begins anew with each tenant",
+    "scout", ["scout"], "scout on FastMCP before 1.29: progress on the GET stream, which begins anew with each tenant",
 r#"[[route]]
 # Progress comes on the GET stream, which many clients do not open
 own_get = true
@@ -84,7 +89,7 @@ own_get = true
 on_fall = "rebase"
 "#;
 
-    "swissarmyhammer", "SwissArmyHammer: shell, search and flows tell how far they are in log messages",
+    "swissarmyhammer", ["swissarmyhammer"], "SwissArmyHammer: shell, search and flows tell how far they are in log messages",
 r#"[[route]]
 # Log messages whose logger is the tool
 dialects = ["defaults", "log"]

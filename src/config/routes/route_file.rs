@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::diagnostics::{self, ConfigError};
 use super::env::{EnvValues, Environment};
-use super::resolve::{self, ResolvedConfig};
+use super::presets::Preset;
+use super::resolve::{self, PresetSettings, ResolvedConfig};
 use super::route::{Admin, HeaderRules, Route, Secret, Server};
 use super::schema;
 use crate::config::settings::Settings;
@@ -57,6 +58,12 @@ pub enum RoutesError {
 }
 
 impl RoutesError {
+    /// The error for a fault in a preset.
+    fn of_preset(preset: Preset, error: ConfigError) -> Self {
+        let key = diagnostics::key_at(preset.lines, error.at);
+        Self::invalid(Path::new(preset.name), preset.lines, error, key)
+    }
+
     /// The error for a fault in the text of a file.
     pub(super) fn invalid(
         path: &Path,
@@ -76,6 +83,26 @@ impl RoutesError {
             ),
             key,
         }
+    }
+}
+
+impl PresetSettings {
+    /// Reads a preset, for a flag; `own`: the dialects of a route file, which go before those of the
+    /// preset.
+    ///
+    /// # Errors
+    /// If the preset is not as it should be, which is a fault of Milepost.
+    pub fn new(preset: Preset, own: &[Dialect]) -> Result<Self, RoutesError> {
+        Self::read(preset, own).map_err(|error| RoutesError::of_preset(preset, error))
+    }
+
+    /// Lays the settings of connections over `route`, with the lifecycle of the preset if the route has
+    /// none.
+    ///
+    /// # Errors
+    /// If the URLs do not fit those of the server.
+    pub fn merge_into(&self, route: &mut Route) -> Result<(), RoutesError> {
+        self.connect(route).map_err(|error| RoutesError::of_preset(self.preset, error))
     }
 }
 

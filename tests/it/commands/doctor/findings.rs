@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use crate::support::messages::notification;
 use bytes::Bytes;
+use milepost::commands::doctor::added::AddedProgress;
 use milepost::commands::doctor::cure::{Behind, cure};
-use milepost::commands::doctor::examine::examine;
+use milepost::commands::doctor::examine::{examine, examine_through};
 use milepost::commands::doctor::findings::{Answer, Examined, Terms};
 use milepost::commands::doctor::rules::Rule;
 use milepost::commands::doctor::traffic::{
     TrafficEntry, TrafficEvent, TrafficStream, TransportKind,
 };
 use milepost::protocol::jsonrpc::Message;
+use serde_json::json;
 
 /// A conversation as lines: `TIME SIDE text`. The time is in milliseconds; the sides are `>` (we say),
 /// `<` (standard output), `p` (the response to the POST of id 2), `g` (the GET stream), `n` (noise), `e`
@@ -166,7 +168,7 @@ fn methods() {
     assert_eq!(found.calls[0].reports, 1);
     let found = during(&[&own("$/progress", r#"{"token":1,"value":{}}"#)], &[(Rule::MethodOff, 1)]);
     let behind = Behind::Command(vec!["a b".into(), "${X}".into()]);
-    let wanted = cure(&found, &behind, false).lines.unwrap();
+    let wanted = cure(&found, &behind, false, None).lines.unwrap();
     assert!(wanted.contains(r#"dialects = ["defaults", "lsp"]"#), "{wanted}");
     assert!(wanted.contains(r#"upstream.command = ["a b", "$${X}"]"#), "{wanted}");
     // Not everything that nobody knows is progress.
@@ -174,7 +176,7 @@ fn methods() {
     during(&[&own("notifications/tools/list_changed", "{}")], &[]);
     let said = own("acme/state", r#"{"callId":2,"pct":40,"text":"m"}"#);
     let found = during(&[&said, &said], &[(Rule::MethodUnknown, 2)]);
-    let wanted = cure(&found, &behind, false).lines.unwrap();
+    let wanted = cure(&found, &behind, false, None).lines.unwrap();
     let expected = r#"
 [[dialect]]
 name = "own"
@@ -257,7 +259,7 @@ fn noise_and_other_text() {
     let log = r#"< {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}"#;
     let found = during(&[log], &[(Rule::LogProgress, 1)]);
     assert!(found.is_safe());
-    let lines = cure(&found, &Behind::Command(vec!["x".into()]), false).lines.unwrap();
+    let lines = cure(&found, &Behind::Command(vec!["x".into()]), false, None).lines.unwrap();
     assert!(lines.contains(r#"dialects = ["defaults", "log"]"#), "{lines}");
     // Nobody waits for anything then.
     check(&["5 e 45% done".to_owned()], &[]);
@@ -295,4 +297,91 @@ fn every_rule_is_named_once_and_explained() {
             rule.name()
         );
     }
+}
+
+#[test]
+fn what_the_proxy_adds_is_not_counted_as_words_of_the_server() {
+    let with = |params: &str| progress(&format!(r#""progressToken":7001{params}"#));
+    let lines = [
+        format!("0 {CALL}"),
+        format!("100 {}", with(r#","progress":1,"message":"theirs""#)),
+        format!("200 {}", with(r#","progress":1.5,"message":"ours""#)),
+        format!("300 {RESULT}"),
+    ];
+    let added = AddedProgress::default();
+    added.insert(&json!({ "progressToken": 7001, "progress": 1.5, "message": "ours" }));
+    let seen = examine_through(&entries(&lines.join("\n")), terms(TransportKind::Stdio), &added);
+    let call = &seen.calls[0];
+    assert_eq!((call.usable, call.reports, call.added), (1, 1, 1));
+    assert_eq!(call.silence, Duration::from_millis(100));
+}
+
+#[test]
+fn a_finding_is_cured_if_its_content_arrives() {
+    let bare = |words: &str| progress(&format!(r#""progressToken":7001,"message":"{words}""#));
+    let before = during(&[&bare("row 1 of 9"), &bare("row 2 of 9")], &[(Rule::FigureMissing, 2)]);
+    let after = |words: &str| {
+        let said = progress(&format!(r#""progressToken":7001,"progress":1,"message":"{words}""#));
+        during(&[&said], &[])
+    };
+    let finding = &before.findings[0];
+    assert_eq!(after("Row 7 of 9").receives(finding), Some(true));
+    assert_eq!(after("still working").receives(finding), Some(false));
+    assert_eq!(during(&[], &[]).receives(finding), Some(false));
+    let glued = &check(
+        &[format!("0 {CALL}"), format!("5 {}", bare("x")), format!("= {RESULT}")],
+        &[(Rule::FigureMissing, 1), (Rule::Glued, 1)],
+    );
+    assert_eq!(after("x").receives(&glued.findings[1]), None);
+}
+
+#[test]
+fn habits_of_many_notifications() {
+    let of = |values: &[&str]| -> Vec<String> {
+        let with = |value: &&str| progress(&format!(r#""progressToken":7001{value}"#));
+        values.iter().map(with).collect()
+    };
+    let seen = |values: &[&str], rule: Rule| {
+        let said = of(values);
+        let said: Vec<&str> = said.iter().map(String::as_str).collect();
+        during(&said, &[(rule, 1)])
+    };
+    let command = Behind::Command(vec!["x".into()]);
+    let lines = |found: &Examined| cure(found, &command, false, None).lines.unwrap();
+    let pieces = [
+        r#","progress":1,"message":"All ""#,
+        r#","progress":2,"message":"seems ""#,
+        r#","progress":3,"message":"well.""#,
+    ];
+    assert!(lines(&seen(&pieces, Rule::Pieces)).contains("\nmessages = \"append\"\n"));
+    let percents = [r#","progress":10"#, r#","progress":20"#, r#","progress":60"#];
+    assert!(lines(&seen(&percents, Rule::NoTotal)).contains("\nscale = \"percent\"\n"));
+    let parts = [r#","progress":0.1"#, r#","progress":0.2"#, r#","progress":0.4"#];
+    assert!(lines(&seen(&parts, Rule::NoTotal)).contains("\nscale = \"unit\"\n"));
+    let mut flood = vec![format!("0 {CALL}")];
+    flood.extend((1..=60).map(|at| {
+        format!("{} {}", at * 10, progress(&format!(r#""progressToken":7001,"progress":{at}"#)))
+    }));
+    flood.push(format!("900 {RESULT}"));
+    assert!(lines(&check(&flood, &[(Rule::Flood, 1)])).contains("\ncoalesce = \"all\"\n"));
+}
+
+#[test]
+fn progress_on_the_get_stream_asks_for_one_of_ours() {
+    let on_get = progress(r#""progressToken":7001,"progress":1"#).replace("< ", "g ");
+    let lines = [
+        format!("0 {CALL}"),
+        format!("50 {on_get}"),
+        "90 p {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":[]}}".to_owned(),
+        "95 o".to_owned(),
+    ];
+    let found = check_on(TransportKind::Streamable, &lines, &[(Rule::OnGet, 1)]);
+    let url = || "http://127.0.0.1:9/mcp".parse().unwrap();
+    let wanted = cure(&found, &Behind::Http(url(), false), false, None).lines.unwrap();
+    assert!(wanted.ends_with("\nown_get = true\n"), "{wanted}");
+    // A server that is known has its preset.
+    let wanted = cure(&found, &Behind::Http(url(), false), false, Some("scout 1.26.0"));
+    assert!(wanted.lines.unwrap().ends_with("\npreset = \"scout\"\n"));
+    let wanted = cure(&found, &Behind::Http(url(), false), false, Some("mcp-devtools 1"));
+    assert!(wanted.lines.unwrap().ends_with("\nown_get = true\n"));
 }

@@ -182,18 +182,18 @@ fn kuzumem_on_the_sdk() {
 #[test]
 fn plexus() {
     let call = ["--call", "claudecode.chat"];
-    stdio("plexus-p2", &["plexus", "--pace", "50ms"], &call);
-    http("plexus-p0", &["plexus", "--variant", "p0", "--pace", "50ms"], &call);
-    http("plexus-p1", &["plexus", "--variant", "p1", "--pace", "50ms"], &call);
+    stdio("plexus-p2", &["plexus", "--pace", "120ms"], &call);
+    http("plexus-p0", &["plexus", "--variant", "p0", "--pace", "120ms"], &call);
+    http("plexus-p1", &["plexus", "--variant", "p1", "--pace", "120ms"], &call);
     let call = ["--call", "orcha.run_task"];
-    http("plexus-p2-http", &["plexus", "--variant", "p2", "--pace", "50ms"], &call);
+    http("plexus-p2-http", &["plexus", "--variant", "p2", "--pace", "120ms"], &call);
 }
 
 #[test]
 fn scout() {
     let call = ["--call", "run_materialization"];
-    stdio("scout", &["scout", "--pace", "50ms"], &call);
-    http("scout-http", &["scout", "--pace", "50ms"], &call);
+    stdio("scout", &["scout", "--pace", "120ms"], &call);
+    http("scout-http", &["scout", "--pace", "120ms"], &call);
 }
 
 #[test]
@@ -208,9 +208,9 @@ fn silent() {
 #[test]
 fn swissarmyhammer() {
     let call = ["--call", "shell"];
-    stdio("swissarmyhammer-s0", &["swissarmyhammer", "--variant", "s0", "--pace", "50ms"], &call);
-    stdio("swissarmyhammer-s1", &["swissarmyhammer", "--variant", "s1", "--pace", "50ms"], &call);
-    let server = ["swissarmyhammer", "--variant", "s2", "--pace", "50ms", "--keep-alive", "80ms"];
+    stdio("swissarmyhammer-s0", &["swissarmyhammer", "--variant", "s0", "--pace", "120ms"], &call);
+    stdio("swissarmyhammer-s1", &["swissarmyhammer", "--variant", "s1", "--pace", "120ms"], &call);
+    let server = ["swissarmyhammer", "--variant", "s2", "--pace", "120ms", "--keep-alive", "80ms"];
     let call = ["--call", "review"];
     stdio("swissarmyhammer-s2", &server, &call);
     http("swissarmyhammer-s2-http", &server, &call);
@@ -219,7 +219,7 @@ fn swissarmyhammer() {
 #[test]
 fn mcp_devtools() {
     let call = ["--call", "project_actions"];
-    let server = ["mcp_devtools", "--lines", "20", "--late", "2", "--pace", "30ms"];
+    let server = ["mcp_devtools", "--lines", "20", "--late", "2", "--pace", "120ms"];
     stdio("mcp_devtools", &server, &call);
     let in_arguments =
         ["--call", "project_actions", "--args", r#"{"_meta":{"progressToken":"own"}}"#];

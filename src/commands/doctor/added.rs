@@ -1,0 +1,60 @@
+//! The notifications that the proxy adds by itself. A report does not take them for words of the server.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::observe::events::{
+    EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope,
+};
+use crate::progress::{FilterEvent, Policy};
+
+/// Added notifications by token and value, which rises for each token.
+#[derive(Debug, Clone, Default)]
+pub struct AddedProgress(Arc<Mutex<BTreeSet<(String, String)>>>);
+
+impl AddedProgress {
+    fn key(params: &Value) -> (String, String) {
+        (params["progressToken"].to_string(), params["progress"].to_string())
+    }
+
+    /// Whether the proxy has added the notification with these parameters.
+    pub fn contains(&self, params: &Value) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(params))
+    }
+
+    /// Keeps a notification that the proxy has added.
+    pub fn insert(&self, params: &Value) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(Self::key(params));
+    }
+}
+
+impl ObserverFactory for AddedProgress {
+    fn begin(&self, _: FilterId, _: &str, _: Scope, _: &Arc<Policy>) -> Option<Box<dyn Observer>> {
+        Some(Box::new(AddedObserver { added: self.clone(), last: None }))
+    }
+}
+
+/// Sees which messages of a filter are heartbeats.
+#[derive(Debug)]
+struct AddedObserver {
+    added: AddedProgress,
+    /// The last message to a client: decisions about a message follow it.
+    last: Option<Bytes>,
+}
+
+impl Observer for AddedObserver {
+    fn on_event(&mut self, event: &ObserverEvent) {
+        match &event.kind {
+            EventKind::ToClient(_, text) => self.last = Some(text.clone()),
+            EventKind::Decided(FilterEvent::Heartbeat(_)) => {
+                let text = self.last.take().unwrap_or_default();
+                let message: Value = serde_json::from_slice(&text).unwrap_or_default();
+                self.added.insert(&message["params"]);
+            }
+            _ => {}
+        }
+    }
+}

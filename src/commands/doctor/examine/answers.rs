@@ -1,0 +1,85 @@
+//! The faults of answers: their ids, their shape, and progress right before them.
+
+use serde_json::Value;
+
+use super::{Examiner, GLUED, MessageContext};
+use crate::commands::doctor::findings::Answer;
+use crate::commands::doctor::rules::Rule;
+use crate::protocol::jsonrpc::Message;
+
+impl Examiner {
+    pub(super) fn response(&mut self, place: MessageContext<'_>, message: &Message) {
+        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+        let id = text.get("id").filter(|id| !id.is_null()).cloned();
+        if text.is_null() || !message.is_strict() {
+            self.add_finding(Rule::Envelope, message);
+        }
+        if let Some(error) = text.get("error")
+            && (error["code"].as_i64().is_none() || !error["message"].is_string())
+        {
+            self.add_finding(Rule::ErrorShape, message);
+        }
+        let Some(id) = id else {
+            // An error may have none: the server could not read which request it is about.
+            if text.get("result").is_some() {
+                self.add_finding(Rule::AnswerNoId, message);
+            }
+            return;
+        };
+        let exact = id.as_u64();
+        let spelled = id.as_str().and_then(|id| id.parse().ok());
+        let Some(number) = exact.or(spelled) else {
+            return self.add_finding(Rule::AnswerOrphan, message);
+        };
+        if let Some(answered) = self.asked.get_mut(&number) {
+            let twice = std::mem::replace(answered, true);
+            self.spelled(exact, twice, message);
+            return;
+        }
+        let Some(at) = self.calls.iter().position(|call| call.id == number) else {
+            return self.add_finding(Rule::AnswerOrphan, message);
+        };
+        let twice = self.calls.get(at).is_some_and(|call| call.ended.is_some());
+        self.spelled(exact, twice, message);
+        if !twice {
+            self.answered(at, place, &text, message);
+        }
+    }
+
+    fn spelled(&mut self, exact: Option<u64>, twice: bool, message: &Message) {
+        if twice {
+            self.add_finding(Rule::AnswerSecond, message);
+        } else if exact.is_none() {
+            self.add_finding(Rule::AnswerId, message);
+        }
+    }
+
+    fn answered(&mut self, at: usize, place: MessageContext<'_>, text: &Value, message: &Message) {
+        let answer = match text.get("result") {
+            None => Answer::Error,
+            Some(result) if result["isError"] == true => Answer::ToolError,
+            Some(_) => Answer::Result,
+        };
+        let whole = |result: &Value| {
+            result["content"].is_array()
+                || ["structuredContent", "task", "resultType", "inputRequests"]
+                    .iter()
+                    .any(|name| result.get(name).is_some())
+        };
+        if text.get("result").is_some_and(|result| !whole(result)) {
+            self.add_finding(Rule::BareResult, message);
+        }
+        let shared = self.terms.wire.is_shared();
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.answer = answer;
+        call.ended = Some(place.at);
+        call.took = place.at.saturating_sub(call.begun);
+        call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));
+        if let Some((last, read)) = call.last
+            && shared
+            && (read == Some(place.read) || place.at.saturating_sub(last) < GLUED)
+        {
+            self.add_finding(Rule::Glued, message);
+        }
+    }
+}
