@@ -79,6 +79,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.filter.try_with(|filter| filter.set_trace(stream, trace_of(headers)));
         }
         let payload = self.filter.client_message(now(), stream, message);
+        if let Some(tokens) = &mut self.tokens {
+            tokens.renew(&mut self.filter);
+        }
         if payload.is_empty() {
             return;
         }
@@ -104,6 +107,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromServer::Noise(text) => Disposition::NotAMessage(text),
                 FromServer::Message(origin, message) => {
+                    if let Some(tokens) = &self.tokens {
+                        tokens.mark(now, &mut self.filter, &message);
+                    }
                     self.filter.server_message(now, origin, &message)
                 }
                 FromServer::Start(origin, piece) => {

@@ -5,6 +5,7 @@
 //! reverse. The bytes for a slow reader are bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
+pub(crate) mod active_tokens;
 pub mod child_leg;
 pub mod child_session;
 pub mod discover_probe;
@@ -35,6 +36,7 @@ use crate::progress::dialect::TextSource;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{Filter, FilterEvent, Policy, StreamId, StreamKind, StreamPacing};
 use crate::protocol::jsonrpc::Scan;
+use crate::relay::active_tokens::SessionTokens;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
@@ -85,6 +87,8 @@ pub struct Relay<C, S> {
     large_message: Option<(StreamId, Scan)>,
     /// The client streams that are each one HTTP exchange.
     exchanges: BTreeSet<StreamId>,
+    /// The tokens of its calls among those of other sessions.
+    tokens: Option<SessionTokens>,
     /// Answers that come from files, those of one stream one after the other.
     spooled: Vec<SpoolReader>,
     /// Whether the sides are still read.
@@ -140,6 +144,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             diagnostics,
             large_message: None,
             exchanges: BTreeSet::new(),
+            tokens: None,
             spooled: Vec::new(),
             reads_clients: true,
             reads_server: true,
@@ -278,7 +283,16 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// The next event, for the log.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
-        self.filter.poll_event()
+        let event = self.filter.poll_event();
+        if let (Some(FilterEvent::Call(_)), Some(tokens)) = (&event, &mut self.tokens) {
+            tokens.renew(&mut self.filter);
+        }
+        event
+    }
+
+    /// Enters the session among others: a server may send progress of a session to another session.
+    pub(crate) fn set_tokens(&mut self, tokens: Option<SessionTokens>) {
+        self.tokens = tokens;
     }
 
     /// No heartbeats from now on: the server is about to end.

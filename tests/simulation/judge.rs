@@ -690,12 +690,7 @@ impl Judge {
                 others.map(|said| said.at).any(|at| at <= newest && at + MIN_INTERVAL > newest);
             let pause = if waits { MIN_INTERVAL } else { 0 };
             if compliant && self.now > newest + pause + self.tolerance() && !stalled && !broken {
-                let waits = said.iter().any(|index| {
-                    let about = self.said[*index].say.about.and_then(|call| self.calls.get(&call));
-                    self.world.is_direct() && about.is_some_and(|state| state.begun.is_none())
-                });
-                let rule = if waits { "get-update" } else { "slow" };
-                self.find(rule, format!("compliant progress takes {} ms", self.now - newest));
+                self.find("slow", format!("compliant progress takes {} ms", self.now - newest));
             }
         } else if self.now < asked + FIRST_AFTER {
             self.find("first-after", format!("progress after {} ms", self.now - asked));
@@ -847,11 +842,9 @@ impl Judge {
         if !is_own || self.world.is_paced() {
             due += self.race();
         }
-        let elsewhere = self.world.is_direct() && state.begun.is_none_or(|begun| begun > *at);
         match () {
             () if overtaken || self.died.is_some_and(|died| died <= due) => "",
             () if early => "early-update",
-            () if elsewhere => "get-update",
             () => "lost-update",
         }
     }

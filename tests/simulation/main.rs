@@ -53,8 +53,6 @@ const KNOWN: &[&str] = &[
     "joined-attribution",
     // Where a server is gone whose response could be resumed, few clients of HTTP+SSE are not told.
     "dead-resumed",
-    // Progress on the GET stream for a POST that has no stream yet.
-    "get-update",
 ];
 
 /// The first seed of the set that is the same each time.

@@ -192,7 +192,8 @@ impl Player {
             (
                 Input::FindStream(origin, message)
                 | Input::LearnToken(origin, message)
-                | Input::HandleForeign(origin, message),
+                | Input::HandleForeign(origin, message)
+                | Input::HearLog(origin, message),
                 _,
             ) => self.last_message = Some((origin, message)),
             (Input::OpenStream(stream, ..) | Input::OpenReplay(stream), _) => {

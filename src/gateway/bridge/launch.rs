@@ -148,10 +148,13 @@ impl Bridge {
         let shared = Arc::clone(&self.state.shared);
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
+        // A shared server knows tokens of ours only.
+        let tokens = (!clients.are_strangers()).then(|| self.sessions.tokens());
         let span = tracing::info_span!("session", route = %self.state.route.path);
         let Upstream::Command(stdio) = &self.state.route.upstream else {
             let server = HttpUpstreamLeg::new(target_of(&self.state, ours));
-            let relay = relay_of(clients, server, policy, emitter, no_noise());
+            let mut relay = relay_of(clients, server, policy, emitter, no_noise());
+            relay.set_tokens(tokens);
             let task = async move {
                 let _ended = ended();
                 carry(relay, log, running).await;
@@ -167,7 +170,8 @@ impl Bridge {
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
-                let relay = relay_of(clients, server, policy, emitter, no_noise());
+                let mut relay = relay_of(clients, server, policy, emitter, no_noise());
+                relay.set_tokens(tokens);
                 carry(relay, log, running).await;
             });
             return Ok(());
@@ -178,7 +182,11 @@ impl Bridge {
             cwd: stdio.cwd.clone(),
         };
         let diagnostics = Box::new(ServerLog::default());
-        let relay = |server, diagnostics| relay_of(clients, server, policy, emitter, diagnostics);
+        let relay = |server, diagnostics| {
+            let mut relay = relay_of(clients, server, policy, emitter, diagnostics);
+            relay.set_tokens(tokens);
+            relay
+        };
         let started = ChildSession::start(program, Some(limits), era, diagnostics, log, relay);
         let mut child_session = started.map_err(|error| {
             shared.counts.upstream_error("child");

@@ -14,6 +14,7 @@ use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
+use crate::relay::active_tokens::{ActiveTokens, SessionTokens};
 use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
@@ -222,6 +223,8 @@ impl StreamTable {
 pub(crate) struct BridgeSessions {
     known: Mutex<HashMap<String, Arc<BridgeSession>>>,
     servers: AtomicUsize,
+    /// The tokens that are active in them.
+    tokens: Arc<ActiveTokens>,
 }
 
 /// A session's server, which counts as long as this is there.
@@ -239,6 +242,11 @@ impl Drop for ServerPermit {
 impl BridgeSessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<BridgeSession>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tokens of a new session among those of the others.
+    pub(crate) fn tokens(&self) -> SessionTokens {
+        SessionTokens::new(&self.tokens)
     }
 
     /// The number of sessions, and the messages and bytes that are kept for their clients.

@@ -30,6 +30,9 @@ use crate::transport::mcp_http::event_message::text_of;
 /// event is forwarded in pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
+/// The longest time that the end of a server's stream waits until the end can be understood.
+const END_HELD_MAX: Duration = Duration::from_secs(10);
+
 /// The handler of a stream's events.
 pub(crate) trait EventHandler: Send {
     /// Handles one event. The bytes for the client go to `out` at once, or later in [`EventHandler::collect`].
@@ -95,6 +98,10 @@ pub(crate) trait EventHandler: Send {
     /// Whether comments may be written yet.
     fn may_comment(&self) -> bool {
         true
+    }
+    /// Whether the end of the server's stream cannot be understood yet.
+    fn holds_end(&self) -> bool {
+        false
     }
     /// Whether the stream is to go on.
     fn is_open(&self) -> bool {
@@ -166,6 +173,8 @@ pub(crate) struct EventStream<J, U> {
     idle: Option<Duration>,
     last_read: Instant,
     over: bool,
+    /// The server's stream has ended. Its end is handled at this time, or earlier.
+    ends: Option<Instant>,
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
     /// The stream begins with a comment, so that the client has a first byte.
@@ -184,6 +193,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             idle: silence.idle,
             last_read: Instant::now(),
             over: false,
+            ends: None,
             failure: None,
             has_greeting: false,
         }
@@ -286,6 +296,13 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             if self.over || self.out.is_full() {
                 return;
             }
+            if let Some(until) = self.ends {
+                if self.handler.holds_end() && Instant::now() < until {
+                    break;
+                }
+                self.end(None);
+                continue;
+            }
             match self.upstream.poll(cx, &mut self.handler) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(chunk))) => {
@@ -294,7 +311,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
                     self.events.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
-                Poll::Ready(None) => self.end(None),
+                Poll::Ready(None) => self.ends = Some(Instant::now() + END_HELD_MAX),
             }
         }
         self.collect();
@@ -305,7 +322,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         let may_write = !matches!(self.large, LargeEvent::AsItIs);
         let handler_due = self.handler.timeout().filter(|_| may_write).map(Instant::from_std);
         let idle = self.idle.map(|after| self.last_read + after);
-        [handler_due, self.pacing.comment_due(), idle].into_iter().flatten().min()
+        [handler_due, self.pacing.comment_due(), idle, self.ends].into_iter().flatten().min()
     }
 
     /// Waits for the next due time; true if it has come.

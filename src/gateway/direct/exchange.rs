@@ -1,14 +1,13 @@
 //! One POST and its response, with a filter of its own: no other request waits for this filter, and
 //! the filter waits for no other.
 
+mod without_stream;
+
 use crate::gateway::direct::control::ControlSender;
 use crate::transport::mcp_http::event_message::message_in;
 use std::sync::Arc;
 use std::task::Context;
 
-use bytes::Bytes;
-
-use super::active_tokens::{TokenLease, TokenScope};
 use super::mailbox::Mail;
 use super::session::{Delivery, Session, SessionStream};
 use crate::config::routes::Lifecycle;
@@ -24,12 +23,14 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::sse::SseEvent;
 use crate::protocol::trace_context::TraceContext;
+use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::mcp_http::event_ids::EventIds;
+use crate::transport::mcp_http::request_body::cancels_apart;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -69,8 +70,12 @@ pub(crate) struct Exchange {
     answered: bool,
     control: Option<ControlSender>,
     open: Option<InFlightGuard>,
+    /// Cancellations beside the requests, which count once the server has taken them.
+    cancels: Vec<Message>,
     /// The time of the server's last message.
     last_read: std::time::Instant,
+    /// The stream on which progress came last, for a client that has no stream of the requests.
+    detour: Option<StreamId>,
 }
 
 impl Exchange {
@@ -97,11 +102,12 @@ impl Exchange {
         if let Some(SessionStream { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));
         }
-        match message {
-            Some(message) => {
-                filter.client_message(now(), OWN, message);
-            }
-            None => drop(filter.apply(now(), Input::MarkIncomplete)),
+        let (opens, cancels) = message.map(cancels_apart).unwrap_or_default();
+        for message in &opens {
+            filter.client_message(now(), OWN, message);
+        }
+        if message.is_none() {
+            filter.apply(now(), Input::MarkIncomplete);
         }
         let lease = scope.enter(filter.try_with(|filter| filter.tokens()).unwrap_or_default());
         Self {
@@ -119,7 +125,19 @@ impl Exchange {
             answered: false,
             control: None,
             open: None,
+            cancels,
             last_read: now(),
+            detour: None,
+        }
+    }
+
+    /// The server has taken the requests, and what stands beside them.
+    pub(crate) fn accept(&mut self, policy: &Arc<Policy>) {
+        for cancel in std::mem::take(&mut self.cancels) {
+            match &self.member {
+                Some(member) => drop(member.session.receive_one_way(&cancel, policy)),
+                None => drop(self.filter.client_message(now(), OWN, &cancel)),
+            }
         }
     }
 
@@ -169,30 +187,6 @@ impl Exchange {
         self.note(None);
     }
 
-    /// Handles the whole body of a JSON answer. Returns the body for the client; `None` if the body
-    /// is unchanged.
-    pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
-        let message = Message::parse(body.clone());
-        self.last_read = now();
-        self.handle_message(&message, &mut Batch::default());
-        self.end_response();
-        let mut to_server: Vec<Payload> = Vec::new();
-        drain(&mut self.filter, |Transmit { payload, .. }| to_server.push(payload));
-        self.note(None);
-        if self.observing {
-            return None;
-        }
-        match &to_server[..] {
-            // An HTTP answer has to have something in it, whatever we think of it.
-            [] => None,
-            [only] => Some(only.to_bytes()).filter(|only| only != body),
-            several => {
-                let texts: Vec<Bytes> = several.iter().map(Payload::to_bytes).collect();
-                Some(Bytes::from([b"[", &texts.join(&b","[..])[..], b"]"].concat()))
-            }
-        }
-    }
-
     /// The server has answered with a status instead of a message, and the client's response has
     /// begun already.
     pub(crate) fn fail(&mut self, why: &str, status: Option<u16>) {
@@ -208,11 +202,7 @@ impl Exchange {
     }
 
     fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
-        let named = self.filter.try_with(|filter| filter.tokens_named(message));
-        let elsewhere = self.scope.elsewhere(named.unwrap_or_default());
-        if !elsewhere.is_empty() {
-            self.filter.apply(self.last_read, Input::MarkElsewhere(elsewhere));
-        }
+        self.scope.mark(self.last_read, &mut self.filter, message);
         let mut fate = self.filter.server_message(self.last_read, ORIGIN, message);
         if fate == Disposition::NotMine {
             let foreign = |member: &SessionStream| {
@@ -339,6 +329,10 @@ impl EventHandler for Exchange {
 
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
+        if let (Some(id), Some(member)) = (event.id(), &self.member) {
+            let before = self.filter.try_with(|filter| filter.value_on(OWN)).flatten();
+            member.session.note_id(id, member.stream, before);
+        }
         if self.observing {
             out.raw(&event.raw);
         } else if event.is_message()
@@ -391,6 +385,9 @@ impl EventHandler for Exchange {
             }
         });
         self.note(Some(out));
+        if let Some(member) = self.member.as_ref().filter(|_| self.resumable) {
+            member.mailbox.set_told(self.filter.try_with(|filter| filter.value_on(OWN)).flatten());
+        }
         if self.ends_with_answer {
             self.answered |= self.filter.try_with(|filter| filter.has_answered_all()) == Some(true);
         }
@@ -398,6 +395,11 @@ impl EventHandler for Exchange {
 
     fn is_open(&self) -> bool {
         !self.answered
+    }
+
+    fn holds_end(&self) -> bool {
+        self.filter.open_calls() > 0
+            && self.member.as_ref().is_some_and(|member| member.mailbox.is_cancelling())
     }
 
     fn last_read(&mut self, now: std::time::Instant) {
@@ -419,8 +421,13 @@ impl EventHandler for Exchange {
         let mailbox = Arc::clone(&member.mailbox);
         while let Some(mail) = mailbox.take() {
             match mail {
-                Mail::Progress(message) => {
+                Mail::Progress(message, from) => {
+                    self.detour = Some(from);
                     self.filter.apply(now(), Input::HandleForeign(ORIGIN, message));
+                }
+                Mail::Log(message, from) => {
+                    self.detour = Some(from);
+                    self.filter.apply(now(), Input::HearLog(ORIGIN, message));
                 }
                 Mail::Client(message) => {
                     self.filter.client_message(now(), OWN, &message);
@@ -430,6 +437,9 @@ impl EventHandler for Exchange {
                 }
                 Mail::TasksOver => {
                     self.filter.apply(now(), Input::EndTasks);
+                }
+                Mail::Replaced => {
+                    self.filter.apply(now(), Input::StopHeartbeats);
                 }
                 Mail::Event(event) => {
                     self.collect(out);
@@ -456,10 +466,13 @@ impl EventHandler for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        // The answer may have come where the client has come back.
+        self.drain_mailbox(&mut Batch::default());
         if let Some(member) = self.member.take() {
             // Without event ids the client cannot come back for the answer.
             if !self.modern && !self.resumable && self.filter.open_calls() > 0 {
                 self.filter.apply(now(), Input::CloseClients);
+                self.lease = None;
             }
             member.leave(&mut self.filter, self.modern, self.lease.take());
         }

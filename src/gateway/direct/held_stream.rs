@@ -54,7 +54,8 @@ pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listenin
         }
     };
     let observing = direct.state.policy.observes();
-    Listening::new(session.listen(request_head.resumes), observing, request_head.resumes)
+    let last = request_head.last_event_id();
+    Listening::new(session.listen(last), observing, last.is_some())
 }
 
 impl Direct {
@@ -155,7 +156,7 @@ impl Direct {
         request_head: &RequestHead,
         write_state: &WriteState,
     ) -> Option<Response<Body>> {
-        if !self.state.route.own_get || request_head.resumes {
+        if !self.state.route.own_get || request_head.last_event_id().is_some() {
             return None;
         }
         let claim = self.sessions.find(request_head.session_id()?)?.claim(request_head.caller)?;

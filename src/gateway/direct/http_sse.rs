@@ -28,7 +28,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_message::message_in;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{PostedBody, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, asks, cancels_apart};
 use crate::transport::mcp_http::target::Target;
 
 /// Reads the server's side of a wire.
@@ -89,7 +89,10 @@ impl EventHandler for SseServerHandler {
         let message = message_in(event, rename);
         let observing = self.observes();
         let fate = message.map(|message| {
-            self.stream.lock().filter.server_message(now(), Origin::Shared, &message)
+            let mut state = self.stream.lock();
+            let SseStreamState { filter, tokens, .. } = &mut *state;
+            tokens.mark(now(), filter, &message);
+            filter.server_message(now(), Origin::Shared, &message)
         });
         let as_is = observing || !matches!(fate, Some(Disposition::Consumed));
         if as_is {
@@ -108,8 +111,13 @@ impl EventHandler for SseServerHandler {
             }
         }
         state.filter.apply(at, Input::MarkWritten(SOLE_STREAM));
+        let mut ended = false;
         while let Some(record) = state.filter.poll_event() {
+            ended |= matches!(record, FilterEvent::Call(_));
             state.log.note(&record);
+        }
+        if ended {
+            state.renew_tokens();
         }
         while let Some(payload) = state.filter.poll_to_server() {
             if let Some(tell) = &state.control {
@@ -193,8 +201,9 @@ impl Direct {
         let watch = RouteWatch::new(&self.state);
         let calls = Arc::clone(&self.state.shared.calls);
         let log = self.state.shared.observers.log();
-        let state =
-            Mutex::new(SseStreamState { filter, watch, log, calls, open: None, control: None });
+        let tokens = self.sessions.tokens_of_stream();
+        let (open, control) = (None, None);
+        let state = Mutex::new(SseStreamState { filter, watch, log, calls, tokens, open, control });
         let speaking = SseServerHandler {
             direct: Arc::clone(self),
             stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
@@ -234,12 +243,20 @@ impl Direct {
         let trace = trace_of(&parts.headers);
         // A request may be answered before its POST is. All else counts once the server has taken it.
         let asks = asks(message.as_ref());
-        if asks {
-            endpoint.stream.receive_one_way(message.as_ref(), trace.as_ref());
+        let (asked, said) = match &message {
+            None => (Vec::new(), Vec::new()),
+            Some(message) if asks => cancels_apart(message),
+            Some(message) => (Vec::new(), vec![message.clone()]),
+        };
+        if message.is_none() {
+            endpoint.stream.receive_one_way(None, trace.as_ref());
+        }
+        for message in &asked {
+            endpoint.stream.receive_one_way(Some(message), trace.as_ref());
         }
         let response = self.send_on(target, &endpoint, parts, body, ours).await;
-        if !asks && response.status().is_success() {
-            endpoint.stream.receive_one_way(message.as_ref(), trace.as_ref());
+        for message in said.iter().filter(|_| response.status().is_success()) {
+            endpoint.stream.receive_one_way(Some(message), trace.as_ref());
         }
         if asks
             && !response.status().is_success()

@@ -54,6 +54,11 @@ impl EventHandler for Listening {
     }
 
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
+        if let Some(id) = event.id() {
+            let (session, stream) = (&self.member.session, self.member.stream);
+            let told = session.ask(|filter| filter.try_with(|filter| filter.value_on(stream)));
+            session.note_id(id, stream, told.flatten());
+        }
         let member = &self.member;
         let origin = Origin::Stream(member.stream);
         let rename = || member.session.ask(|filter| filter.rename_event(now(), origin));

@@ -2,13 +2,14 @@
 //! cancellations by the client.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Context;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 
+use crate::progress::StreamId;
 use crate::protocol::jsonrpc::Message;
 
 /// Messages waiting in one mailbox. Further progress is dropped.
@@ -17,14 +18,18 @@ const MAIL_MAX: usize = 1024;
 /// A message from one stream to another.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// Progress of its request, received on another stream.
-    Progress(Message),
+    /// Progress of its request, received on this other stream.
+    Progress(Message, StreamId),
+    /// A log of its request, received on this other stream and forwarded there.
+    Log(Message, StreamId),
     /// A message of the client that concerns it.
     Client(Message),
     /// The request has been answered on another stream.
     Settled(Message),
     /// The tasks that its requests have turned into are over.
     TasksOver,
+    /// The client has come back on another stream.
+    Replaced,
     /// Something for the client that has no stream of its own to go on.
     Event(Bytes),
 }
@@ -37,6 +42,10 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// Whether a reader has looked: a response that is not a stream needs no mail.
     read: AtomicBool,
+    /// The value that the client has been told last, in bits.
+    told: AtomicU64,
+    /// Cancellations of requests of the response that the server has not answered.
+    cancels: AtomicUsize,
     waker: AtomicWaker,
 }
 
@@ -44,7 +53,9 @@ impl Mailbox {
     /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
-        if queue.len() >= MAIL_MAX && matches!(mail, Mail::Progress(_) | Mail::Event(_)) {
+        if queue.len() >= MAIL_MAX
+            && matches!(mail, Mail::Progress(..) | Mail::Log(..) | Mail::Event(_))
+        {
             return false;
         }
         queue.push_back(mail);
@@ -65,6 +76,35 @@ impl Mailbox {
         self.waker.register(cx.waker());
     }
 
+    /// Completes when there is progress, for a response that is no stream yet.
+    pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waker.register(cx.waker());
+        let is_progress = |queue: &VecDeque<Mail>| {
+            queue.iter().any(|mail| matches!(mail, Mail::Progress(..) | Mail::Log(..)))
+        };
+        let filled = self.filled.load(Ordering::Acquire);
+        if filled && self.queue.lock().is_ok_and(|queue| is_progress(&queue)) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// The client of the response has been told this value of its only request.
+    pub(crate) fn set_told(&self, value: Option<f64>) {
+        self.told.store(value.unwrap_or_default().to_bits(), Ordering::Relaxed);
+    }
+
+    /// The value that the client was told last; `None` if there is none, or if it is 0.
+    pub(crate) fn told(&self) -> Option<f64> {
+        Some(f64::from_bits(self.told.load(Ordering::Relaxed))).filter(|value| *value != 0.0)
+    }
+
+    /// Whether the client is cancelling a request of the response.
+    pub(crate) fn is_cancelling(&self) -> bool {
+        self.cancels.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether a reader will take the mail.
     pub(crate) fn is_read(&self) -> bool {
         self.read.load(Ordering::Relaxed)
@@ -80,5 +120,22 @@ impl Mailbox {
             self.filled.store(false, Ordering::Release);
         }
         mail
+    }
+}
+
+/// A cancellation on its way to the server, of a request of this response.
+pub(crate) struct CancelNotice(Arc<Mailbox>);
+
+impl CancelNotice {
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+        mailbox.cancels.fetch_add(1, Ordering::Relaxed);
+        Self(mailbox)
+    }
+}
+
+impl Drop for CancelNotice {
+    fn drop(&mut self) {
+        self.0.cancels.fetch_sub(1, Ordering::Relaxed);
+        self.0.wake();
     }
 }

@@ -9,7 +9,6 @@ use crate::gateway::route_state::RouteState;
 use crate::transport::http::cors::CorsOrigins;
 
 pub(crate) mod accepted_callers;
-pub(crate) mod active_tokens;
 pub(crate) mod claim;
 pub(crate) mod control;
 pub(crate) mod event_stream;
@@ -25,6 +24,7 @@ pub(crate) mod session;
 pub(crate) mod sessions;
 pub(crate) mod sse_streams;
 pub(crate) mod stream_body;
+pub(crate) mod written_ids;
 
 /// The direct path of a route, from clients over HTTP to a server over HTTP. After a reload the next value
 /// shares the tables of this one, if the server is the same.

@@ -7,6 +7,7 @@ use crate::gateway::refusals::{events_head, read_or_refuse, unavailable, unreach
 use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::exchange::Exchange;
@@ -22,6 +24,7 @@ use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{JsonBody, PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
+use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
@@ -39,6 +42,10 @@ use crate::transport::mcp_http::{header_mirror, request_body};
 /// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
 /// longer answer is forwarded while it arrives.
 const JSON_HELD_MAX: usize = 256 << 10;
+
+/// The longest time that progress from another stream waits for the head of the response, where the client gets no
+/// stream before. Then the progress is written on that other stream.
+const HEAD_AFTER_MAX: Duration = Duration::from_millis(100);
 
 /// One POST.
 pub(crate) struct Post {
@@ -126,19 +133,37 @@ impl Post {
             exchange.only_answers(lifecycle);
         }
         let deadline = self.upgrades().map(|after| Instant::now() + after);
-        let elapsed = async {
+        let mut elapsed = pin!(async {
             match deadline {
                 None => std::future::pending().await,
                 Some(at) => sleep_until(at).await,
             }
-        };
-        let head = tokio::select! {
-            biased;
-            head = sending.as_mut() => head,
-            () = elapsed => return self.upgrade(exchange, UpstreamAnswer::Head(sending), permit),
-            () = self.direct.state.shared.shutdown.wait() => {
-                Err(UpstreamError::BrokenOff(crate::transport::http::shutdown::SHUTTING_DOWN))
+        });
+        let direct = Arc::clone(&self.direct);
+        let mut ending = pin!(direct.state.shared.shutdown.wait());
+        // The server may be about to begin a stream.
+        let mut patience: Option<Instant> = None;
+        let head = loop {
+            tokio::select! {
+                biased;
+                head = sending.as_mut() => break head,
+                () = exchange.next_progress(), if patience.is_none() => {
+                    if !self.opens_for_progress(&mut exchange) {
+                        patience = Some(Instant::now() + HEAD_AFTER_MAX);
+                        continue;
+                    }
+                }
+                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
+                    exchange.write_elsewhere();
+                    patience = None;
+                    continue;
+                }
+                () = &mut elapsed => {}
+                () = &mut ending => {
+                    break Err(UpstreamError::BrokenOff(crate::transport::http::shutdown::SHUTTING_DOWN));
+                }
             }
+            return self.upgrade(exchange, UpstreamAnswer::Head(sending), permit);
         };
         match head {
             Ok(response) => self.respond(response, exchange, deadline, permit).await,
@@ -160,6 +185,8 @@ impl Post {
         let control =
             control_sender(&self.direct.state.policy, &target.client, &request).filter(|_| begins);
         let open = self.direct.state.shared.calls.open();
+        let announced = self.session.as_ref().zip(self.message.as_ref());
+        let _notice = announced.and_then(|(session, message)| session.announce(message));
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -185,6 +212,11 @@ impl Post {
     /// The settings of the request's route.
     pub(crate) fn route(&self) -> &Route {
         &self.direct.state.route
+    }
+
+    /// What the request goes by.
+    pub(crate) fn policy(&self) -> &Arc<Policy> {
+        &self.direct.state.policy
     }
 
     /// Whether the message is the client's `initialized` notification.
@@ -221,6 +253,12 @@ impl Post {
         let after = if self.request_head.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.request_head.reads_events && self.origin_headers().is_some())
             .then_some(after)
+    }
+
+    /// Whether the client gets a stream for progress that has come elsewhere.
+    fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
+        // A client that takes short events only is better off with JSON.
+        !self.request_head.limits_events && self.upgrades().is_some() && exchange.has_token()
     }
 
     /// The CORS headers for the client's origin; `None` if they are not known yet.
@@ -292,6 +330,7 @@ impl Post {
             return self.direct.state.forwarder.piped(response, open);
         }
         self.begin(response.headers(), &mut exchange);
+        exchange.accept(&self.direct.state.policy);
         let kind = Content::of(response.headers());
         let (parts, body) = response.into_parts();
         match kind {
@@ -329,16 +368,29 @@ impl Post {
         let announced = body.size().lower();
         if usize::try_from(announced).is_ok_and(|size| !long(size)) {
             loop {
-                let next = std::future::poll_fn(|cx| body.poll_data(cx));
-                let next = match deadline {
-                    None => next.await,
-                    Some(at) => match timeout_at(at, next).await {
-                        Ok(next) => next,
-                        Err(_) => {
-                            let answer = UpstreamAnswer::Json(JsonBody::new(body.into(), held));
-                            return self.upgrade(exchange, answer, permit);
+                let next = async {
+                    let next = std::future::poll_fn(|cx| body.poll_data(cx));
+                    match deadline {
+                        None => Some(next.await),
+                        Some(at) => timeout_at(at, next).await.ok(),
+                    }
+                };
+                let next = tokio::select! {
+                    biased;
+                    () = exchange.next_progress() => {
+                        if !self.opens_for_progress(&mut exchange) {
+                            exchange.write_elsewhere();
+                            // The other stream is written before the answer.
+                            yield_now().await;
+                            continue;
                         }
-                    },
+                        None
+                    }
+                    next = next => next,
+                };
+                let Some(next) = next else {
+                    let answer = UpstreamAnswer::Json(JsonBody::new(body.into(), held));
+                    return self.upgrade(exchange, answer, permit);
                 };
                 match next {
                     Some(Ok(chunk)) => {

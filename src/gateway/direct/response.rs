@@ -56,6 +56,7 @@ impl PostUpstream {
             post.learn(parts.status, &parts.headers, exchange.filter_id());
             if parts.status == StatusCode::OK {
                 post.begin(&parts.headers, exchange);
+                exchange.accept(post.policy());
             }
         }
         let is_ok = parts.status == StatusCode::OK;

@@ -1,15 +1,18 @@
 //! The state shared by the requests of one session: the stream of each request's progress, tasks,
 //! and the revision. All other state belongs to the requests themselves (`exchange`).
 
+mod held;
+mod resume;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 
 use tokio::time::Instant;
 
-use super::active_tokens::{TokenLease, TokenScope};
 use crate::gateway::direct::claim::ClaimSender;
-use crate::gateway::direct::mailbox::{Mail, Mailbox};
+use crate::gateway::direct::mailbox::{CancelNotice, Mail, Mailbox};
+use crate::gateway::direct::written_ids::WrittenIds;
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
@@ -21,9 +24,11 @@ use crate::progress::{
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp::{self, Revision};
+use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
+use crate::transport::mcp_http::request_body::cancels_apart;
 
 /// Messages of listening streams that wait for their verdict, where their order matters.
 const WAITING_MAX: usize = 256;
@@ -31,6 +36,8 @@ const WAITING_MAX: usize = 256;
 /// One session, and the shared state of its streams.
 pub(crate) struct Session {
     shared: Mutex<SessionState>,
+    /// Apart from the rest: the streams of requests do not wait for each other.
+    ids: Mutex<WrittenIds>,
     /// The session among those of its route.
     pub(crate) scope: TokenScope,
     /// The id of the filter for observers.
@@ -43,6 +50,9 @@ struct SessionState {
     /// The open responses and listening streams.
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
     listening: BTreeSet<StreamId>,
+    /// The streams on which clients have come back for missed messages, each with the mailbox of the stream that
+    /// the client has left, if that stream was open.
+    resumed: BTreeMap<StreamId, Option<Arc<Mailbox>>>,
     next: u64,
     /// Tokens of calls whose response has ended without the answer.
     leases: Vec<TokenLease>,
@@ -115,6 +125,7 @@ impl Session {
             log: audience.log(),
             streams: BTreeMap::new(),
             listening: BTreeSet::new(),
+            resumed: BTreeMap::new(),
             next: 0,
             leases: Vec::new(),
             tasks: 0,
@@ -125,7 +136,7 @@ impl Session {
             waiting: BTreeMap::new(),
             judged: Vec::new(),
         };
-        Self { shared: Mutex::new(shared), scope, filter_id }
+        Self { shared: Mutex::new(shared), ids: Mutex::default(), scope, filter_id }
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
@@ -184,25 +195,12 @@ impl Session {
         shared.filter.apply(now(), opens);
         match message {
             Some(message) => {
-                shared.filter.client_message(now(), stream, message);
+                for message in &cancels_apart(message).0 {
+                    shared.filter.client_message(now(), stream, message);
+                }
             }
             None => drop(shared.filter.apply(now(), Input::MarkIncomplete)),
         }
-        member
-    }
-
-    /// Opens a stream on which the client listens; `replays` if the client resumes.
-    pub(crate) fn listen(self: &Arc<Self>, replays: bool) -> SessionStream {
-        let mut shared = self.lock();
-        let member = shared.join(self);
-        let stream = member.stream;
-        shared.listening.insert(stream);
-        let opens = if replays {
-            Input::OpenReplay(stream)
-        } else {
-            Input::OpenStream(stream, StreamKind::Shared, StreamPacing::Immediate)
-        };
-        shared.filter.apply(now(), opens);
         member
     }
 
@@ -210,20 +208,18 @@ impl Session {
     pub(crate) fn receive_one_way(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
         let mut shared = self.lock();
         shared.filter.set_policy(policy);
-        if message.method().as_deref() == Some(mcp::CANCELLED) {
-            let id =
-                crate::protocol::json::member(&message.params().unwrap_or_default(), "requestId");
-            let id = id.and_then(|id| Key::read(&id));
-            let sole =
-                |id: Key| shared.filter.try_with(|filter| filter.sole_stream_of(&id)).flatten();
-            let stream = id.and_then(sole);
-            if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
-                mailbox.put(Mail::Client(message.clone()));
-            }
+        if let Some(mailbox) = shared.cancelled_by(message) {
+            mailbox.put(Mail::Client(message.clone()));
         }
         shared.filter.client_message(now(), StreamId::NOWHERE, message);
         shared.note();
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
+    }
+
+    /// A message of the client is on its way to the server: if it is a cancellation, the end of the response that
+    /// it means waits for what the server says to it.
+    pub(crate) fn announce(&self, message: &Message) -> Option<CancelNotice> {
+        self.lock().cancelled_by(message).map(CancelNotice::new)
     }
 
     /// A request has been answered, or a task described, on its own stream. `all`: every request of the
@@ -255,7 +251,7 @@ impl Session {
         if modern && message.kind() != Kind::Response {
             return Delivery::OutOfPlace(Reason::Unknown);
         }
-        shared.deliver(stream, message)
+        shared.deliver(stream, message, on)
     }
 
     /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
@@ -263,18 +259,28 @@ impl Session {
     pub(crate) fn receive(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let named = shared.filter.try_with(|filter| filter.tokens_named(message));
-        let elsewhere = self.scope.elsewhere(named.unwrap_or_default());
-        if !elsewhere.is_empty() {
-            shared.filter.apply(now(), Input::MarkElsewhere(elsewhere));
+        self.scope.mark(now(), &mut shared.filter, message);
+        let is_repeated = |filter: &mut Filter| filter.is_answered(message);
+        if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
+            // The client comes back for what it has not had, whatever was written for it.
+            return ListenDelivery::Passes;
+        }
+        if message.kind() == Kind::Response
+            && let Some(Some(left)) = shared.resumed.get(&on)
+        {
+            left.put(Mail::Settled(message.clone()));
         }
         let meant = shared.filter.find_stream(now(), origin, message);
         if let Some(stream) = meant.filter(|stream| *stream != on) {
-            match shared.deliver(stream, message) {
+            match shared.deliver(stream, message, on) {
                 Delivery::Moved => return ListenDelivery::Moved,
                 Delivery::Passes => return ListenDelivery::Passes,
                 Delivery::OutOfPlace(_) | Delivery::Unknown => {}
             }
+        }
+        let told = shared.filter.try_with(|filter| filter.stream_of_log(now(), origin, message));
+        if let Some(mailbox) = told.flatten().and_then(|stream| shared.streams.get(&stream)) {
+            mailbox.put(Mail::Log(message.clone().framed(Framing::Apart(None)), on));
         }
         if let Disposition::NotAMessage(_) = shared.filter.server_message(now(), origin, message) {
             return ListenDelivery::Passes;
@@ -305,39 +311,6 @@ impl Session {
         own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
-    /// A stream is held that `caller` may come for; false if one is already.
-    pub(crate) fn hold(&self, caller: u64, claim: ClaimSender) -> bool {
-        let mut shared = self.lock();
-        let free = shared.held.is_none();
-        if free {
-            shared.held = Some((caller, claim));
-        }
-        free
-    }
-
-    pub(crate) fn release(&self) {
-        self.lock().held = None;
-    }
-
-    /// The held stream, for its own caller only: a session id is no authentication.
-    pub(crate) fn claim(&self, caller: u64) -> Option<ClaimSender> {
-        let mut shared = self.lock();
-        let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;
-        Some(claim)
-    }
-
-    /// Offers an event of a stream without a client to another stream on which the client listens,
-    /// or to a response that the client waits for.
-    pub(crate) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
-        let mut shared = self.lock();
-        let SessionState { filter, streams, listening, .. } = &mut *shared;
-        let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
-        others.any(|(id, mailbox)| {
-            let mut waits = || filter.try_with(|filter| filter.has_calls_on(*id)) == Some(true);
-            (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
-        })
-    }
-
     /// The time of the last use; `None` while the session is used.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -355,16 +328,34 @@ impl SessionState {
         SessionStream { session: Arc::clone(session), stream, mailbox, client }
     }
 
-    /// Gives a message to the stream of the call it is about.
-    fn deliver(&mut self, stream: StreamId, message: &Message) -> Delivery {
+    /// The response whose request a message of the client cancels.
+    fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
+        if message.method().as_deref() != Some(mcp::CANCELLED) {
+            return None;
+        }
+        let id = crate::protocol::json::member(&message.params()?, "requestId");
+        let id = Key::read(&id?)?;
+        let stream = self.filter.try_with(|filter| filter.sole_stream_of(&id)).flatten()?;
+        self.streams.get(&stream).cloned()
+    }
+
+    /// Gives a message that came `on` one stream to the stream of the call it is about.
+    fn deliver(&mut self, stream: StreamId, message: &Message, on: StreamId) -> Delivery {
         let Some(mailbox) = self.streams.get(&stream) else { return Delivery::Unknown };
+        if self.listening.contains(&stream) && message.kind() != Kind::Response {
+            // The session itself writes there.
+            let message = message.clone().framed(Framing::Apart(None));
+            self.filter.server_message(now(), Origin::Stream(stream), &message);
+            mailbox.wake();
+            return Delivery::Moved;
+        }
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             mailbox.put(Mail::Settled(message.clone()));
             self.filter.note_delivery(now(), Some(stream), message);
             return Delivery::Passes;
         }
-        if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
+        if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)), on)) {
             tracing::warn!("too much progress waits for a stream; some was dropped");
         }
         Delivery::Moved
@@ -440,6 +431,7 @@ impl SessionStream {
         let mut shared = self.session.lock();
         let stream = self.stream;
         shared.listening.remove(&stream);
+        shared.resumed.remove(&stream);
         shared.filter.apply(now(), Input::CloseStream(stream, false));
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);

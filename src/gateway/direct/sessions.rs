@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use super::active_tokens::{ActiveTokens, TokenScope};
 use super::session::Session;
 use crate::gateway::observers::Observers;
 use crate::observe::events::FilterId;
 use crate::progress::Policy;
+use crate::relay::active_tokens::{ActiveTokens, SessionTokens, TokenScope};
 
 /// Parts of the table of sessions.
 const SHARDS: usize = 16;
@@ -45,6 +45,11 @@ impl Sessions {
             (None, Some(id)) => TokenScope::of_session(&self.tokens, self.hasher.hash_one(id)),
             (None, None) => TokenScope::of_request(&self.tokens),
         }
+    }
+
+    /// The tokens of a client's only stream, which is its session.
+    pub(crate) fn tokens_of_stream(&self) -> SessionTokens {
+        SessionTokens::new(&self.tokens)
     }
 
     /// Changes the number of remembered entries.

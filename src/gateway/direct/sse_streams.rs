@@ -9,6 +9,7 @@ use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::SOLE_STREAM;
+use crate::relay::active_tokens::SessionTokens;
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
@@ -34,6 +35,7 @@ pub(crate) struct SseStreamState {
     pub(crate) watch: RouteWatch,
     pub(crate) log: Connection,
     pub(crate) calls: Arc<InFlight>,
+    pub(crate) tokens: SessionTokens,
     /// While requests are open.
     pub(crate) open: Option<InFlightGuard>,
     /// The sender of cancellations to the server, as used for the last request.
@@ -50,6 +52,12 @@ impl SseStreamState {
     fn settle(&mut self) {
         self.watch.has_changed();
         self.filter.set_policy(&self.watch.state().policy);
+    }
+
+    /// Requests have been opened or are over.
+    pub(crate) fn renew_tokens(&mut self) {
+        let Self { filter, tokens, .. } = self;
+        tokens.renew(filter);
     }
 
     pub(crate) fn count(&mut self) {
@@ -133,6 +141,7 @@ impl DirectSseStream {
             }
         }
         state.count();
+        state.renew_tokens();
         drop(state);
         self.reader.wake();
     }

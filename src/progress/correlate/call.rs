@@ -232,6 +232,8 @@ pub(crate) struct Call {
     /// call are still handled.
     pub(crate) is_recorded: bool,
     pub(crate) stream: StreamId,
+    /// The stream of another filter that its client has left for `stream`, until that filter has handed it over.
+    pub(crate) resumed_from: Option<StreamId>,
     /// The client that asked.
     pub(crate) principal: Principal,
     /// The policy at the time when the call opened.

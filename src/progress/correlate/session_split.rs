@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::{SendHistory, ServerReports};
 use crate::progress::correlate::correlator::Attributed;
-use crate::progress::correlate::ledger::Tombstone;
+use crate::progress::correlate::ledger::{Tombstone, sole};
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
@@ -21,6 +21,7 @@ use crate::progress::policy::Policy;
 use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 
 impl Filter {
@@ -91,6 +92,7 @@ impl Filter {
     ) -> Option<StreamId> {
         let call = match message.kind() {
             Kind::Response => self.correlator.ledger.call_of_answer(&message.id_key()?)?,
+            Kind::Notification if self.may_be_of_unseen(origin, message) => return None,
             Kind::Notification => {
                 let (policies, method) = (self.policy.clone(), message.method()?);
                 policies.reports(&method, message).find_map(|(_, report)| {
@@ -126,14 +128,17 @@ impl Filter {
         self.correlator.ledger.iter().next().is_some()
     }
 
-    /// The tokens that the progress in a message names, except tokens of open calls.
+    /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
+    /// requests where no other filter knows requests of the session: some servers put ids in the place of tokens.
     pub fn tokens_named(&self, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
             Kind::Notification => self.token_in(message).into_iter().collect(),
             Kind::Batch => message.elements().filter_map(|one| self.token_in(&one)).collect(),
             _ => Vec::new(),
         };
-        named.into_iter().filter(|token| !self.has_token(token)).collect()
+        let is_id =
+            |token: &Key| self.topology.is_whole() && self.correlator.ledger.by_id(token).is_some();
+        named.into_iter().filter(|token| !self.has_token(token) && !is_id(token)).collect()
     }
 
     /// Sets the tokens of the next message that are active in other sessions only: such a token means no call
@@ -230,7 +235,9 @@ impl Filter {
             let here = |calls: &[CallId]| {
                 let is_here = |id: &CallId| {
                     let call = ledger.get(*id);
-                    call.is_some_and(|call| on.is_none_or(|on| call.stream == on))
+                    call.is_some_and(|call| {
+                        on.is_none_or(|on| call.stream == on || call.resumed_from == Some(on))
+                    })
                 };
                 calls.iter().copied().find(is_here)
             };
@@ -241,6 +248,16 @@ impl Filter {
             else {
                 continue;
             };
+            if on.is_some() && heir.resumed_from == on {
+                // The client has come back already, and the meter here knows what the client has had.
+                heir.resumed_from = None;
+                heir.is_recorded = false;
+                heir.opened = call.opened;
+                heir.trace.clone_from(&call.trace);
+                heir.account.join(&call.account);
+                taken.extend(id.or(task));
+                continue;
+            }
             heir.shadow = false;
             heir.is_recorded = self.gate.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
@@ -288,6 +305,69 @@ impl Filter {
         let own = self.gate.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
         [own, expiry].into_iter().flatten().min()
+    }
+
+    /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `told`: the
+    /// value of its only request that the client has had; the server repeats the values behind it.
+    pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, told: Option<f64>) {
+        for id in self.correlator.calls_on(old) {
+            if let Some(call) = self.correlator.ledger.get_mut(id) {
+                if let (Some((at, order)), Some(stream)) =
+                    (call.wake.take(), self.gate.streams.get_mut(&old))
+                {
+                    stream.wakes.remove(&(at, order, id));
+                }
+                // The filter of the request has the record until it is handed over.
+                call.is_recorded |= std::mem::take(&mut call.shadow);
+                call.stream = on;
+                call.resumed_from = Some(old);
+                call.sent.at = Some(now);
+                call.meter.go_back_to(told);
+            }
+            self.schedule(id);
+        }
+    }
+
+    /// The value that the client of a stream has been told of the only request there.
+    pub fn value_on(&self, stream: StreamId) -> Option<f64> {
+        let calls = self.correlator.ledger.iter();
+        let call = sole(calls.filter(|(_, call)| call.stream == stream).map(|(id, _)| id))?;
+        self.correlator.ledger.get(call)?.meter.emitted()
+    }
+
+    /// Whether a message answers a request that has been answered before.
+    pub fn is_answered(&self, message: &Message) -> bool {
+        message.kind() == Kind::Response
+            && message.id_key().is_some_and(|id| {
+                self.correlator.ledger.call_of_answer(&id).is_none()
+                    && self.correlator.ledger.was_id(&id) == Some(Tombstone::Answered)
+            })
+    }
+
+    /// Whether a message is compliant progress under a token that means nothing here, in a session of which some
+    /// requests may be unknown: the token may be one of theirs.
+    pub(crate) fn may_be_of_unseen(&self, origin: Origin, message: &Message) -> bool {
+        let is_unseen = |token: &Key| {
+            !self.correlator.knows_token(token)
+                && self.correlator.ledger.by_token_in_other_spelling(token).is_none()
+        };
+        self.correlator.ledger.overflowed
+            && self.topology.keeps_shadows()
+            && message.method().as_deref() == Some(mcp::PROGRESS)
+            && self.sole_call_on(origin).is_none()
+            && self.policy.reports(mcp::PROGRESS, message).any(|(_, report)| {
+                report.repairs.is_empty()
+                    && report.figure.is_some()
+                    && report.about.token.as_ref().is_some_and(is_unseen)
+            })
+    }
+
+    /// When the first progress that waits may be written; `None` also if a request ends by itself before.
+    pub fn progress_due(&self) -> Option<Instant> {
+        let calls = self.correlator.ledger.iter();
+        let due = calls.filter_map(|(_, call)| Some(call.pending.first()?.due)).min();
+        let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
+        due.filter(|due| expiry.is_none_or(|expiry| *due < expiry))
     }
 
     /// Opens a stream on which the server repeats messages that the client may already have: values

@@ -43,6 +43,22 @@ impl CallStats {
     pub(crate) fn withheld(&mut self, reason: Reason) {
         *self.withheld.entry(reason).or_default() += 1;
     }
+
+    /// Adds the counts of the same call in another filter.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.received += other.received;
+        self.overheard += other.overheard;
+        self.sent += other.sent;
+        self.beats += other.beats;
+        self.estimates += other.estimates;
+        self.sent_from_text += other.sent_from_text;
+        for (repair, times) in &other.repaired {
+            *self.repaired.entry(*repair).or_default() += times;
+        }
+        for (reason, times) in &other.withheld {
+            *self.withheld.entry(*reason).or_default() += times;
+        }
+    }
 }
 
 /// The way in which a call ended.

@@ -73,6 +73,14 @@ impl Meter {
         }
     }
 
+    /// Sets the value that the client has had: the server repeats the values behind it.
+    pub fn go_back_to(&mut self, told: Option<f64>) {
+        self.emitted = told;
+        self.claimed = told.map(|told| told - self.base);
+        self.highest = self.claimed;
+        self.past_one |= self.claimed.is_some_and(|claimed| claimed >= 1.0);
+    }
+
     /// Whether a value would be forwarded unchanged.
     pub fn would_rise(&self, value: f64) -> bool {
         self.base == 0.0 && self.emitted.is_none_or(|emitted| value > emitted)

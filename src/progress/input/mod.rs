@@ -27,7 +27,7 @@ const ONLY: StreamId = StreamId(0);
 
 /// Words that a recording may have behind `!`.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
-                        settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, \
+                        settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, resumes, hears, \
                         knows not all, client, elsewhere, event, response, tasks over, looks, waits, written is expected";
 
 /// The conversation that a filter is responsible for.
@@ -65,6 +65,8 @@ pub enum Input {
     HandleLast(Option<(Origin, Message)>),
     /// The server has sent this message to another filter, which gave it to this one.
     HandleForeign(Origin, Message),
+    /// The server has sent this log notification on another stream, where another filter forwards it.
+    HearLog(Origin, Message),
     /// The server has sent a message in pieces: a small one in its place, and why it broke off if it did.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
     /// Another filter has delivered the message to its client: on this stream, if known.
@@ -88,6 +90,9 @@ pub enum Input {
     OpenStream(StreamId, StreamKind, StreamPacing),
     /// A client stream opens on which the server repeats earlier messages.
     OpenReplay(StreamId),
+    /// The client of the first stream has come back on the second one, and has been told this value of its only
+    /// request ([`Filter::resume_stream`]).
+    ResumeStream(StreamId, StreamId, Option<f64>),
     /// The stream's client has this number: streams of one number may see each other's messages.
     SetPrincipal(StreamId, u64),
     /// A client stream closes; whether that cancels its requests.
@@ -184,6 +189,7 @@ impl Filter {
             Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
                 return Output::Server(self.server_message_here(now, *origin, message));
             }
+            Input::HearLog(origin, message) => self.text_from_log(now, *origin, message),
             Input::FindStream(origin, message) => {
                 return Output::Stream(self.find_stream(*origin, message, false));
             }
@@ -225,6 +231,7 @@ impl Filter {
             }
             Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
             Input::OpenReplay(stream) => self.open_replay(*stream),
+            Input::ResumeStream(old, on, told) => self.resume_stream(now, *old, *on, *told),
             Input::SetPrincipal(stream, principal) => self.set_principal(*stream, *principal),
             Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
             Input::SettleStream(stream) => self.settle_stream(now, *stream),
@@ -319,6 +326,8 @@ mod tests {
             Input::SetPrincipal(..) => 38,
             Input::EndResponse(_) => 39,
             Input::MarkEventName => 40,
+            Input::ResumeStream(..) => 41,
+            Input::HearLog(..) => 42,
         }
     }
 
@@ -362,6 +371,7 @@ mod tests {
             ),
             (Input::NoteDelivery(None, call()), "settled\n< {CALL}"),
             (Input::NoteDelivery(Some(third), call()), "settled\n<@3 {CALL}"),
+            (Input::HearLog(own, call()), "hears\n<@3 {CALL}"),
             (Input::FindStream(own, call()), "whose\n<@3 {CALL}"),
             (Input::LearnToken(own, call()), "learns\n<@3 {CALL}"),
             (Input::ForwardLast(None), "passes"),
@@ -371,6 +381,8 @@ mod tests {
             (Input::OpenStream(third, StreamKind::Shared, StreamPacing::Immediate), "opens 3 shared"),
             (Input::OpenStream(third, exchange, paced), "opens 3 exchange paced"),
             (Input::OpenReplay(third), "opens 3 replay"),
+            (Input::ResumeStream(first, third, None), "resumes 0 on 3"),
+            (Input::ResumeStream(first, third, Some(2.5)), "resumes 0 on 3 behind 2.5"),
             (Input::SetPrincipal(third, 5), "principal 3 5"),
             (Input::CloseStream(third, false), "closes 3"),
             (Input::CloseStream(first, true), "closes 0 cancels"),
@@ -417,6 +429,7 @@ mod tests {
     #[test]
     fn every_input_is_read_as_it_is_written() {
         let samples = samples();
+        let call = Message::parse(Bytes::new());
         for (input, text) in &samples {
             assert_eq!(input.to_string(), *text);
             assert_eq!(text.parse::<Input>().unwrap().to_string(), *text, "{input:?}");
@@ -429,6 +442,6 @@ mod tests {
         }
         let places: std::collections::BTreeSet<usize> =
             samples.iter().map(|(input, _)| place(input)).collect();
-        assert_eq!(places, (0..=place(&Input::MarkEventName)).collect());
+        assert_eq!(places, (0..=place(&Input::HearLog(Origin::Shared, call))).collect());
     }
 }

@@ -45,6 +45,7 @@ impl Input {
             Self::Refuse(message) => ('>', None, message.raw().clone()),
             Self::ServerMessage(origin, message)
             | Self::HandleForeign(origin, message)
+            | Self::HearLog(origin, message)
             | Self::FindStream(origin, message)
             | Self::LearnToken(origin, message) => ('<', stream_of(*origin), message.raw().clone()),
             Self::ServerProgress(stream, text) => ('<', Some(*stream), text.clone()),
@@ -68,6 +69,7 @@ impl Input {
             Self::Refuse(_) => f.write_str("refused"),
             Self::HandleLast(_) => f.write_str("here"),
             Self::HandleForeign(..) => f.write_str("moved"),
+            Self::HearLog(..) => f.write_str("hears"),
             Self::NoteDelivery(..) => f.write_str("settled"),
             Self::FindStream(..) => f.write_str("whose"),
             Self::LearnToken(..) => f.write_str("learns"),
@@ -82,6 +84,10 @@ impl Input {
                 write!(f, "opens {} {kind}{paced}", stream.0)
             }
             Self::OpenReplay(stream) => write!(f, "opens {} replay", stream.0),
+            Self::ResumeStream(old, on, None) => write!(f, "resumes {} on {}", old.0, on.0),
+            Self::ResumeStream(old, on, Some(told)) => {
+                write!(f, "resumes {} on {} behind {told}", old.0, on.0)
+            }
             Self::SetPrincipal(stream, number) => write!(f, "principal {} {number}", stream.0),
             Self::CloseStream(stream, cancels) => {
                 write!(f, "closes {}{}", stream.0, if *cancels { " cancels" } else { "" })
@@ -128,7 +134,7 @@ impl Input {
     pub fn announces_message(words: &str) -> bool {
         matches!(
             first_word(words).0,
-            "large" | "refused" | "moved" | "settled" | "whose" | "learns"
+            "large" | "refused" | "moved" | "hears" | "settled" | "whose" | "learns"
         )
     }
 
@@ -152,6 +158,7 @@ impl Input {
                 Self::ServerLarge(origin, text, rest.strip_prefix("broken ").map(Into::into))
             }
             (_, "moved") => Self::HandleForeign(origin, Message::parse(text)),
+            (_, "hears") => Self::HearLog(origin, Message::parse(text)),
             (_, "settled") => Self::NoteDelivery(stream_of(origin), Message::parse(text)),
             (_, "whose") => Self::FindStream(origin, Message::parse(text)),
             (_, "learns") => Self::LearnToken(origin, Message::parse(text)),
@@ -177,6 +184,14 @@ impl Input {
         })
     }
 
+    /// Reads the stream that was left, the one in its place, and the value that the client has had.
+    fn read_resumed(rest: &str) -> Result<Self, String> {
+        let (old, rest) = first_word(rest);
+        let (on, told) = first_word(rest.trim_start_matches("on "));
+        let told = told.strip_prefix("behind ").and_then(|told| told.parse().ok());
+        Ok(Self::ResumeStream(StreamId(number(old)?), StreamId(number(on)?), told))
+    }
+
     fn read_words(words: &str) -> Result<Self, String> {
         let (command, rest) = first_word(words);
         Ok(match command {
@@ -189,6 +204,7 @@ impl Input {
                 Self::SpoolAnswer(id.ok_or("the id of a request is expected")?)
             }
             "opens" => Self::read_opened(rest)?,
+            "resumes" => Self::read_resumed(rest)?,
             "principal" => {
                 let (stream, principal) = first_word(rest);
                 Self::SetPrincipal(StreamId(number(stream)?), number(principal)?)

@@ -170,6 +170,7 @@ impl Filter {
             shadow,
             is_recorded: false,
             stream,
+            resumed_from: None,
             principal: self.gate.principal_of(stream),
             policy: Arc::clone(self.policy.now()),
             paired: None,

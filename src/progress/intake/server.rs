@@ -232,6 +232,10 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
+        if self.may_be_of_unseen(origin, message) {
+            let placed = self.fallback_stream(origin).map(|on| (on, Payload::of(message)));
+            return self.forward(placed, (number, None), message, done);
+        }
         let report = self.read_report(origin, message);
         let policy = match &report {
             Ok((id, _)) | Err(Unread::NotTaken(id, _) | Unread::Refused(id, ..)) => {

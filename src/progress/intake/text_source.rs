@@ -12,11 +12,12 @@ use bytes::Bytes;
 use crate::progress::correlate::call::{Call, Counter};
 use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::place::OVER;
+use crate::progress::dialect::fields::Fields;
 use crate::progress::dialect::report::{About, TextSource};
 use crate::progress::dialect::text;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
-use crate::progress::ids::CallId;
+use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::server::{SourceMessage, apply_scale};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Reason;
@@ -31,6 +32,9 @@ enum SourceText<'a> {
     /// The `data` of a log notification.
     Data(&'a Bytes),
 }
+
+/// Members of a structured log that name a tool.
+const TOOLS: [&str; 3] = ["tool", "toolName", "tool_name"];
 
 /// Time without a word of a counter after which another one is followed.
 const COUNTER_KEPT: Duration = Duration::from_secs(10);
@@ -59,7 +63,7 @@ impl Filter {
     pub fn text_line(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
             self.intake.received_at = Some(now);
-            let meant = self.sole_candidate(now, Origin::Shared, None);
+            let meant = self.sole_candidate(now, Origin::Shared, &[]);
             self.take_text(now, meant, source, SourceText::Line(line));
         }
     }
@@ -75,32 +79,61 @@ impl Filter {
         terminal.feed(text, &mut |line| last = Some(line.to_owned()));
         terminal.flush(&mut |line| last = Some(line.to_owned()));
         if let Some(line) = last {
-            let meant = self.sole_candidate(now, origin, None);
+            let meant = self.sole_candidate(now, origin, &[]);
             self.take_text(now, meant, TextSource::Stdout, SourceText::Line(&line));
         }
     }
 
     /// Reads the text of a log notification, which has already been forwarded.
     pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
-        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
-        {
-            return;
+        if let Some((meant, data)) = self.read_log(now, origin, message) {
+            self.take_text(now, meant, TextSource::Log, SourceText::Data(&data));
         }
-        let params = message.params().unwrap_or_default();
-        let Some(data) = json::member(&params, "data") else { return };
-        let logger = json::member(&params, "logger");
-        let logger = logger.as_ref().and_then(|text| json::decode_str(text));
-        let meant = self.sole_candidate(now, origin, logger.as_deref());
-        self.take_text(now, meant, TextSource::Log, SourceText::Data(&data));
     }
 
-    /// The only call that text can be about: the call of its stream, the call whose tool `logger`
-    /// names, or the only active call.
+    /// The stream of the call that a log notification is about, where another filter sends the progress of the
+    /// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
+    pub fn stream_of_log(
+        &self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<StreamId> {
+        let (meant, data) = self.read_log(now, origin, message)?;
+        let named = self.named_in(TextSource::Log, &SourceText::Data(&data));
+        let call = self.correlator.ledger.get(named.unwrap_or(meant).ok()?)?;
+        let listens = call.settings().listens_to(TextSource::Log);
+        (call.shadow && listens).then_some(call.stream)
+    }
+
+    /// The call that a log notification can be about, and what it says.
+    fn read_log(
+        &self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<(Result<CallId, Reason>, Bytes)> {
+        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
+        {
+            return None;
+        }
+        let params = message.params().unwrap_or_default();
+        let data = json::member(&params, "data")?;
+        let logger = json::member(&params, "logger");
+        let member = || Fields::read(&data)?.words(&TOOLS);
+        let logger = logger.as_ref().and_then(|text| json::decode_str(text));
+        let logger = logger.map(|logger| logger.into_owned());
+        let names: Vec<String> = logger.into_iter().chain(member()).collect();
+        Some((self.sole_candidate(now, origin, &names), data))
+    }
+
+    /// The only call that text can be about: the call of its stream, the call whose tool one of the names in
+    /// the text means, or the only active call.
     fn sole_candidate(
         &self,
         now: Instant,
         origin: Origin,
-        logger: Option<&str>,
+        said: &[String],
     ) -> Result<CallId, Reason> {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
@@ -113,9 +146,9 @@ impl Filter {
             return Err(Reason::Ambiguous);
         }
         let is_named =
-            |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
-        let named = |logger| only(self.correlator.active(|call| is_named(call, logger)));
-        if let Some(Ok(call)) = logger.map(named) {
+            |call: &Call, name| call.tool.as_deref().is_some_and(|tool| names(name, tool));
+        let named = |name| only(self.correlator.active(|call| is_named(call, name))).ok();
+        if let Some(call) = said.iter().find_map(|name| named(name)) {
             return self.unless_over(call);
         }
         self.guess(&About::default(), origin)

@@ -2,6 +2,7 @@
 //! pieces.
 
 use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -130,4 +131,14 @@ pub(crate) async fn spool(body: RequestBody, max: usize) -> Result<RequestBody, 
 pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, RequestBodyError> {
     let spooled = spool(body, max).await?;
     Ok(spooled.collect().await?.to_bytes())
+}
+
+/// What a message asks at once, and the cancellations in an array, which count once the server has taken them.
+pub(crate) fn cancels_apart(message: &Message) -> (Vec<Message>, Vec<Message>) {
+    let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
+    if message.kind() != Kind::Batch || !message.elements().any(|one| cancels(&one)) {
+        return (vec![message.clone()], Vec::new());
+    }
+    let (cancelled, asked) = message.elements().partition(cancels);
+    (asked, cancelled)
 }

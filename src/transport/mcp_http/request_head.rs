@@ -28,8 +28,8 @@ pub(crate) struct RequestHead {
     pub(crate) reads_json: bool,
     /// The client refuses events from a length on that a JSON answer may have.
     pub(crate) limits_events: bool,
-    /// The client resumes a stream: the request names the last event that it received.
-    pub(crate) resumes: bool,
+    /// The client resumes a stream behind this event.
+    pub(crate) last_event: Option<HeaderValue>,
 }
 
 impl RequestHead {
@@ -46,13 +46,18 @@ impl RequestHead {
             reads_events: accepts(headers, &["text/event-stream"]),
             reads_json: accepts(headers, &["application/json", "application/*", "*/*"]),
             limits_events: limits_events(headers),
-            resumes: headers.contains_key(LAST_EVENT_ID),
+            last_event: headers.get(LAST_EVENT_ID).cloned(),
         }
     }
 
     /// The bytes of the session's id.
     pub(crate) fn session_id(&self) -> Option<&[u8]> {
         self.session.as_ref().map(HeaderValue::as_bytes)
+    }
+
+    /// The id of the event behind which the client resumes a stream.
+    pub(crate) fn last_event_id(&self) -> Option<&[u8]> {
+        self.last_event.as_ref().map(HeaderValue::as_bytes)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, error};
 use crate::http::rig::{ms, pass, secs, settle};
-use crate::support::messages::{call, progress, result};
+use crate::support::messages::{call, call_of, notification, progress, result};
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_reaches_the_server_and_a_stream_without_answer_is_closed() {
@@ -215,4 +215,37 @@ async fn a_client_that_does_not_read_leaves_the_server_waiting() {
     asked.say(result("1"));
     settle().await;
     assert_eq!(rig.line().await, result("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_on_the_get_stream_is_progress_of_the_only_call_or_of_the_one_whose_tool_it_names() {
+    let mut rig = Rig::with(
+        "upstream.url = \"http://up.example/base/mcp\"\ndialects = [\"defaults\", \"log\"]\n\
+         heartbeat.enabled = false\nmin_interval = \"0s\"",
+    );
+    let get = rig.begin(Some("s"), "2025-06-18").await;
+    get.events(&[]);
+    let log = |logger: &str, row: u32| {
+        let params = format!(r#"{{"level":"info","logger":"{logger}","data":"row {row} of 9"}}"#);
+        notification("notifications/message", params)
+    };
+    let told = |token: &str, row: u32| {
+        let figure = format!(r#""progress":{row},"total":9,"message":"row {row} of 9""#);
+        notification("notifications/progress", format!(r#"{{"progressToken":{token},{figure}}}"#))
+    };
+    let mut servers = Vec::new();
+    for (tool, id, token) in [("shell", "1", "7"), ("grep", "2", "8")] {
+        rig.say(call_of(tool, id, token)).await;
+        let server = rig.asked().await;
+        server.events(&[]);
+        servers.push(server);
+        if id == "1" {
+            get.say(log("app", 1));
+            assert_eq!(rig.told().await, [log("app", 1), told("7", 1)]);
+        }
+    }
+    get.say(log("server.grep", 2));
+    assert_eq!(rig.told().await, [log("server.grep", 2), told("8", 2)]);
+    get.say(log("app", 3));
+    assert_eq!(rig.told().await, [log("app", 3)], "it may be about either");
 }

@@ -647,3 +647,31 @@ async fn who_leaves_a_call_that_was_silent_has_all_the_time_to_come_back() {
     pass(secs(30)).await;
     assert!(begun.server.is_closed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_active_in_another_session_is_nobodys() {
+    let (rig, mut servers) = Rig::of_lines("heartbeat.enabled = false");
+    let (mut one, ours) = begin(&rig, &mut servers, "2025-06-18").await;
+    let (mut two, theirs) = begin(&rig, &mut servers, "2025-06-18").await;
+    let first = rig.post(&[&ours], call("1", "7"));
+    let second = rig.post(&[&theirs], call("2", "9"));
+    settle().await;
+    assert_eq!((one.line().await, two.line().await), (call("1", "7"), call("2", "9")));
+    two.say(progress("7", "1"));
+    settle().await;
+    assert!(second.is_silent());
+    // Its own id is its own.
+    two.say(progress("2", "1"));
+    settle().await;
+    assert_eq!(second.messages().len(), 1);
+    assert!(second.messages()[0].contains(r#""progressToken":9"#));
+    one.say(result("1"));
+    settle().await;
+    assert_eq!(first.messages(), [result("1")]);
+    pass(secs(1)).await;
+    // Once the call is over the token is free for whoever invents it.
+    two.say(progress("7", "5"));
+    settle().await;
+    assert!(second.messages()[1].contains(r#""progressToken":9"#));
+    check([&second]);
+}

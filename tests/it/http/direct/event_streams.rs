@@ -392,6 +392,133 @@ async fn what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_resumes_has_everything_behind_its_last_event_whether_or_not_it_was_seen_to_leave()
+ {
+    // The proxy between does not tell that the client has left.
+    let (mut rig, answer, server) = called("min_interval = \"0s\"", "2025-06-18").await;
+    let step = |step: u32| event_with(&format!("e{step}"), &progress("7", step));
+    for count in 1..=6 {
+        server.chunk(step(count));
+        settle().await;
+    }
+    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e2"]).await;
+    for count in 3..=6 {
+        resumes.chunk(step(count));
+    }
+    settle().await;
+    let missed = [3, 4, 5, 6].map(step).concat();
+    assert_eq!(resumed.text(), missed);
+    // A token that the server invents means the call as before.
+    resumes.chunk(event_with("e7", &report("\"u\"", "7", "m")));
+    settle().await;
+    let seventh = event_with("e7", &report("7", "7", "m"));
+    assert_eq!(resumed.text(), format!("{missed}{seventh}"));
+    // The call goes on here, heartbeats and all.
+    let begin = rig.now();
+    pass(secs(11)).await;
+    assert_eq!(resumed.told().last().unwrap().at - begin, secs(10));
+    answer.leave();
+    settle().await;
+    pass(secs(9)).await;
+    resumes.chunk(step(8));
+    resumes.chunk(event_with("e9", &result("1")));
+    resumes.chunk(step(10));
+    settle().await;
+    let told = resumed.messages();
+    assert_eq!(told[told.len() - 2..], [progress("7", "8"), result("1")], "{told:?}");
+    let page = Page::read(&rig.metrics());
+    assert_eq!(page.sum("milepost_calls_total", &[("method", "tools/call")]), 1.0);
+    assert_eq!(page.sum("milepost_calls_total", &[("outcome", "result")]), 2.0, "and initialize");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_written_for_a_client_that_had_left_is_repeated_for_it() {
+    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+    server.chunk(event_with("e1", &progress("7", "1")));
+    server.chunk(event_with("e2", &result("1")));
+    settle().await;
+    assert_eq!(answer.messages().len(), 2);
+    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
+    resumes.chunk(event_with("e2", &result("1")));
+    settle().await;
+    assert_eq!(resumed.text(), event_with("e2", &result("1")));
+    // A client that has missed nothing is not told twice.
+    let (listens, listened) = listens(&mut rig, &[S]).await;
+    listened.say(result("1"));
+    settle().await;
+    assert!(listens.messages().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_resumed_twice_goes_on_where_it_was_resumed_last() {
+    let (mut rig, _answer, server) = called(QUIET, "2025-06-18").await;
+    server.chunk(event_with("e1", &progress("7", "1")));
+    settle().await;
+    let (first, one) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
+    one.chunk(event_with("e2", &progress("7", "2")));
+    settle().await;
+    let (second, two) = listens(&mut rig, &[S, "Last-Event-ID: e2"]).await;
+    two.chunk(event_with("e3", &progress("7", "3")));
+    settle().await;
+    assert_eq!(first.text(), event_with("e2", &progress("7", "2")));
+    assert_eq!(second.text(), event_with("e3", &progress("7", "3")));
+    // An id that two open streams have written says nothing.
+    let (other, call_two) = {
+        let answer = rig.post(&[S], call("2", "8"));
+        let asked = rig.asked().await;
+        asked.events(&[]);
+        (answer, asked)
+    };
+    call_two.chunk(event_with("e3", &progress("8", "1")));
+    settle().await;
+    let (_third, three) = listens(&mut rig, &[S, "Last-Event-ID: e3"]).await;
+    three.chunk(event_with("e4", &progress("8", "2")));
+    settle().await;
+    assert_eq!(other.messages(), [progress("8", "1"), progress("8", "2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_spoken_elsewhere_too_passes_what_it_cannot_know() {
+    for resumes in [false, true] {
+        let mut rig = Rig::new(QUIET);
+        rig.session("s", "2025-06-18").await;
+        rig.session("other", "2025-06-18").await;
+        let other = rig.post(&["Mcp-Session-Id: other"], call("1", "3"));
+        let served = rig.asked().await;
+        served.events(&[]);
+        let open = rig.post(&[S], call("1", "7"));
+        let own = rig.asked().await;
+        own.events(&[]);
+        let headers = if resumes { vec![S, "Last-Event-ID: of-another"] } else { vec![S] };
+        let (answer, server) = listens(&mut rig, &headers).await;
+        // Of another session, and of a request that another process has seen.
+        server.chunk(event_with("e1", &progress("3", "1")));
+        server.chunk(event_with("e2", &progress("\"t\"", "5")));
+        server.chunk(event_with("e3", &progress("\"t\"", "6")));
+        server.chunk(event_with("e4", &result("9")));
+        server.chunk(event_with("e5", &progress("7", "2")));
+        settle().await;
+        let passed = [
+            event_with("e2", &progress("\"t\"", "5")),
+            event_with("e3", &progress("\"t\"", "6")),
+            event_with("e4", &result("9")),
+        ];
+        if resumes {
+            assert_eq!(answer.text(), passed.concat());
+            assert_eq!(open.messages(), [progress("7", "2")]);
+        } else {
+            // The only call that it can mean, in a session of which everything is known.
+            assert_eq!(answer.messages(), [""; 0]);
+            let told = open.messages();
+            assert!(
+                told.len() == 3 && told.iter().all(|text| text.contains(r#""progressToken":7"#))
+            );
+        }
+        assert!(other.messages().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_time_to_retry_of_a_dropped_event_counts() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));

@@ -361,3 +361,64 @@ async fn a_cancel_that_the_server_refuses_changes_nothing() {
     pass(secs(1)).await;
     assert_eq!(stream.messages(), [progress("7", "1"), result("1")]);
 }
+
+/// A client's stream, how it posts there, and the server's side.
+async fn opened(rig: &mut Rig) -> (crate::http::rig::Answer, String, crate::http::rig::Asked) {
+    let stream = rig.send("GET /r/sse", &EVENTS, b"");
+    let server = rig.asked().await;
+    server.events(&[]);
+    server.chunk("event: endpoint\ndata: /messages\n\n");
+    settle().await;
+    let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
+    (stream, format!("POST {path}"), server)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_another_clients_stream_is_nobodys() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    let (ours, post, one) = opened(&mut rig).await;
+    let (theirs, other, two) = opened(&mut rig).await;
+    for (post, id, token) in [(&post, "1", "7"), (&other, "2", "9")] {
+        let _posted = rig.send(post, &[], call(id, token).as_bytes());
+        rig.asked().await.accept();
+        settle().await;
+    }
+    pass(secs(1)).await;
+    two.say(report("7", "1", "ours"));
+    pass(secs(1)).await;
+    assert!(theirs.messages().is_empty(), "{:?}", theirs.messages());
+    // Its own id is its own.
+    two.say(report("2", "1", "by id"));
+    pass(secs(1)).await;
+    assert_eq!(theirs.messages(), [report("9", "1", "by id")]);
+    one.say(result("1"));
+    pass(secs(1)).await;
+    // Once the call is over the token is free for whoever invents it.
+    two.say(report("7", "2", "invented"));
+    pass(secs(1)).await;
+    assert_eq!(theirs.messages().last(), Some(&report("9", "2", "invented")));
+    assert_eq!(ours.messages(), [result("1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_in_an_array_counts_once_the_server_has_taken_it() {
+    for (status, shown) in [("401 Unauthorized", true), ("202 Accepted", false)] {
+        let mut rig = Rig::new("heartbeat.enabled = false");
+        let (stream, post, server) = opened(&mut rig).await;
+        let _posted = rig.send(&post, &[], call("1", "7").as_bytes());
+        rig.asked().await.accept();
+        settle().await;
+        let array = format!("[{},{}]", call("2", "8"), cancelled("1"));
+        let _second = rig.send(&post, &[], array.as_bytes());
+        let asked = rig.asked().await;
+        pass(secs(1)).await;
+        server.say(progress("7", "1"));
+        pass(secs(1)).await;
+        assert_eq!(stream.messages(), [progress("7", "1")], "it is on its way");
+        asked.answer(status, &[], "");
+        pass(secs(1)).await;
+        server.say(progress("7", "2"));
+        pass(secs(1)).await;
+        assert_eq!(stream.messages().contains(&progress("7", "2")), shown, "{status}");
+    }
+}

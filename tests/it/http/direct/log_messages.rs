@@ -45,9 +45,23 @@ async fn a_log_on_the_stream_of_a_call_is_progress_of_that_call_whatever_else_is
     check([&first, &second]);
 }
 
+/// A log of this logger.
+fn log_of(logger: &str, data: &str) -> String {
+    let params = format!(r#"{{"level":"info","logger":"{logger}","data":{data}}}"#);
+    notification("notifications/message", params)
+}
+
+fn told(token: &str, figure: &str, total: &str, words: &str) -> String {
+    let figure = format!(r#""progress":{figure},"total":{total},"message":"{words}""#);
+    notification("notifications/progress", format!(r#"{{"progressToken":{token},{figure}}}"#))
+}
+
+const LOGS: &str =
+    "dialects = [\"defaults\", \"log\"]\nheartbeat.enabled = false\nmin_interval = \"0s\"";
+
 #[tokio::test(start_paused = true)]
-async fn a_log_on_the_get_stream_is_nobodys_progress() {
-    let mut rig = Rig::new("dialects = [\"defaults\", \"log\"]\nheartbeat.enabled = false");
+async fn a_log_on_the_get_stream_is_progress_of_the_only_call() {
+    let mut rig = Rig::new(LOGS);
     rig.session("s", "2025-06-18").await;
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
@@ -56,12 +70,90 @@ async fn a_log_on_the_get_stream_is_nobodys_progress() {
     let server = rig.asked().await;
     server.events(&[]);
     settle().await;
-    listened.say(log("\"row 3 of 9\""));
+    let row = event_with("g1", &log("\"row 3 of 9\""));
+    listened.chunk(&row);
     settle().await;
     pass(secs(1)).await;
     server.say(result("1"));
     server.end();
     settle().await;
-    assert_eq!(listens.messages(), [log("\"row 3 of 9\"")]);
-    assert_eq!(answer.messages(), [result("1")]);
+    // After the answer it is only a log.
+    listened.say(log("\"row 4 of 9\""));
+    settle().await;
+    assert_eq!(listens.text(), row + &event(&log("\"row 4 of 9\"")), "a log stays one");
+    assert_eq!(answer.messages(), [told("7", "3", "9", "row 3 of 9"), result("1")]);
+    // A server that answers with JSON has no stream for the call.
+    let answer = rig.post(&[S], call("2", "8"));
+    let server = rig.asked().await;
+    listened.say(log("\"row 5 of 9\""));
+    settle().await;
+    assert_eq!(answer.messages(), [told("8", "5", "9", "row 5 of 9")]);
+    server.json(&[], &result("2"));
+    settle().await;
+    assert_eq!(answer.messages().last(), Some(&result("2")));
+    check([&listens, &answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_on_the_get_stream_is_progress_of_the_call_whose_tool_it_names() {
+    let mut rig = Rig::new(LOGS);
+    rig.session("s", "2025-06-18").await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    let mut calls = Vec::new();
+    for (tool, id, token) in [("shell", "1", "7"), ("grep", "2", "8")] {
+        let answer = rig.post(&[S], call_of(tool, id, token));
+        let server = rig.asked().await;
+        server.events(&[]);
+        calls.push((answer, server));
+    }
+    settle().await;
+    let logs = [
+        log_of("shell", "\"row 1 of 9\""),
+        log_of("plexus.grep", "\"row 2 of 9\""),
+        log_of("app", r#"{"tool":"grep","msg":"row 3 of 9"}"#),
+        // It may be about either.
+        log_of("app", "\"row 4 of 9\""),
+    ];
+    logs.iter().for_each(|log| listened.say(log));
+    settle().await;
+    assert_eq!(listens.messages(), logs);
+    assert_eq!(calls[0].0.messages(), [told("7", "1", "9", "row 1 of 9")]);
+    let of_grep = [told("8", "2", "9", "row 2 of 9"), told("8", "3", "9", "row 3 of 9")];
+    assert_eq!(calls[1].0.messages(), of_grep);
+    check([&listens, &calls[0].0, &calls[1].0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_on_the_get_stream_is_progress_for_a_client_of_http_sse() {
+    let mut rig = Rig::having(&format!("upstream.url = \"http://up.example/mcp\"\n{LOGS}"));
+    let stream = rig.send("GET /r/sse", &["Accept: text/event-stream"], b"");
+    settle().await;
+    let text = stream.text();
+    let endpoint = text.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end().to_owned();
+    let post = |rig: &Rig, body: &str| {
+        rig.send(&format!("POST {endpoint}"), &["Content-Type: application/json"], body.as_bytes())
+    };
+    let _first = post(&rig, &initialize("2024-11-05"));
+    rig.asked().await.json(&["Mcp-Session-Id: t"], &agreement("2025-06-18"));
+    settle().await;
+    let _second = post(&rig, INITIALIZED);
+    settle().await;
+    let mut get = None;
+    while let Some(asked) = rig.try_asked().await {
+        if asked.what().starts_with("GET") { get = Some(asked) } else { asked.accept() }
+    }
+    let get = get.expect("the proxy listens");
+    get.events(&[]);
+    let _third = post(&rig, &call("1", "7"));
+    let server = rig.asked().await;
+    server.events(&[]);
+    pass(secs(1)).await;
+    get.say(log("\"row 3 of 9\""));
+    pass(secs(1)).await;
+    server.say(result("1"));
+    pass(secs(1)).await;
+    let row = told("7", "3", "9", "row 3 of 9");
+    assert_eq!(stream.messages()[1..], [log("\"row 3 of 9\""), row, result("1")]);
 }

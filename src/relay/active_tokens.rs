@@ -2,16 +2,21 @@
 //! the wrong session: a token that is active in another session means no call of this session.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use crate::protocol::jsonrpc::Key;
+use crate::progress::input::Input;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::relay::filter_guard::FilterGuard;
 
 /// The sessions that use each token, one entry for each call. Each entry belongs to a response or a session
 /// that is open, and goes with it; both are limited.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTokens {
     users: Mutex<BTreeMap<Key, Vec<u64>>>,
+    /// The number of entries.
+    entries: AtomicUsize,
     /// The number of requests without a session so far.
     alone: AtomicU64,
 }
@@ -51,11 +56,21 @@ impl TokenScope {
             users.entry(token.clone()).or_default().push(self.number);
         }
         drop(users);
+        self.tokens.entries.fetch_add(tokens.len(), Ordering::Relaxed);
         Some(TokenLease { scope: self.clone(), tokens })
     }
 
+    /// Tells the filter which tokens of its next message mean calls of other sessions.
+    pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
+        let named = filter.try_with(|filter| filter.tokens_named(message));
+        let elsewhere = self.elsewhere(named.unwrap_or_default());
+        if !elsewhere.is_empty() {
+            filter.apply(now, Input::MarkElsewhere(elsewhere));
+        }
+    }
+
     /// The tokens of `tokens` that are active in other sessions and not in this session.
-    pub(crate) fn elsewhere(&self, mut tokens: Vec<Key>) -> Vec<Key> {
+    fn elsewhere(&self, mut tokens: Vec<Key>) -> Vec<Key> {
         if !tokens.is_empty() {
             let users = self.tokens.lock();
             tokens.retain(|token| {
@@ -73,8 +88,37 @@ pub(crate) struct TokenLease {
     pub(crate) tokens: Vec<Key>,
 }
 
+/// The open calls of one filter among those of other sessions.
+#[derive(Debug)]
+pub(crate) struct SessionTokens {
+    scope: TokenScope,
+    lease: Option<TokenLease>,
+}
+
+impl SessionTokens {
+    /// A session of its own, without calls.
+    pub(crate) fn new(tokens: &Arc<ActiveTokens>) -> Self {
+        Self { scope: TokenScope::of_request(tokens), lease: None }
+    }
+
+    /// The calls of the filter are other ones now.
+    pub(crate) fn renew(&mut self, filter: &mut FilterGuard) {
+        let tokens = filter.try_with(|filter| filter.tokens()).unwrap_or_default();
+        self.lease = self.scope.enter(tokens);
+    }
+
+    /// Tells the filter which tokens of its next message mean calls of other sessions.
+    pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
+        let own = self.lease.as_ref().map_or(0, |lease| lease.tokens.len());
+        if self.scope.tokens.entries.load(Ordering::Relaxed) > own {
+            self.scope.mark(now, filter, message);
+        }
+    }
+}
+
 impl Drop for TokenLease {
     fn drop(&mut self) {
+        self.scope.tokens.entries.fetch_sub(self.tokens.len(), Ordering::Relaxed);
         let mut users = self.scope.tokens.lock();
         for token in &self.tokens {
             let Some(of_token) = users.get_mut(token) else { continue };

@@ -1,0 +1,88 @@
+//! An exchange whose client has no stream: progress from other streams, and the whole body of an answer.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::Bytes;
+use tokio::time::timeout_at;
+
+use super::{Exchange, drain};
+use crate::gateway::direct::event_stream::EventHandler;
+use crate::progress::{Payload, Transmit};
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::transport::clock::now;
+use crate::transport::http::body::Batch;
+
+impl Exchange {
+    /// Completes when progress of the requests has come on another stream, for a client that has no stream of
+    /// the requests, or when such progress is due.
+    pub(crate) async fn next_progress(&mut self) {
+        let due = if self.detour.is_some() { self.progress_due() } else { None };
+        let filled = poll_fn(|cx| match &self.member {
+            Some(member) => member.mailbox.poll_progress(cx),
+            None => Poll::Pending,
+        });
+        match due {
+            Some(due) => drop(timeout_at(due.into(), filled).await),
+            None => filled.await,
+        }
+    }
+
+    /// When progress that waits may be written; `None` also if a request is over by then.
+    fn progress_due(&mut self) -> Option<std::time::Instant> {
+        self.filter.try_with(|filter| filter.progress_due()).flatten()
+    }
+
+    /// Whether the client can be told progress of a request.
+    pub(crate) fn has_token(&mut self) -> bool {
+        self.filter.try_with(|filter| !filter.tokens().is_empty()) == Some(true)
+    }
+
+    /// Takes progress that came on another stream and writes it there: the client has no stream of the
+    /// requests.
+    pub(crate) fn write_elsewhere(&mut self) {
+        let mut out = Batch::default();
+        self.drain_mailbox(&mut out);
+        if self.progress_due().is_some() {
+            self.collect(&mut out);
+        }
+        self.write_on_detour(out);
+    }
+
+    fn write_on_detour(&self, mut out: Batch) {
+        let (Some(member), Some(stream)) = (&self.member, self.detour) else { return };
+        while let Some(event) = out.take() {
+            member.session.write_on(stream, event);
+        }
+    }
+
+    /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
+    /// body.
+    pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
+        let message = Message::parse(body.clone());
+        self.last_read = now();
+        self.handle_message(&message, &mut Batch::default());
+        self.end_response();
+        let mut told: Vec<Payload> = Vec::new();
+        drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
+        // Progress that waited goes out with its answer; there is room for one message only.
+        if message.kind() != Kind::Batch && told.len() > 1 {
+            let mut ahead = Batch::default();
+            told.drain(..told.len() - 1).for_each(|payload| ahead.own(&payload));
+            self.write_on_detour(ahead);
+        }
+        self.note(None);
+        if self.observing {
+            return None;
+        }
+        match &told[..] {
+            // An HTTP answer has to have something in it, whatever we think of it.
+            [] => None,
+            [only] => Some(only.to_bytes()).filter(|only| only != body),
+            several => {
+                let texts: Vec<Bytes> = several.iter().map(Payload::to_bytes).collect();
+                Some(Bytes::from([b"[", &texts.join(&b","[..])[..], b"]"].concat()))
+            }
+        }
+    }
+}

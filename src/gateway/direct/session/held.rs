@@ -1,0 +1,54 @@
+//! What has no stream of its own: the stream that is held for a client, and events for another stream than
+//! that on which they came.
+
+use super::{Session, SessionState};
+use crate::gateway::direct::claim::ClaimSender;
+use crate::gateway::direct::mailbox::Mail;
+use crate::progress::StreamId;
+
+impl Session {
+    /// A stream is held that `caller` may come for; false if one is already.
+    pub(crate) fn hold(&self, caller: u64, claim: ClaimSender) -> bool {
+        let mut shared = self.lock();
+        let free = shared.held.is_none();
+        if free {
+            shared.held = Some((caller, claim));
+        }
+        free
+    }
+
+    pub(crate) fn release(&self) {
+        self.lock().held = None;
+    }
+
+    /// The held stream, for its own caller only: a session id is no authentication.
+    pub(crate) fn claim(&self, caller: u64) -> Option<ClaimSender> {
+        let mut shared = self.lock();
+        let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;
+        Some(claim)
+    }
+
+    /// Offers an event of a stream without a client to another stream on which the client listens,
+    /// or to a response that the client waits for.
+    pub(crate) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
+        let mut shared = self.lock();
+        let SessionState { filter, streams, listening, .. } = &mut *shared;
+        let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
+        others.any(|(id, mailbox)| {
+            let mut waits = || filter.try_with(|filter| filter.has_calls_on(*id)) == Some(true);
+            (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
+        })
+    }
+
+    /// Writes an event on a stream, or on another on which the client listens if that one has closed.
+    pub(crate) fn write_on(&self, stream: StreamId, event: bytes::Bytes) {
+        let mailbox = self.lock().streams.get(&stream).cloned();
+        let written = match mailbox {
+            Some(mailbox) => mailbox.put(Mail::Event(event)),
+            None => self.offer(stream, &event),
+        };
+        if !written {
+            tracing::warn!("no stream of a session takes progress any more; some was dropped");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Streams on which the client listens, and what they take over from the stream that the client has left.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Session, SessionState, SessionStream};
+use crate::gateway::direct::mailbox::Mail;
+use crate::progress::input::Input;
+use crate::progress::{Filter, StreamId, StreamKind, StreamPacing};
+use crate::transport::clock::now;
+
+impl Session {
+    /// Opens a stream on which the client listens. `last`: the client has come back for the messages behind the
+    /// event of this id.
+    pub(crate) fn listen(self: &Arc<Self>, last: Option<&[u8]>) -> SessionStream {
+        let mut shared = self.lock();
+        let member = shared.join(self);
+        let stream = member.stream;
+        shared.listening.insert(stream);
+        let Some(id) = last else {
+            let opens = Input::OpenStream(stream, StreamKind::Shared, StreamPacing::Immediate);
+            shared.filter.apply(now(), opens);
+            return member;
+        };
+        shared.resumed.insert(stream, None);
+        shared.filter.apply(now(), Input::OpenReplay(stream));
+        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = ids.streams_of(id);
+        if written.is_empty() {
+            // Another process has written the id, and may know requests that are unknown here.
+            shared.filter.apply(now(), Input::MarkIncomplete);
+        }
+        // Some servers number the events of each stream anew.
+        let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
+        if let (Some(old), None) = (open.next(), open.next()) {
+            shared.replace(old, stream, ids.value_behind(id, old));
+        }
+        member
+    }
+
+    /// An event with this id is written `on` a stream, whose client has been told the value `before`.
+    pub(crate) fn note_id(&self, id: &[u8], on: StreamId, before: Option<f64>) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.insert(id, on, before);
+    }
+}
+
+impl SessionState {
+    /// The client of the stream `old` has come back on the stream `new`, and has had its value `behind` the last
+    /// event that it knows; `None` if no event followed. Nothing goes to `old` any more, whether or not the
+    /// client has been seen to leave.
+    fn replace(&mut self, old: StreamId, new: StreamId, behind: Option<Option<f64>>) {
+        let Some(mailbox) = self.streams.remove(&old) else { return };
+        let is_listening = self.listening.remove(&old);
+        let value_on = |filter: &mut Filter| filter.value_on(old);
+        let told = behind.unwrap_or_else(|| {
+            if is_listening { self.filter.try_with(value_on).flatten() } else { mailbox.told() }
+        });
+        self.filter.apply(now(), Input::ResumeStream(old, new, told));
+        self.note();
+        mailbox.put(Mail::Replaced);
+        self.resumed.insert(new, Some(mailbox));
+    }
+}
