@@ -7,7 +7,8 @@ use crate::config::routes::{Routes, RoutesError};
 
 /// The output of `milepost check`.
 ///
-/// # Errors If the file cannot be read or the file has an error.
+/// # Errors
+/// If the file cannot be read or the file has an error.
 pub fn run(args: &CheckArgs) -> Result<String, RoutesError> {
     if let Some(file) = &args.import {
         return routes::import(file);

@@ -46,7 +46,8 @@ pub enum StatsError {
 
 /// The output of `milepost stats`.
 ///
-/// # Errors If the durations cannot be read, or none are known for the route or tool.
+/// # Errors
+/// If the durations cannot be read, or none are known for the route or tool.
 pub fn run(args: &Args) -> Result<String, StatsError> {
     let folder = state_dir(args.state_dir.as_ref(), None).ok_or(StatsError::Nowhere)?;
     let mut store = Store::new(&folder);

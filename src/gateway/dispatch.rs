@@ -61,7 +61,8 @@ impl Proxy {
     /// routes; `observers` see all messages. If there is a `connect`, it replaces the network and
     /// child processes.
     ///
-    /// # Errors If a route's certificates cannot be used or its address is not valid.
+    /// # Errors
+    /// If a route's certificates cannot be used or its address is not valid.
     pub fn new(
         routes: &Routes,
         via: Via,

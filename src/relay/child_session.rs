@@ -100,7 +100,8 @@ impl<C: ClientLeg> ChildSession<C> {
     /// that the server is known to speak. `shared`: limits for large messages, if several streams
     /// share the server. `relay` builds the relay from the server's leg; `log` counts its events.
     ///
-    /// # Errors If the server does not start.
+    /// # Errors
+    /// If the server does not start.
     pub fn start(
         program: Program,
         shared: Option<SpoolLimits>,

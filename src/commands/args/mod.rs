@@ -344,7 +344,8 @@ impl WrapArgs {
 
     /// The server's address, if the command is an address.
     ///
-    /// # Errors If further words follow the address.
+    /// # Errors
+    /// If further words follow the address.
     pub fn address(&self) -> Result<Option<Url>, WrapError> {
         address(&self.command)
     }

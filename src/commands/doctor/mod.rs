@@ -173,7 +173,8 @@ pub enum DoctorError {
 /// Examines a server and returns the report. At the end, also after a signal, ends the server with
 /// all its descendants.
 ///
-/// # Errors If the server cannot be used, or not with these options.
+/// # Errors
+/// If the server cannot be used, or not with these options.
 pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     child::adopt_orphans();
     let mut signals = Signals::listen().ok();

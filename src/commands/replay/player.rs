@@ -238,7 +238,8 @@ impl Player {
 
     /// Lets time pass.
     ///
-    /// # Errors If the text is not a time.
+    /// # Errors
+    /// If the text is not a time.
     pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
         let end = self.clock + values::time(text)?;
         while self.eager
@@ -258,7 +259,8 @@ impl Player {
 
     /// Advances a transcript of tests: all output comes when it is due.
     ///
-    /// # Errors If the text is not a time.
+    /// # Errors
+    /// If the text is not a time.
     pub(super) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
         let begin = self.now;
         let end = begin + values::time(text)?;

@@ -48,6 +48,9 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// Origins of browsers that are answered, besides loopback's.
     pub allowed_origins: Vec<String>,
+    /// Requests are refused that a page of another site can send without its origin, or with a body of
+    /// a form's type.
+    pub check_pages: bool,
     /// Every host name is answered: `allowed_hosts` is not asked.
     pub insecure: bool,
     /// The URL of the listener for clients, where a front rewrites paths.
@@ -70,6 +73,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 7332)),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            check_pages: true,
             insecure: false,
             public_url: None,
             tls: None,

@@ -65,6 +65,9 @@ settings! { Server, Self::default();
     "allowed_hosts" List<HostText> => allowed_hosts {}
     /// Accepted origins of browsers besides those of loopback.
     "allowed_origins" List<OriginText> => allowed_origins {}
+    /// Refuses requests of pages of other sites that have no accepted origin, and POSTs of pages whose
+    /// body has a type that a form can send. Browsers mark such requests with `Sec-Fetch-Site`.
+    "check_pages" Switch => check_pages {}
     /// Accepts every host name: any web page that a user of this network opens can then reach the routes.
     "insecure" Switch => insecure {}
     /// The URL of the listener for clients behind a front that rewrites paths. The path of each route

@@ -228,7 +228,8 @@ impl From<OsString> for StateDir {
 
 /// Reads a switch of a recording.
 ///
-/// # Errors The error names the expected words.
+/// # Errors
+/// The error names the expected words.
 pub fn read_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),

@@ -1,8 +1,9 @@
 //! GET and DELETE of a session of the bridge.
 
 use crate::gateway::bridge::frame;
-use crate::gateway::bridge::responses::no_method;
+use crate::gateway::bridge::responses::{no_events, no_method};
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
+use crate::transport::mcp_http::request_head::takes_events;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +24,9 @@ impl Bridge {
     pub(crate) fn get(&self, parts: &Parts, write_state: WriteState) -> Response<Body> {
         if !parts.headers.contains_key(SESSION_ID) {
             return no_method();
+        }
+        if !takes_events(&parts.headers) {
+            return no_events();
         }
         let session = match self.session_named(&parts.headers) {
             Ok(session) => session,

@@ -1,7 +1,7 @@
 //! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
 //! and an endpoint to post to (rules L).
 
-use crate::gateway::bridge::responses::refusal;
+use crate::gateway::bridge::responses::{no_events, refusal};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -17,6 +17,7 @@ use crate::gateway::refusals::events_head;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
+use crate::transport::mcp_http::request_head::takes_events;
 
 /// The parameter with the session's id in the endpoint of its stream.
 const KEY: &str = "sessionId";
@@ -38,6 +39,9 @@ impl Bridge {
         if parts.method != Method::GET {
             let why = "clients of HTTP+SSE open their stream with a GET";
             return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
+        }
+        if !takes_events(&parts.headers) {
+            return no_events();
         }
         let permit = match self.stream_permit(None) {
             Ok(permit) => permit,

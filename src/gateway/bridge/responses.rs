@@ -23,6 +23,12 @@ pub(crate) fn no_method() -> Response<Body> {
     response
 }
 
+/// The answer to a GET whose client takes no events.
+pub(crate) fn no_events() -> Response<Body> {
+    let why = "this is a stream of events; send Accept: text/event-stream";
+    refusal(StatusCode::NOT_ACCEPTABLE, why, None)
+}
+
 /// A JSON-RPC error of the bridge's own, for this request if its id is known.
 pub(crate) fn refusal(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
     refused(status, INVALID_REQUEST, why, id)

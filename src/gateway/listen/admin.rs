@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::handler::{Handler, Peer};
 use crate::config::routes::{Admin, Server};
-use crate::gateway::listen::admission::{admit, authorize};
+use crate::gateway::listen::admission::{admit, admit_page, authorize};
 use crate::observe::calls::PATH_OF_TAP;
 use crate::observe::log::FilterError;
 use crate::observe::{log, metrics};
@@ -101,7 +101,11 @@ impl<H: Handler> AdminApi<H> {
     }
 
     fn course(&self, client: &Peer, ready: bool, parts: &Parts) -> Result<AdminDecision, Refusal> {
-        admit(&self.server.load(), &self.via, client.local, parts)?;
+        let server = self.server.load();
+        admit(&server, &self.via, client.local, parts)?;
+        if !opens_page(parts) {
+            admit_page(&server, parts)?;
+        }
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let read = |status, text: &str| {
             if reads {
@@ -166,6 +170,15 @@ enum AdminDecision {
     Answered(AdminResponse),
     /// A request whose body is the new log filter.
     Change,
+}
+
+/// Whether a person opens the live page, perhaps by a link on a page of another site.
+fn opens_page(parts: &Parts) -> bool {
+    let is = |name, value: &str| parts.headers.get(name).is_some_and(|found| found == value);
+    parts.method == Method::GET
+        && parts.uri.path() == "/"
+        && is("sec-fetch-mode", "navigate")
+        && is("sec-fetch-dest", "document")
 }
 
 /// Whether a change comes from a person or from a page of this listener, and not from another page.

@@ -6,9 +6,9 @@
 
 use std::net::SocketAddr;
 
-use http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 
 use crate::config::routes::{Secret, Server};
 use crate::transport::http::authority::{Authority, Host};
@@ -27,9 +27,15 @@ const ONCE: [&str; 7] = [
     "mcp-name",
 ];
 
+/// Types of bodies that a browser sends for a page without asking the listener first; the last one is
+/// no type at all.
+const FORM_TYPES: [&str; 4] =
+    ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", ""];
+
 /// Checks whether a request on the address `local` is admitted.
 ///
-/// # Errors The first reason for a refusal.
+/// # Errors
+/// The first reason for a refusal.
 pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Result<(), Refusal> {
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::Method);
@@ -54,10 +60,44 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
     if wants_another_protocol(parts) { Err(Refusal::Upgrade) } else { Ok(()) }
 }
 
+/// Whether the site of a request's page, as the browser names the site, may use a listener. A page can
+/// leave its `Origin` out, with an image for instance, but cannot change `Sec-Fetch-Site`.
+///
+/// # Errors
+/// If a page of another site sent the request and names no origin. [`admit`] judges an origin.
+pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
+    let is_checked = server.check_pages && parts.method != Method::OPTIONS;
+    let is_foreign = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
+    let foreign = parts.headers.get_all("sec-fetch-site").iter().any(is_foreign);
+    if is_checked && foreign && !parts.headers.contains_key(ORIGIN) {
+        return Err(Refusal::CrossSite);
+    }
+    Ok(())
+}
+
+/// Whether the body of a POST has a type that a listener takes. A page of any site can send a form's
+/// types, and a body without a type, without asking the browser first.
+///
+/// # Errors
+/// If a browser sent the request and its type is one of these.
+pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
+    let headers = &parts.headers;
+    let is_page = headers.contains_key(ORIGIN)
+        || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"));
+    if !server.check_pages || parts.method != Method::POST || !is_page {
+        return Ok(());
+    }
+    let whole = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let kind = whole.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let is_form = FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form.as_bytes()));
+    if is_form { Err(Refusal::BodyType) } else { Ok(()) }
+}
+
 /// Checks the token of a request where the listener requires one. True if the `Authorization` was
 /// for Milepost, so that it is not forwarded.
 ///
-/// # Errors If the listener requires a token and the request has another or none.
+/// # Errors
+/// If the listener requires a token and the request has another or none.
 pub fn authorize(server: &Server, headers: &HeaderMap) -> Result<bool, Refusal> {
     let Some(secret) = &server.bearer else { return Ok(false) };
     let presented = headers.get(AUTHORIZATION).and_then(|value| {
@@ -174,7 +214,7 @@ impl WebOrigin {
 /// `Upgrade` is an offer, and a server may stay with HTTP/1.1: to clients that offer HTTP/2 with
 /// every request, as Java's does, it does. A WebSocket cannot be had here, and is better refused.
 fn wants_another_protocol(parts: &Parts) -> bool {
-    let named = |line: &http::HeaderValue| {
+    let named = |line: &HeaderValue| {
         line.as_bytes()
             .split(|byte| *byte == b',')
             .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))

@@ -22,7 +22,7 @@ use tracing::{error, info};
 
 use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
-use crate::gateway::listen::admission::{admit, authorize};
+use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize};
 use crate::gateway::live_routes::ServedRoute;
 use crate::transport::http::cors;
 use crate::transport::http::endpoints::{EndpointKind, RouteTable};
@@ -145,6 +145,7 @@ impl<H: Handler> Dispatcher<H> {
             Ok(Decision::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
             Err(refusal) => {
                 note(refusal, &parts, &client);
+                self.handler.count_refusal(refusal);
                 read_some(&parts, body).await;
                 refusal.response(&method).map(Either::Left)
             }
@@ -164,6 +165,7 @@ impl<H: Handler> Dispatcher<H> {
     ) -> Result<Decision, Refusal> {
         let config = self.config.load();
         admit(&config.server, &self.via, client.local, parts)?;
+        admit_page(&config.server, parts)?;
         let route_match = config.endpoints.find(parts.uri.path());
         if let Some(route_match) = &route_match {
             // A browser asks without presenting a token, and before its page may send one.
@@ -183,6 +185,9 @@ impl<H: Handler> Dispatcher<H> {
             return Err(Refusal::ReadOnly);
         }
         let served = config.served.get(route_match.route).cloned();
+        if !served.as_ref().is_some_and(|served| served.route().opaque) {
+            admit_body(&config.server, parts)?;
+        }
         let client = client.clone();
         Ok(Decision::Handle(Admitted { route_match, served, client, authorization_was_ours }))
     }

@@ -17,6 +17,7 @@ use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::RouteMatch;
+use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
 /// The client of a connection, and its local address.
@@ -75,6 +76,10 @@ impl Handler for Routed {
         self.1.as_ref()
     }
 
+    fn count_refusal(&self, refusal: Refusal) {
+        self.0.metrics().count_refusal(refusal.name());
+    }
+
     fn traffic(&self) -> Traffic {
         self.0.metrics().clients().clone()
     }
@@ -124,6 +129,9 @@ pub trait Handler: Send + Sync + 'static {
     fn calls(&self) -> Option<&Arc<Table>> {
         None
     }
+
+    /// Counts a request that was refused before this handler saw it.
+    fn count_refusal(&self, _refusal: Refusal) {}
 
     /// The counters of bytes to and from clients.
     fn traffic(&self) -> Traffic {

@@ -15,7 +15,8 @@ const BAD_MAX: usize = 5;
 /// Opens the file, and creates the file and its folder if `create` is true. No other user can read
 /// them. `None` if the file does not exist.
 ///
-/// # Errors If the system refuses, or another user could change the file.
+/// # Errors
+/// If the system refuses, or another user could change the file.
 pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     if create && let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -147,7 +147,8 @@ impl Store {
 
     /// All that is kept, by route and tool.
     ///
-    /// # Errors If the file exists and cannot be used. One that is damaged is set aside, and
+    /// # Errors
+    /// If the file exists and cannot be used. One that is damaged is set aside, and
     /// nothing is known.
     pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
         let entries = self.with(false, |database| {
@@ -172,7 +173,8 @@ impl Store {
 
     /// Adds calls that have ended `now`, in seconds since 1970.
     ///
-    /// # Errors If the file cannot be used or created. A damaged file is set aside.
+    /// # Errors
+    /// If the file cannot be used or created. A damaged file is set aside.
     pub(super) fn add(&mut self, added: &PendingSamples, now: u64) -> Result<(), StoreError> {
         self.with(true, |database| {
             let to = database.begin_write()?;
@@ -211,7 +213,8 @@ impl Store {
 
     /// Forgets a route, or one tool of the route, and returns the number of forgotten tools.
     ///
-    /// # Errors If the file exists and cannot be used.
+    /// # Errors
+    /// If the file exists and cannot be used.
     pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
         let gone = self.with(false, |database| {
             let to = database.begin_write()?;

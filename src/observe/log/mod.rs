@@ -124,7 +124,8 @@ pub fn filter() -> Option<String> {
 
 /// Changes the filter of the log: a level, or a filter in the syntax of tracing's `EnvFilter`.
 ///
-/// # Errors If there is no log, or the text is not a filter.
+/// # Errors
+/// If there is no log, or the text is not a filter.
 pub fn set_filter(words: &str) -> Result<(), FilterError> {
     let words = words.trim();
     let text = match words.parse::<Level>() {

@@ -15,7 +15,8 @@ static STDERR: LazyLock<SharedWriter<io::Stderr>> =
 
 /// Writes text of a child to Milepost's standard error, unchanged. Blocks until the text is read.
 ///
-/// # Errors If the text cannot be written.
+/// # Errors
+/// If the text cannot be written.
 pub fn write_child_text(text: &[u8]) -> io::Result<()> {
     STDERR.write_child_text(text)
 }

@@ -64,6 +64,7 @@ pub struct Metrics {
     families: Families,
     clients: Traffic,
     without_token: Counters,
+    refused: Counters,
     log_lines_dropped: Counter,
     config: Config,
     spans: [Counter; 2],
@@ -172,6 +173,10 @@ impl Metrics {
             "calls_without_token",
             "Tool calls without a progress token, by client; other: beyond the first 64",
         );
+        let refused = to.counters(
+            "requests_refused",
+            "Requests that were refused before a route saw them, by reason",
+        );
         let log_lines_dropped = Counter::default();
         let help = "Log lines left out because nobody read standard error";
         to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
@@ -189,6 +194,7 @@ impl Metrics {
             families,
             clients,
             without_token,
+            refused,
             log_lines_dropped,
             config,
             spans,
@@ -206,6 +212,11 @@ impl Metrics {
     /// The counts of reloads of the route file, by result.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Counts a request that was refused for a reason, one of the names of refusals.
+    pub fn count_refusal(&self, reason: &'static str) {
+        self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
     /// Bytes between clients and Milepost.

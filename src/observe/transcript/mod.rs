@@ -61,7 +61,8 @@ pub enum LineStream {
 impl<'a> TranscriptLine<'a> {
     /// Reads a line; `None` for a comment or an empty line.
     ///
-    /// # Errors The error names the expected text.
+    /// # Errors
+    /// The error names the expected text.
     pub fn read(line: &'a str) -> Result<Option<Self>, String> {
         let (part, line) = match line.split_once("| ") {
             Some((part, line)) if part.bytes().all(|byte| byte.is_ascii_digit()) => {

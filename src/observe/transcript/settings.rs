@@ -64,7 +64,8 @@ fn write_scope<S: SettingScope>(
 
 /// Applies the words of a line to `policy`.
 ///
-/// # Errors The error names the unknown word.
+/// # Errors
+/// The error names the unknown word.
 pub fn read(policy: &mut Policy, words: &str) -> Result<(), String> {
     for said in words.split_whitespace() {
         let (key, value) = said

@@ -140,7 +140,8 @@ impl Input {
 
     /// Reads the words of a recording, and the message behind them.
     ///
-    /// # Errors The error names the expected text.
+    /// # Errors
+    /// The error names the expected text.
     pub fn read(words: &str, line: Option<MessageLine>) -> Result<Self, String> {
         let Some(MessageLine { sign, stream, text }) = line else { return Self::read_words(words) };
         let (command, rest) = first_word(words);

@@ -27,7 +27,8 @@ fn send(target: &Target, request: Request<RequestBody>) -> Sending {
 
 /// The POST of a message.
 ///
-/// # Errors The reason why there can be no request, in words.
+/// # Errors
+/// The reason why there can be no request, in words.
 pub(crate) fn post(
     upstream: &UpstreamTarget,
     (target, uri): (&Target, Uri),
@@ -56,7 +57,8 @@ pub(crate) fn post(
 
 /// A GET for events: a new stream, or the rest of one behind the event of an id.
 ///
-/// # Errors The reason why there can be no request, in words.
+/// # Errors
+/// The reason why there can be no request, in words.
 pub(crate) fn get(
     upstream: &UpstreamTarget,
     target: &Target,

@@ -162,7 +162,8 @@ impl UpstreamTarget {
 
     /// A request with the client's headers that are for the server, and with `own` headers.
     ///
-    /// # Errors The reason why there can be no request, in words.
+    /// # Errors
+    /// The reason why there can be no request, in words.
     pub(crate) fn request(
         &self,
         target: &Target,

@@ -19,6 +19,10 @@ pub enum Refusal {
     Host,
     /// The request's origin is not accepted by this listener.
     Origin,
+    /// A browser marks the request as one of another site's page, and it names no origin.
+    CrossSite,
+    /// A page of any site can send a body of this type without asking.
+    BodyType,
     /// A header that decides about the request occurs more than once.
     Twice(&'static str),
     /// The request's target is neither a path nor `http://host/path`.
@@ -53,11 +57,13 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal once.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::NoHost,
         Self::TwoHosts,
         Self::Host,
         Self::Origin,
+        Self::CrossSite,
+        Self::BodyType,
         Self::Twice("host"),
         Self::Target,
         Self::Method,
@@ -81,9 +87,12 @@ impl Refusal {
             Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Target => {
                 StatusCode::BAD_REQUEST
             }
-            Self::Host | Self::Origin | Self::OperatorsOnly | Self::ForeignChange => {
-                StatusCode::FORBIDDEN
-            }
+            Self::Host
+            | Self::Origin
+            | Self::CrossSite
+            | Self::OperatorsOnly
+            | Self::ForeignChange => StatusCode::FORBIDDEN,
+            Self::BodyType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -102,6 +111,8 @@ impl Refusal {
             Self::TwoHosts => "two-hosts",
             Self::Host => "host",
             Self::Origin => "origin",
+            Self::CrossSite => "cross-site",
+            Self::BodyType => "body-type",
             Self::Twice(_) => "header-twice",
             Self::Target => "target",
             Self::Method => "method",
@@ -132,6 +143,14 @@ impl Refusal {
             Self::Origin => {
                 "the Origin of this request may not use this proxy; if it should, add it to \
                  allowed_origins in [server]"
+            }
+            Self::CrossSite => {
+                "a page of another site sent this request; use a program, or a page whose Origin is in \
+                 allowed_origins in [server]"
+            }
+            Self::BodyType => {
+                "the body of this request has no type or a type of forms; send Content-Type: \
+                 application/json"
             }
             Self::Twice(name) => return format!("this request has {name} twice; send it once"),
             Self::Target => "the target of this request is not a path; send one such as /name",

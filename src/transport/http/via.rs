@@ -32,7 +32,8 @@ impl Via {
 
     /// Checks whether a request may be forwarded.
     ///
-    /// # Errors If the request has passed this proxy before, or more than 16 proxies.
+    /// # Errors
+    /// If the request has passed this proxy before, or more than 16 proxies.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let mut hops = 0;
         for hop in headers.get_all(VIA).iter().flat_map(|line| hops_of(line.as_bytes())) {

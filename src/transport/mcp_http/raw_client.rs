@@ -27,7 +27,8 @@ impl RawHttpClient {
     /// A client of a route's server, with the headers that the route sets; `None` if the server is
     /// not an HTTP server. No connection is made yet.
     ///
-    /// # Errors If the route's certificates cannot be used or its address is not valid.
+    /// # Errors
+    /// If the route's certificates cannot be used or its address is not valid.
     pub fn new(route: &Route) -> Result<Option<Self>, TargetError> {
         let (endpoint, sse) = targets(route, None, &Traffic::default())?;
         let rules = route.request_headers.clone();
@@ -92,7 +93,8 @@ impl RawResponse {
     /// The next bytes of the body, as soon as they arrive; `None` at the end, and for a body with an unknown
     /// compression.
     ///
-    /// # Errors If the connection fails, or the compressed body cannot be read.
+    /// # Errors
+    /// If the connection fails, or the compressed body cannot be read.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         let body = self.body.as_mut()?;
         poll_fn(|cx| body.poll_data(cx)).await

@@ -67,6 +67,12 @@ fn limits_events(headers: &HeaderMap) -> bool {
     agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
 }
 
+/// Whether the client of a GET takes events. A page's image does not, and must start no server.
+pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
+    let types = ["text/event-stream", "text/*", "*/*"];
+    !headers.contains_key(header::ACCEPT) || accepts(headers, &types)
+}
+
 fn accepts(headers: &HeaderMap, names: &[&str]) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|range| {

@@ -52,7 +52,8 @@ impl ServerClient {
     /// Sends a request and waits for the head of the response. Where the route says so, the request is
     /// answered in the server's place.
     ///
-    /// # Errors If there is no connection, or the connection fails before the head.
+    /// # Errors
+    /// If there is no connection, or the connection fails before the head.
     pub(crate) async fn send(
         &self,
         request: Request<RequestBody>,

@@ -145,6 +145,14 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The messages of a batch, or the one message.
+fn elements(bytes: &Bytes) -> Vec<Bytes> {
+    match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(bytes) {
+        Ok(elements) => elements.iter().map(|one| bytes.slice_ref(one.get().as_bytes())).collect(),
+        Err(_) => vec![bytes.clone()],
+    }
+}
+
 fn is_progress(bytes: &Bytes) -> bool {
     let message = Message::parse(bytes.clone());
     message.kind() == Kind::Notification
@@ -221,8 +229,10 @@ proptest! {
                 if stays && still {
                     play(&mut rig, &mut talk, std::slice::from_ref(step), |_, _| {});
                 }
-                let others = rig.told.drain(..).map(|told| told.payload.to_bytes());
-                told.extend(others.filter(|one| stays && !is_progress(one)).map(|one| text(&one)));
+                for one in rig.told.drain(..).map(|told| told.payload.to_bytes()) {
+                    let elements = if stays { elements(&one) } else { Vec::new() };
+                    told.extend(elements.iter().filter(|one| !is_progress(one)).map(text));
+                }
             }
             told
         };

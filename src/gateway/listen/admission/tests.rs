@@ -275,3 +275,47 @@ fn a_listener_that_asks_for_a_token_takes_only_that_one() {
     row(&closed, None, Err(Refusal::Unauthorized));
     row(&server(Some("")), Some("Bearer "), Err(Refusal::Unauthorized));
 }
+
+#[track_caller]
+fn page(head: &str, expected: Result<(), Refusal>) {
+    let (server, parts) = (Server::default(), request(head));
+    let judged = admit_page(&server, &parts).and_then(|()| admit_body(&server, &parts));
+    assert_eq!(judged, expected, "{head}");
+    let unchecked = Server { check_pages: false, ..server };
+    assert_eq!(admit_page(&unchecked, &parts).and(admit_body(&unchecked, &parts)), Ok(()));
+}
+
+#[test]
+fn requests_of_pages_of_other_sites_without_an_origin_are_refused() {
+    for site in ["cross-site", "same-site"] {
+        for method in ["GET", "POST", "DELETE", "HEAD"] {
+            let head = format!("{method} /a\nhost: localhost\nsec-fetch-site: {site}");
+            page(&head, Err(Refusal::CrossSite));
+        }
+        page(&format!("OPTIONS /a\nhost: localhost\nsec-fetch-site: {site}"), Ok(()));
+        let inspector = "origin: http://localhost:6274\ncontent-type: application/json";
+        page(&format!("POST /a\nhost: localhost\n{inspector}\nsec-fetch-site: {site}"), Ok(()));
+    }
+    for head in ["GET /a", "GET /a\nsec-fetch-site: none", "GET /a\nsec-fetch-site: same-origin"] {
+        page(head, Ok(()));
+    }
+}
+
+#[test]
+fn bodies_that_a_page_can_send_unasked_are_refused_from_browsers_only() {
+    let browser = "POST /a\nhost: localhost\norigin: http://localhost:6274";
+    for kind in [
+        "text/plain;charset=UTF-8",
+        "TEXT/PLAIN",
+        "multipart/form-data; boundary=a",
+        "application/x-www-form-urlencoded",
+        "",
+    ] {
+        page(&format!("{browser}\ncontent-type: {kind}"), Err(Refusal::BodyType));
+        page(&format!("POST /a\nhost: localhost\ncontent-type: {kind}"), Ok(()));
+    }
+    page(browser, Err(Refusal::BodyType));
+    page("POST /a\nsec-fetch-site: same-origin", Err(Refusal::BodyType));
+    page(&format!("{browser}\ncontent-type: application/json"), Ok(()));
+    page("GET /a\norigin: http://localhost:6274", Ok(()));
+}
