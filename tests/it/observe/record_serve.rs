@@ -287,6 +287,6 @@ fn a_disk_that_is_full_ends_recordings_and_nothing_else() {
     for _ in 0..3 {
         assert_eq!(calls(proxy.address(), "/a", "work", 2).len(), 2);
     }
-    proxy.logged(&["a conversation is not recorded"]);
-    assert_eq!(proxy.log().matches("a conversation is not recorded").count(), 1);
+    proxy.logged(&["a recording cannot be written"]);
+    assert_eq!(proxy.log().matches("a recording cannot be written").count(), 1);
 }
