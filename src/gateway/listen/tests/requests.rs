@@ -128,7 +128,8 @@ async fn browsers_are_answered_where_the_route_says_so() {
     assert_eq!(speak(server(), &preflight("/a")).await.name(), "closed");
     assert_eq!(speak(server(), &preflight("/a")).await.statuses(), [401]);
 
-    let head = format!("POST /web HTTP/1.1\nhost: localhost\n{origin}");
+    let json = "content-type: application/json";
+    let head = format!("POST /web HTTP/1.1\nhost: localhost\n{origin}\n{json}");
     let spoken = speak(Server::default(), &request(&head, "{}")).await;
     has(&spoken, &["HTTP/1.1 200", allowed, "vary: Origin\r\n", "Mcp-Session-Id"]);
     // Why it was refused, the page may read too.
@@ -136,6 +137,6 @@ async fn browsers_are_answered_where_the_route_says_so() {
     has(&spoken, &["HTTP/1.1 401", allowed]);
     let evil = head.replace("localhost:6274", "evil.example");
     has_not(&speak(Server::default(), &request(&evil, "{}")).await, &["access-control"]);
-    let head = format!("POST /a HTTP/1.1\nhost: localhost\n{origin}");
+    let head = format!("POST /a HTTP/1.1\nhost: localhost\n{origin}\n{json}");
     has_not(&speak(Server::default(), &request(&head, "{}")).await, &["access-control"]);
 }
