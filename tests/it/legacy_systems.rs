@@ -1,7 +1,6 @@
 //! What clients are shown of five legacy systems, without Milepost and with it: the table in
 //! `docs/legacy-systems.md`. Each row plays an example server over a transport of the real one.
 
-use std::fmt::Write;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const STREAMS_APART: Duration = Duration::from_millis(100);
 
 /// When a client that opens no GET stream calls: `own_get` waits 2 s for the client's own.
-const FIRST_CALL: Duration = Duration::from_millis(2500);
+const FIRST_CALL: Duration = Duration::from_millis(4000);
 
 /// Time between the steps of a server: no two reports come together, and nothing is thinned.
 const PACE: &str = "250ms";
@@ -481,7 +480,27 @@ KuzuMem-MCP of today over HTTP answers with plain JSON and says nothing before t
 reports nothing: for both there are heartbeats only.
 ";
 
-fn page() -> String {
+/// How often a row is played again that is not as it was kept.
+const AGAIN: usize = 3;
+
+fn line(system: &str, row: &Row, over: Over, [without, with]: &[Shown; 2]) -> String {
+    let transport = match over {
+        Pipe => "stdio",
+        Http => "Streamable HTTP",
+        HttpWithoutGet => "Streamable HTTP, no GET stream",
+        Sse => "HTTP+SSE",
+    };
+    let preset = if row.preset.is_empty() { "defaults" } else { row.preset };
+    let (without, with) = (without.cell(), with.cell());
+    format!(
+        "| {system} {} | {} | {transport} | {without} | {with} | {preset} |\n",
+        row.dialect, row.says
+    )
+}
+
+/// The table. A row whose line is not in `kept` is played again, alone: a busy machine may put together what a server
+/// has written apart.
+fn page(kept: Option<&str>) -> String {
     let mut page = HEAD.to_owned();
     page += "\n| dialect | the server sends | transport | without Milepost | with Milepost | preset |\n";
     page += "|---|---|---|---|---|---|\n";
@@ -497,22 +516,14 @@ fn page() -> String {
                 some.iter().map(|(_, row, over)| scope.spawn(move || play(row, *over))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        for ((system, row, over), [without, with]) in some.iter().zip(played) {
-            let transport = match over {
-                Pipe => "stdio",
-                Http => "Streamable HTTP",
-                HttpWithoutGet => "Streamable HTTP, no GET stream",
-                Sse => "HTTP+SSE",
-            };
-            let preset = if row.preset.is_empty() { "defaults" } else { row.preset };
-            let _ = writeln!(
-                page,
-                "| {system} {} | {} | {transport} | {} | {} | {preset} |",
-                row.dialect,
-                row.says,
-                without.cell(),
-                with.cell()
-            );
+        for ((system, row, over), first) in some.iter().zip(played) {
+            let tries = if kept.is_some() { AGAIN } else { 0 };
+            let again = std::iter::repeat_with(|| play(row, *over)).take(tries);
+            let mut lines =
+                std::iter::once(first).chain(again).map(|played| line(system, row, *over, &played));
+            let made = lines.next().unwrap();
+            let is_kept = |line: &String| kept.is_some_and(|kept| kept.contains(line));
+            page += &if is_kept(&made) { made } else { lines.find(is_kept).unwrap_or(made) };
         }
     }
     page + FOOT
@@ -522,17 +533,13 @@ fn page() -> String {
 fn the_table_of_legacy_systems_is_what_their_clients_are_shown() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/legacy-systems.md");
     let kept = std::fs::read_to_string(&place).unwrap_or_default();
-    // A busy machine may put together what a server has written apart.
-    let tries = (0..3).map(|_| page());
-    let mut last = String::new();
-    for page in tries {
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            return std::fs::write(&place, page).unwrap();
-        }
-        if page == kept {
-            return;
-        }
-        last = page;
+    let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
+    let last = page((!is_update).then_some(&kept));
+    if is_update {
+        return std::fs::write(&place, last).unwrap();
+    }
+    if last == kept {
+        return;
     }
     let differs = last.lines().filter(|line| !kept.contains(*line)).collect::<Vec<_>>().join("\n");
     panic!("UPDATE_EXPECT=1 writes it anew; these lines differ:\n{differs}");

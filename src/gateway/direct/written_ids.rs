@@ -46,6 +46,13 @@ impl WrittenIds {
         streams
     }
 
+    /// The client of the stream `old` has come back on the stream `new`: its ids name that stream from now on.
+    pub(crate) fn move_ids(&mut self, old: StreamId, new: StreamId) {
+        for written in self.ids.iter_mut().filter(|written| written.stream == old) {
+            written.stream = new;
+        }
+    }
+
     /// The value that the client of `stream` had been told when the next id came after this one; `None` if none
     /// has come.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {

@@ -27,6 +27,9 @@ const ONCE: [&str; 7] = [
     "mcp-name",
 ];
 
+/// The header in which a browser says from which site a request comes; no page can change it.
+const SITE: &str = "sec-fetch-site";
+
 /// Types of bodies that a browser sends for a page without asking the listener first; the last one is
 /// no type at all.
 const FORM_TYPES: [&str; 4] =
@@ -68,7 +71,7 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
 pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     let is_checked = server.check_pages && parts.method != Method::OPTIONS;
     let is_foreign = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
-    let foreign = parts.headers.get_all("sec-fetch-site").iter().any(is_foreign);
+    let foreign = parts.headers.get_all(SITE).iter().any(is_foreign);
     if is_checked && foreign && !parts.headers.contains_key(ORIGIN) {
         return Err(Refusal::CrossSite);
     }
@@ -82,8 +85,8 @@ pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
 /// If a browser sent the request and its type is one of these.
 pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     let headers = &parts.headers;
-    let is_page = headers.contains_key(ORIGIN)
-        || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"));
+    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is no page.
+    let is_page = headers.contains_key(ORIGIN) || headers.contains_key(SITE);
     if !server.check_pages || parts.method != Method::POST || !is_page {
         return Ok(());
     }

@@ -21,6 +21,7 @@ fn read(file: &str) -> String {
 fn page() -> Page {
     let metrics = Metrics::new();
     let _ = metrics.route("/a");
+    metrics.count_refusal("host");
     milepost::observe::untokened_clients::UNTOKENED_CLIENTS
         .note(None, milepost::progress::clients::Situation::NoToken);
     Page::read(&metrics.text(0, || {}))
@@ -103,8 +104,12 @@ fn the_dashboard_asks_for_what_there_is() {
     for (name, family) in &page.families {
         let shown = family.samples.keys().any(|sample| asked.contains(sample));
         let apart = ["milepost_uptime_seconds", "milepost_build", "milepost_kept_messages"];
-        let besides =
-            ["milepost_overheard_lines", "milepost_progress_received", "milepost_child_starts"];
+        let besides = [
+            "milepost_overheard_lines",
+            "milepost_progress_received",
+            "milepost_child_starts",
+            "milepost_requests_refused",
+        ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }
     // Panels lie beside each other.

@@ -26,7 +26,7 @@ const PIECE: u64 = 500;
 const ROUNDS: usize = 4;
 
 /// At the end of a conversation of processes nothing comes for so long.
-const QUIET: u64 = 150;
+const QUIET: u64 = 500;
 
 /// The same where something has broken off.
 const BROKEN_QUIET: u64 = 2000;
@@ -215,11 +215,13 @@ impl Player<'_> {
         };
         assert!(self.until(told).await, "no session begins");
         if speaks == Speaks::Stdio {
+            let end = self.stage.now() + PATIENCE;
             loop {
                 self.hear().await;
                 if !self.stage.wrap().told().await.is_empty() {
                     break;
                 }
+                assert!(self.stage.now() < end, "no session begins");
                 self.stage.settle().await;
             }
         }

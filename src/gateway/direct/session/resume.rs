@@ -23,7 +23,7 @@ impl Session {
         };
         shared.resumed.insert(stream, None);
         shared.filter.apply(now(), Input::OpenReplay(stream));
-        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let written = ids.streams_of(id);
         if written.is_empty() {
             // Another process has written the id, and may know requests that are unknown here.
@@ -33,6 +33,8 @@ impl Session {
         let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
         if let (Some(old), None) = (open.next(), open.next()) {
             shared.replace(old, stream, ids.value_behind(id, old));
+            // The client may come back with the same id again, before an event has come.
+            ids.move_ids(old, stream);
         }
         member
     }

@@ -319,4 +319,5 @@ fn bodies_that_a_page_can_send_unasked_are_refused_from_browsers_only() {
     page("POST /a\nsec-fetch-site: same-origin", Err(Refusal::BodyType));
     page(&format!("{browser}\ncontent-type: application/json"), Ok(()));
     page("GET /a\norigin: http://localhost:6274", Ok(()));
+    page("POST /a\nsec-fetch-mode: cors\ncontent-type: text/plain;charset=UTF-8", Ok(()));
 }
