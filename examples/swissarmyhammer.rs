@@ -168,6 +168,8 @@ impl SwissArmyHammer {
             ("line_count", json!(LINES)),
             ("output_truncated", json!(false)),
         ]);
+        // Over HTTP the last message goes on another stream than the answer.
+        call.wait(self.pace)?;
         call.answer(&format!("{LINES} lines of output"));
         Ok(())
     }
