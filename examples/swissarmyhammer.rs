@@ -168,8 +168,10 @@ impl SwissArmyHammer {
             ("line_count", json!(LINES)),
             ("output_truncated", json!(false)),
         ]);
-        // Over HTTP the last message goes on another stream than the answer.
-        call.wait(self.pace)?;
+        if self.generation == S1 {
+            // Over HTTP the last message goes on another stream than the answer.
+            call.wait(self.pace)?;
+        }
         call.answer(&format!("{LINES} lines of output"));
         Ok(())
     }
