@@ -217,7 +217,7 @@ const scenes = {
         await expectAccessible('token');
         await field.fill('wrong');
         await page.keyboard.press('Enter');
-        await page.locator('#ask-why').filter({ hasText: 'not it' }).waitFor();
+        await page.locator('#ask-why').filter({ hasText: 'is wrong' }).waitFor();
         await field.fill(options.token);
         await page.keyboard.press('Enter');
         await live();
