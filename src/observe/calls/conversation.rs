@@ -234,16 +234,7 @@ impl Conversation {
         kept: CapturedMessage,
         change: impl FnOnce(&mut CallState, &CapturedMessage),
     ) {
-        if self.table.taps.any() {
-            let call = entry.as_deref();
-            self.table.taps.publish(&TapMessage::new(
-                &self.table,
-                &self.route,
-                &self.masks,
-                call,
-                &kept,
-            ));
-        }
+        self.show(entry.as_deref(), &kept);
         let Some(entry) = entry else { return };
         let known = kept.clone();
         entry.take(kept, |state| change(state, &known));
@@ -271,17 +262,18 @@ impl Conversation {
                 Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error
             )
         );
-        if !is_answer && self.table.taps.any() {
+        if !is_answer {
             let kept =
                 CapturedMessage { at, fate: MessageFate::End(ended), before: None, after: None };
-            let call = Some(entry);
-            self.table.taps.publish(&TapMessage::new(
-                &self.table,
-                &self.route,
-                &self.masks,
-                call,
-                &kept,
-            ));
+            self.show(Some(entry), &kept);
+        }
+    }
+
+    /// Shows a message to the observers of `/tap`, if there are any.
+    fn show(&self, call: Option<&CallEntry>, message: &CapturedMessage) {
+        if self.table.taps.any() {
+            let message = TapMessage::new(&self.table, &self.route, &self.masks, call, message);
+            self.table.taps.publish(&message);
         }
     }
 
