@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 pub mod man;
 pub mod presets;
+mod printable;
 pub mod replay;
 pub mod stats;
 pub mod tap;

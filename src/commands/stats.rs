@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use crate::commands::printable::printable as escaped;
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
 use crate::observe::durations::{FILE, Store, StoreError, ToolRow, state_dir};
+use crate::progress::clients::is_unprintable;
 
 /// The arguments.
 #[derive(Debug, clap::Args)]
@@ -125,7 +127,8 @@ fn json(rows: &[&ToolRow]) -> String {
         })
         .collect();
     let text = serde_json::to_string_pretty(&rows).unwrap_or_else(|error| error.to_string());
-    text + "\n"
+    // The line ends are of the form; a name that JSON may hold raw is escaped.
+    text.lines().fold(String::new(), |out, line| out + &escaped(line, true) + "\n")
 }
 
 /// The columns: two of text, the others of numbers.
@@ -176,7 +179,7 @@ fn table(rows: &[&ToolRow], now: u64) -> String {
 
 /// A name that a terminal shows and does not obey.
 fn printable(name: &str) -> String {
-    name.replace(char::is_control, "\u{fffd}")
+    name.replace(is_unprintable, "\u{fffd}")
 }
 
 fn spell(millis: u32) -> String {
@@ -212,15 +215,24 @@ mod tests {
     fn a_line_says_what_is_known_of_a_tool() {
         let rows = [
             entry("/reports", "run_report", &[38_000, 42_500, 3_700_000], false),
-            entry("npx#3fa2b1c0", "e\u{1b}[2Jcho", &[4, 8], true),
+            entry("npx#3fa2b1c0", "e\u{1b}[2J\u{202e}cho", &[4, 8], true),
         ];
         let rows: Vec<&ToolRow> = rows.iter().collect();
         let expected = "\
 ROUTE         TOOL        CALLS  MEDIAN    P90  LONGEST  ERRORS  CANCELLED    SEEN  FIGURES
 /reports      run_report      3   42.5s  1h01m    1h01m       2          1  5m ago     none
-npx#3fa2b1c0  e\u{fffd}[2Jcho        2     4ms    8ms      8ms       2          1  5m ago  its own
+npx#3fa2b1c0  e\u{fffd}[2J\u{fffd}cho       2     4ms    8ms      8ms       2          1  5m ago  its own
 ";
         assert_eq!(table(&rows, 1300), expected);
+    }
+
+    #[test]
+    fn json_holds_no_sign_that_turns_text_around() {
+        let row = entry("/a", "e\u{202e}\u{9b}cho", &[4], true);
+        let text = json(&[&row]);
+        assert!(!text.replace('\n', "").chars().any(is_unprintable), "{text}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read[0]["tool"], "e\u{202e}\u{9b}cho");
     }
 
     #[test]

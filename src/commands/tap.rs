@@ -10,6 +10,7 @@ use tokio::io::{AsyncWriteExt, Stdout, stdout};
 use tokio::signal::ctrl_c;
 
 use crate::commands::args::{TapArgs, WrapError};
+use crate::commands::printable::printable;
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
@@ -164,39 +165,5 @@ impl TapOutput {
             Some(style) => writeln!(text, "{}", style.force_styling(true).apply_to(line)),
             None => writeln!(text, "{line}"),
         };
-    }
-}
-
-/// A line in which nothing moves or hides other text. JSON stays JSON.
-fn printable(line: &str, is_json: bool) -> String {
-    let mut out = String::with_capacity(line.len());
-    for sign in line.chars() {
-        if !is_unprintable(sign) {
-            out.push(sign);
-        } else if is_json {
-            for unit in sign.encode_utf16(&mut [0; 2]) {
-                let _ = write!(out, "\\u{unit:04x}");
-            }
-        } else {
-            for byte in sign.encode_utf8(&mut [0; 4]).bytes() {
-                let _ = write!(out, "\\x{byte:02X}");
-            }
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_moves_or_hides_other_text() {
-        let line = "a\u{1b}[2J\u{9b}1m\u{202e}b\tc\u{e0041}";
-        let text = printable(line, false);
-        assert_eq!(text, r"a\x1B[2J\xC2\x9B1m\xE2\x80\xAEb\x09c\xF3\xA0\x81\x81");
-        let json = printable(&format!("\"{line}\""), true);
-        assert!(!json.chars().any(is_unprintable));
-        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), line);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::gateway::route_state::RouteState;
 use crate::observe::error_chain::error_chain;
+use crate::observe::log::may_log_refusal;
 use crate::protocol::jsonrpc::own_error;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
@@ -38,7 +39,9 @@ pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
 }
 
 pub(crate) fn unavailable(why: &str) -> Response<Body> {
-    tracing::warn!(why, "refused");
+    if let Some(left_out) = may_log_refusal() {
+        tracing::warn!(why, left_out = (left_out > 0).then_some(left_out), "refused");
+    }
     text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
@@ -58,7 +61,10 @@ pub(crate) fn refuse(
 
 fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
     let why = unread.to_string();
-    tracing::info!(route = state.route.path, why, "refused");
+    if let Some(left_out) = may_log_refusal() {
+        let left_out = (left_out > 0).then_some(left_out);
+        tracing::info!(route = state.route.path, why, left_out, "refused");
+    }
     text(unread.status(), &why)
 }
 
@@ -94,6 +100,7 @@ pub(crate) fn unreachable(
         UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_GATEWAY,
     };
+    let why = error.for_clients();
     let Some(id) = id else { return text(status, &why) };
     let mut response = Response::new(Body::from(own_error(&id, &why, None)));
     *response.status_mut() = status;

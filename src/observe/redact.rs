@@ -99,6 +99,18 @@ impl Masking {
         format!("{MASK}{next}")
     }
 
+    /// Writes the mask of a string or number that is a secret, however short it is.
+    fn code(&mut self, value: &[u8], out: &mut Vec<u8>) {
+        let words = json::decode_str(value).unwrap_or_else(|| String::from_utf8_lossy(value));
+        let masked = self.mask_of(&words);
+        // The id of a request may be the same word.
+        if masked == words {
+            out.extend_from_slice(value);
+        } else {
+            out.extend_from_slice(&json::quote(&masked));
+        }
+    }
+
     /// Writes a value; `secret`: it goes by the name of one.
     fn value(
         &mut self,
@@ -123,6 +135,16 @@ impl Masking {
                     if name == TOKEN {
                         out.extend_from_slice(value.get(member.value).unwrap_or_default());
                     } else {
+                        let is_doubtful = {
+                            let text = value.get(member.value.clone()).unwrap_or_default();
+                            let words = json::decode_str(text);
+                            let words = words.unwrap_or_else(|| String::from_utf8_lossy(text));
+                            secret::is_doubtful_secret(&name, &words)
+                        };
+                        if is_doubtful {
+                            self.code(value.get(member.value).unwrap_or_default(), out);
+                            continue;
+                        }
                         let secret = secret || secret::is_secret_name(&name);
                         self.value(value, member.value, secret, depth + 1, out);
                     }
@@ -188,6 +210,16 @@ mod tests {
         assert_eq!(out, r#"{"message":"login with password=\"***1\" \n"}"#);
         let out = masked(&mut masking, "Authorization: Bearer abcdef0123456789abcdef\n");
         assert!(!out.contains("abcdef0123"), "{out}");
+    }
+
+    #[test]
+    fn codes_and_sessions_are_masked_by_their_values() {
+        let mut masking = Masking::default();
+        let text = r#"{"pin":1234,"otp":"123456","session":{"id":3},"sessionId":"0123-abcd-4567-ef89","keys":["a"]}"#;
+        let out = masked(&mut masking, text);
+        let expected =
+            r#"{"pin":"***1","otp":"***2","session":{"id":3},"sessionId":"***3","keys":["a"]}"#;
+        assert_eq!(out, expected);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! better than a missed secret.
 
 /// Words in the names of secrets.
-pub const WORDS: [&str; 18] = [
+pub const WORDS: [&str; 23] = [
     "apikey",
+    "apikeys",
     "auth",
     "authorization",
     "bearer",
     "cookie",
+    "cookies",
     "credential",
     "credentials",
     "dsn",
@@ -15,13 +17,27 @@ pub const WORDS: [&str; 18] = [
     "key",
     "pass",
     "passphrase",
+    "passphrases",
     "passwd",
     "password",
+    "passwords",
     "pat",
     "pwd",
     "secret",
+    "secrets",
     "token",
 ];
+
+/// Words in names whose value is a secret as often as not: the value decides, see
+/// [`is_doubtful_secret`].
+pub const DOUBTFUL: [&str; 9] =
+    ["keys", "otp", "pin", "session", "sessionid", "sessions", "signature", "signatures", "tokens"];
+
+/// The names of those whose values are short numbers.
+const CODES: [&str; 2] = ["otp", "pin"];
+
+/// The digits of such a number.
+const CODE_DIGITS: std::ops::RangeInclusive<usize> = 4..=12;
 
 /// The prefixes of keys of well-known services.
 pub const BEGINNINGS: [&str; 15] = [
@@ -59,6 +75,26 @@ pub fn is_secret_name(name: &str) -> bool {
         || ["apikey", "token", "secret", "password"].iter().any(|end| name.ends_with(end))
 }
 
+/// Whether a value of a name with a word of [`DOUBTFUL`] is a secret: it is long and no word, or it is
+/// the number of a code.
+pub fn is_doubtful_secret(name: &str, value: &str) -> bool {
+    let name = name.to_lowercase();
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    words.any(|word| {
+        let is_code = CODES.contains(&word) && is_number && CODE_DIGITS.contains(&value.len());
+        DOUBTFUL.contains(&word) && (is_code || is_long(value))
+    })
+}
+
+/// Whether a value is long enough, and has digits: no word.
+pub fn is_long(value: &str) -> bool {
+    value.len() >= RUN_MIN
+        && !value.contains(['/', ' '])
+        && value.bytes().filter(u8::is_ascii_digit).count() > 1
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+}
+
 /// Whether a value is a switch or a small number, which is no secret, whatever its name.
 pub fn is_plain(value: &str) -> bool {
     let is_word = ["", "true", "false", "yes", "no", "on", "off", "none"].contains(&value);
@@ -84,6 +120,24 @@ pub fn is_secret_value(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_value_decides_where_a_name_is_doubtful() {
+        for (name, value) in
+            [("otp", "123456"), ("card.PIN", "1234"), ("session-id", "s3ss10n-0123456789")]
+        {
+            assert!(is_doubtful_secret(name, value), "{name}={value}");
+        }
+        for (name, value) in [
+            ("pin", "13"),
+            ("spin", "1234"),
+            ("session", "3"),
+            ("tokens", "4096"),
+            ("keys", "a, b"),
+        ] {
+            assert!(!is_doubtful_secret(name, value), "{name}={value}");
+        }
+    }
 
     #[test]
     fn names_and_values_give_secrets_away() {

@@ -9,6 +9,7 @@ use super::content::ContentWords;
 use super::habits::Habits;
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
+use crate::progress::clients::is_unprintable;
 
 /// Characters of an example message in a report.
 const EXAMPLE_MAX: usize = 200;
@@ -172,10 +173,20 @@ pub struct Terms {
 /// A message as a report shows it, on one line.
 pub fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let plain = text.trim().chars().map(|sign| if sign.is_control() { ' ' } else { sign });
+    let plain = text.trim().chars().map(|sign| if is_unprintable(sign) { ' ' } else { sign });
     let mut shown: String = plain.take(EXAMPLE_MAX).collect();
     if text.trim().chars().nth(EXAMPLE_MAX).is_some() {
         shown.push('…');
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_example_turns_no_text_around() {
+        assert_eq!(shown("a\u{202e}b\u{2066}c\u{1b}[2Jd\n".as_bytes()), "a b c [2Jd");
+    }
 }

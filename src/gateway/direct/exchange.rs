@@ -458,7 +458,7 @@ impl EventHandler for Exchange {
         }
         let why = match error {
             None => "the server closed the stream without an answer".to_owned(),
-            Some(error) => crate::observe::error_chain::error_chain(error),
+            Some(error) => error.for_clients(),
         };
         self.fail(&why, None);
     }

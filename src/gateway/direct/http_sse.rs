@@ -140,7 +140,7 @@ impl EventHandler for SseServerHandler {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         let why = match error {
             None => "the server closed the stream".to_owned(),
-            Some(error) => crate::observe::error_chain::error_chain(error),
+            Some(error) => error.for_clients(),
         };
         if self.key.is_some() {
             self.stream.lock().filter.apply(now(), Input::CloseServer(why.into()));

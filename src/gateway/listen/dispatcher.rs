@@ -24,6 +24,7 @@ use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize};
 use crate::gateway::live_routes::ServedRoute;
+use crate::observe::log::may_log_refusal;
 use crate::transport::http::cors;
 use crate::transport::http::endpoints::{EndpointKind, RouteTable};
 use crate::transport::http::refusal::Refusal;
@@ -193,8 +194,10 @@ impl<H: Handler> Dispatcher<H> {
     }
 }
 
-/// Writes one log line about a refused request. Paths and queries may be private.
+/// Writes one log line about a refused request, unless there are too many. Paths and queries may be
+/// private.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
+    let Some(left_out) = may_log_refusal() else { return };
     let header = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
         // What stands before a host may be a password.
@@ -208,6 +211,7 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
         host = header(HOST).or_else(|| Some(parts.uri.authority()?.as_str().rsplit('@').next()?.to_owned())),
         origin = header(ORIGIN),
         from = %client.remote.ip(),
+        left_out = (left_out > 0).then_some(left_out),
         "refused"
     );
 }

@@ -1,5 +1,6 @@
 //! Logs on standard error: one line per call, and counts at the end of a connection.
 
+mod budget;
 mod lines;
 pub mod shared_stderr;
 
@@ -14,6 +15,8 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+pub use budget::may_log_refusal;
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;

@@ -28,7 +28,7 @@ const COMPILED_MAX: usize = 1 << 20;
 /// The group of a pattern that is masked.
 const GROUP: &str = "secret";
 
-/// The length from which the value of an ambiguous name, such as `key`, counts as a secret.
+/// The length from which a value that begins like the key of a service counts as a secret.
 const VALUE_MIN: usize = 16;
 
 /// The patterns of secrets.
@@ -105,7 +105,9 @@ impl Masks {
     pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
-            NAMED.0.iter().for_each(|pattern| named(pattern, words, &mut found));
+            let flags = [false, true];
+            let patterns = NAMED.0.iter().zip(flags);
+            patterns.for_each(|(pattern, is_flag)| named(pattern, is_flag, words, &mut found));
             found.extend(PLAIN.0.iter().flat_map(|pattern| all(pattern, words)));
             let keys = KEYS.0.iter().flat_map(|pattern| pattern.find_iter(words));
             found.extend(keys.filter(|key| is_key(key.as_str())).map(|key| key.range()));
@@ -148,8 +150,10 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
 static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
+    // A hint of three letters is a part of many words.
     SecretPatterns::new([format!(
-        "(?i-u){}|basic|://|-----begin|signature|[?&](?:sig|code)=",
+        "(?i-u){}|basic|://|-----begin|keys|session|signature|tokens|(?:^|[ -@\\[-`{{-~])(?:otp|pin)|\
+         [?&](?:sig|code)=|(?:^|\\s)-u\\s|(?:^|\\s)--(?:proxy-)?user[\\s=]",
         hints.join("|")
     )])
 });
@@ -172,6 +176,7 @@ static PLAIN: LazyLock<SecretPatterns> = LazyLock::new(|| {
         r"(?i)\b(?:bearer|basic)\s+(?<secret>[a-z0-9._~+/-]{7,64}[0-9=][a-z0-9._~+/=-]*)",
         r#"(?i)\b[a-z][a-z0-9+.-]*://[^\s/@:"']*:(?<secret>[^\s/"']+)@"#,
         r#"(?i)\b[a-z][a-z0-9+.-]*://(?<secret>[^\s/@:"']{16,})@"#,
+        r#"(?i)(?:^|\s)(?:-u\s+|--(?:proxy-)?user[\s=]\s*)["']?[^\s:"']+:(?<secret>[^\s"']*[^\s"'0-9][^\s"']*)"#,
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?<secret>.*?)(?:-----END|$)",
     ];
     SecretPatterns::new(patterns.map(str::to_owned))
@@ -255,12 +260,12 @@ const SAID: [&str; 34] = [
 ];
 
 /// The values of names that are secrets. What is no secret may hold one: `https://x/?key=value`.
-fn named(pattern: &Regex, words: &str, found: &mut Vec<Range<usize>>) {
+fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(named) = pattern.captures_at(words, from) {
         let value = ["quoted", "single", "bare"].into_iter().find_map(|group| named.name(group));
         let (Some(name), Some(value)) = (named.name("name"), value) else { return };
-        if is_secret(words, name, value) {
+        if is_secret(words, is_flag, name, value) {
             found.push(value.range());
             from = value.end();
         } else {
@@ -269,7 +274,8 @@ fn named(pattern: &Regex, words: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
-fn is_secret(words: &str, name: Match<'_>, value: Match<'_>) -> bool {
+/// Whether a value is a secret by its name; `is_flag`: a space stands between both.
+fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> bool {
     // A member is named by its last part; so is a file.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
     let parts: Vec<&str> = last.split(['-', '_']).collect();
@@ -277,10 +283,17 @@ fn is_secret(words: &str, name: Match<'_>, value: Match<'_>) -> bool {
     let is_said = secret::is_plain(&said.to_lowercase())
         || SAID.contains(&&*said.to_lowercase())
         || (last == "pwd" && said.starts_with('/'));
+    let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
+    // "--session 3" counts, and "session 3 of 10" is a sentence.
+    if !is_flag && secret::is_doubtful_secret(&last, said) {
+        return true;
+    }
     if parts.last().is_some_and(|part| ABOUT.contains(part)) || is_said {
         return false;
     }
-    let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
+    if in_query && parts.iter().any(|part| secret::DOUBTFUL.contains(part)) {
+        return true;
+    }
     if !secret::is_secret_name(&last) {
         let is_signature = ["code", "sig", "signature"].contains(&&*last);
         return (in_query && is_signature) || last.ends_with("-signature");
@@ -289,15 +302,7 @@ fn is_secret(words: &str, name: Match<'_>, value: Match<'_>) -> bool {
     in_query
         || parts.iter().any(|part| OF_KEYS.contains(part) || is_strong(part))
         || !parts.iter().any(|part| WEAK.contains(part))
-        || is_long(said)
-}
-
-/// Long enough, and with digits: no word.
-fn is_long(value: &str) -> bool {
-    value.len() >= VALUE_MIN
-        && !value.contains(['/', ' '])
-        && value.bytes().filter(u8::is_ascii_digit).count() > 1
-        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+        || secret::is_long(said)
 }
 
 /// Whether a value that begins like the key of a service is such a key.

@@ -291,6 +291,10 @@ impl UpstreamClient {
             HttpSseEvent::Endpoint(named) => self.take_endpoint(&named),
             HttpSseEvent::Item(item) => self.receive(ResponseStream::HttpSse, item),
             HttpSseEvent::Lost(why) => self.lose_http_sse(&why),
+            HttpSseEvent::Failed(error) => {
+                let why = self.told(&error);
+                self.lose_http_sse(&why);
+            }
         }
         true
     }

@@ -10,7 +10,6 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::error_status;
-use crate::observe::error_chain::error_chain;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::response_body;
@@ -44,6 +43,8 @@ pub(crate) enum HttpSseEvent {
     /// The server has named its endpoint.
     Endpoint(Bytes),
     Lost(String),
+    /// The stream cannot be had, or has failed.
+    Failed(UpstreamError),
 }
 
 /// The outcome of a wait.
@@ -122,13 +123,13 @@ impl HttpSseStream {
             HttpSseState::Idle | HttpSseState::At(_) => return Poll::Pending,
             HttpSseState::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
-                Err(error) => HttpSseEvent::Lost(error_chain(&error)),
+                Err(error) => HttpSseEvent::Failed(error),
             },
             HttpSseState::Open(_) if !reads && is_named => return Poll::Pending,
             HttpSseState::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
                 Some(Ok(item)) => HttpSseEvent::Item(item),
-                Some(Err(error)) => HttpSseEvent::Lost(error_chain(&error)),
+                Some(Err(error)) => HttpSseEvent::Failed(error),
                 None => HttpSseEvent::Lost("the server closed the stream".to_owned()),
             },
         })

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::request_body::{BodyFault, RequestBody, RequestBodyError};
 
@@ -108,6 +109,17 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// The error and its causes for clients of others: without the address of the server.
+    pub(crate) fn for_clients(&self) -> String {
+        match self {
+            Self::Connect { source, .. } => format!("cannot connect to the server: {source}"),
+            Self::ConnectTimeout { within, .. } => {
+                format!("cannot connect to the server within {within:?}")
+            }
+            other => error_chain(other),
+        }
+    }
+
     /// The name in metrics; `None` if Milepost itself is the cause.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         match self {

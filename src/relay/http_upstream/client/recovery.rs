@@ -55,6 +55,12 @@ impl UpstreamClient {
         }
     }
 
+    /// What a client is told of an error. The client of `wrap` is this user, who gave the address of
+    /// the server; clients of `serve` are others.
+    pub(super) fn told(&self, error: &UpstreamError) -> String {
+        if self.target.counts.is_some() { error.for_clients() } else { error_chain(error) }
+    }
+
     /// Answers the requests of a POST that has no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         let why = error_chain(error);
@@ -63,7 +69,8 @@ impl UpstreamClient {
             counts.upstream_error(kind);
         }
         self.drop_exchange(stream);
-        self.refuse_all(stream, &why, None);
+        let told = self.told(error);
+        self.refuse_all(stream, &told, None);
     }
 
     /// Takes a status that is no success, with the beginning of its body.

@@ -327,7 +327,7 @@ async fn a_server_that_cannot_be_reached_is_an_error_of_the_request() {
     settle().await;
     assert_eq!(answer.status(), 502);
     assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
-    let why = "cannot connect to the embedded server: connection refused";
+    let why = "cannot connect to the server: connection refused";
     assert_eq!(answer.text(), own_error("\"a\"", why, ""));
     let ready = rig.post(&[S], r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
     settle().await;

@@ -1,0 +1,67 @@
+//! A limit for log lines that anybody can cause.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Log lines about refused requests in one second. Whoever sends many requests that are refused would
+/// otherwise fill the disk. All of them are counted in the metrics.
+const REFUSALS_LOGGED_MAX: u32 = 10;
+
+/// The time after which as many lines may be written again.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The log lines about refused requests, of all listeners.
+static REFUSALS: LogBudget = LogBudget::new(REFUSALS_LOGGED_MAX);
+
+/// How many lines may be written until when.
+struct LogBudget {
+    max: u32,
+    state: Mutex<BudgetState>,
+}
+
+struct BudgetState {
+    begun: Option<Instant>,
+    written: u32,
+    left_out: u64,
+}
+
+impl LogBudget {
+    const fn new(max: u32) -> Self {
+        Self { max, state: Mutex::new(BudgetState { begun: None, written: 0, left_out: 0 }) }
+    }
+
+    /// Whether a line may be written: the number of lines that were left out before it, or `None`.
+    fn take(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= WINDOW) {
+            (state.begun, state.written) = (Some(now), 0);
+        }
+        if state.written == self.max {
+            state.left_out += 1;
+            return None;
+        }
+        state.written += 1;
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+/// Whether a line about a refused request may be written now: the number of such lines that were left
+/// out before it, or `None`.
+pub fn may_log_refusal() -> Option<u64> {
+    REFUSALS.take(Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_lines_a_second_are_written_and_the_next_tells_what_is_missing() {
+        let budget = LogBudget::new(REFUSALS_LOGGED_MAX);
+        let start = Instant::now();
+        let written = (0..1000).filter(|_| budget.take(start).is_some()).count();
+        assert_eq!(written, 10);
+        assert_eq!(budget.take(start + WINDOW), Some(990));
+        assert_eq!(budget.take(start + WINDOW), Some(0));
+    }
+}
