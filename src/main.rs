@@ -64,10 +64,14 @@ async fn run(command: Command) -> ExitCode {
         Command::Wrap(args) => wrap_one(&args).await,
         Command::Serve(args) => {
             let _log = log::start(args.log.log_level, args.log.log_format);
-            let routes = match Routes::load(&args.file) {
+            let routes = Routes::load(&args.file);
+            let routes = match routes.and_then(|all| all.with_strict_files(args.strict_files)) {
                 Ok(routes) => routes,
                 Err(error) => return report(&error, 2),
             };
+            if let Some(warning) = routes.warning() {
+                tracing::warn!("{warning}");
+            }
             let recording = args.recording();
             let (records, ending) = match recording.as_ref().map(Recording::start).transpose() {
                 Ok(begun) => begun.unzip(),
@@ -89,7 +93,12 @@ async fn run(command: Command) -> ExitCode {
             code
         }
         Command::Check(args) => match check::run(&args) {
-            Ok(text) => print(&text),
+            Ok(output) => {
+                if let Some(warning) = output.warning {
+                    eprintln!("milepost: {warning}");
+                }
+                print(&output.text)
+            }
             Err(error) => report(&error, 2),
         },
         Command::Doctor(args) => diagnose(*args).await,
@@ -143,7 +152,8 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let emitter = EventEmitter::new(id, Instant::now(), recorder.into_iter().collect());
     let code = match wrapped.server {
         WrappedServer::Command(stdio) => {
-            let program = Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
+            let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
+            let program = Program { command, env, cwd, ..Program::default() };
             match wrap::run(policy, program, emitter).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),

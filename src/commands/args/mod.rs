@@ -116,6 +116,9 @@ pub struct WrapArgs {
     /// ~/.local/state/milepost]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<StateDir>,
+    /// Refuse a route file that names commands and that others may write
+    #[arg(long, requires = "config")]
+    strict_files: bool,
     #[command(flatten)]
     record: RecordArgs,
     /// The options of the log.
@@ -147,6 +150,9 @@ pub struct ServeArgs {
     /// Threads that carry connections [default: one for each core]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+    /// Refuse a route file that names commands and that others may write
+    #[arg(long)]
+    pub strict_files: bool,
     #[command(flatten)]
     record: RecordArgs,
     /// The options of the log.
@@ -170,8 +176,11 @@ pub struct CheckArgs {
     /// Print every effective setting, with secrets as "***"
     #[arg(long)]
     pub print: bool,
+    /// Refuse a route file that names commands and that others may write
+    #[arg(long)]
+    pub strict_files: bool,
     /// Print routes for the servers of a client's `mcpServers` file instead
-    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print"])]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print", "strict_files"])]
     pub import: Option<PathBuf>,
 }
 
@@ -279,7 +288,10 @@ impl WrapArgs {
         let mut route = None;
         let mut kept = None;
         if let Some(file) = &self.policy.config {
-            let routes = Routes::load(file)?;
+            let routes = Routes::load(file)?.with_strict_files(self.strict_files)?;
+            if let Some(warning) = routes.warning() {
+                tracing::warn!("{warning}");
+            }
             routes.apply_defaults(&mut policy);
             let name = self.policy.route.as_deref();
             // With a server of its own, a file needs no route.

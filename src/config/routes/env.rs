@@ -1,9 +1,10 @@
 //! `${NAME}` in the strings of a route file: what the environment puts there.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::routes::diagnostics::ConfigError;
@@ -52,12 +53,38 @@ pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
     /// The place in the file where each of them begins.
     by_offset: BTreeMap<usize, String>,
+    /// The variables of secrets.
+    secrets: BTreeSet<String>,
+    /// The variables in `upstream.env` of each route, by the number of the route.
+    servers: BTreeMap<usize, BTreeSet<String>>,
 }
 
 impl EnvValues {
     /// The text as the file has it, if `text` holds a value of the environment.
     pub(super) fn written(&self, text: &str) -> Option<&str> {
         self.written.get(text).map(String::as_str)
+    }
+
+    /// The variables that the server of a route is not meant to have: those of secrets, and of other
+    /// servers.
+    pub(super) fn private_of(&self, route: usize) -> BTreeSet<String> {
+        let others = self.servers.iter().filter(|(other, _)| **other != route);
+        let all = self.secrets.iter().chain(others.flat_map(|(_, names)| names));
+        let own = self.servers.get(&route);
+        let is_own = |name: &&String| own.is_some_and(|own| own.contains(*name));
+        all.filter(|name| !is_own(name)).cloned().collect()
+    }
+
+    /// Notes for whom the variables of a string are.
+    fn note(&mut self, place: &Place, names: Vec<String>) {
+        match place.kind {
+            PlaceKind::Server => {
+                let route = place.route.unwrap_or_default();
+                self.servers.entry(route).or_default().extend(names);
+            }
+            PlaceKind::Secret => self.secrets.extend(names),
+            PlaceKind::Other => {}
+        }
     }
 
     /// `other` is another spelling of `text`.
@@ -83,6 +110,50 @@ impl std::fmt::Debug for EnvValues {
     }
 }
 
+/// Where a value stands.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    /// The keys above, joined by points.
+    path: String,
+    /// The number of the route, from 0.
+    route: Option<usize>,
+    kind: PlaceKind,
+}
+
+/// For whom the variables of a value are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum PlaceKind {
+    /// For Milepost, and no secret.
+    #[default]
+    Other,
+    /// For Milepost alone.
+    Secret,
+    /// For the server of a route.
+    Server,
+}
+
+impl Place {
+    fn below(&self, key: &str) -> Self {
+        let path = match &*self.path {
+            "" => key.to_owned(),
+            above => format!("{above}.{key}"),
+        };
+        let kind = match self.kind {
+            PlaceKind::Other if path == "route.upstream.env" => PlaceKind::Server,
+            PlaceKind::Other if path == "route.headers" || ["bearer", "key"].contains(&key) => {
+                PlaceKind::Secret
+            }
+            kind => kind,
+        };
+        Self { path, route: self.route, kind }
+    }
+
+    fn element(&self, number: usize) -> Self {
+        let route = if self.path == "route" { Some(number) } else { self.route };
+        Self { route, ..self.clone() }
+    }
+}
+
 /// Puts variables of the environment into every string of `table`, which was read from `text`.
 pub(super) fn expand(
     table: &mut DeTable<'_>,
@@ -90,17 +161,27 @@ pub(super) fn expand(
     environment: &Environment,
 ) -> Result<EnvValues, ConfigError> {
     let mut env_values = EnvValues::default();
-    let mut unread: Vec<_> = table.iter_mut().map(|(_, value)| value).collect();
-    while let Some(value) = unread.pop() {
+    let top = Place::default();
+    let mut unread: Vec<(Place, &mut Spanned<DeValue<'_>>)> =
+        table.iter_mut().map(|(key, value)| (top.below(key.get_ref()), value)).collect();
+    while let Some((place, value)) = unread.pop() {
         let span = value.span();
         match value.get_mut() {
-            DeValue::Table(table) => unread.extend(table.iter_mut().map(|(_, value)| value)),
-            DeValue::Array(elements) => unread.extend(elements.iter_mut()),
+            DeValue::Table(table) => {
+                let values = table.iter_mut();
+                unread.extend(values.map(|(key, value)| (place.below(key.get_ref()), value)));
+            }
+            DeValue::Array(elements) => {
+                let elements = elements.iter_mut().enumerate();
+                unread.extend(elements.map(|(number, value)| (place.element(number), value)));
+            }
             DeValue::String(written) if written.contains("${") => {
                 let expanded =
                     fill(written, environment).map_err(|fault| fault.at(text, span.clone()))?;
                 // Nothing is hidden of an empty value, and every empty string looks like it.
-                if expanded.has_variables && !expanded.text.is_empty() {
+                let has_variables = !expanded.names.is_empty();
+                env_values.note(&place, expanded.names);
+                if has_variables && !expanded.text.is_empty() {
                     env_values.written.insert(expanded.text.clone(), written.clone().into_owned());
                     env_values.by_offset.insert(span.start, expanded.text.clone());
                 }
@@ -115,7 +196,8 @@ pub(super) fn expand(
 /// A string with its variables filled in.
 struct ExpandedText {
     text: String,
-    has_variables: bool,
+    /// The variables.
+    names: Vec<String>,
 }
 
 /// An error in a string, and the part of the string that is wrong.
@@ -133,7 +215,7 @@ impl EnvFault {
 }
 
 fn fill(written: &str, environment: &Environment) -> Result<ExpandedText, EnvFault> {
-    let mut filled = ExpandedText { text: String::new(), has_variables: false };
+    let mut filled = ExpandedText { text: String::new(), names: Vec::new() };
     let mut rest = written;
     while let Some(at) = rest.find("${") {
         let (before, reference) = rest.split_at(at);
@@ -152,7 +234,7 @@ fn fill(written: &str, environment: &Environment) -> Result<ExpandedText, EnvFau
         let value = look_up(name, environment)
             .map_err(|what| EnvFault { part: format!("${{{name}}}"), what })?;
         filled.text += value;
-        filled.has_variables = true;
+        filled.names.push(name.to_owned());
         rest = after;
     }
     filled.text += rest;

@@ -1,5 +1,6 @@
 //! Routes and listeners as meant: everything resolved, nothing optional that has a default.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
+use super::inherited_env::InheritedEnv;
 use super::presets::Preset;
 use crate::config::settings::Settings;
 use crate::config::values::StateDir;
@@ -151,7 +153,10 @@ impl Upstream {
         match (self, other) {
             (Self::Demo, Self::Demo) => true,
             (Self::Command(one), Self::Command(other)) => {
-                one.command == other.command && one.env == other.env && one.cwd == other.cwd
+                one.command == other.command
+                    && one.env == other.env
+                    && one.inherit_env == other.inherit_env
+                    && one.cwd == other.cwd
             }
             (Self::Http(one), Self::Http(other)) => one.url == other.url && one.sse == other.sse,
             _ => false,
@@ -176,6 +181,10 @@ pub struct StdioUpstream {
     pub command: Vec<OsString>,
     /// Variables that its environment has besides those of the proxy.
     pub env: Vec<(OsString, OsString)>,
+    /// The variables of the proxy that it inherits under `serve`. Under `wrap` it inherits all.
+    pub inherit_env: InheritedEnv,
+    /// Variables that the file uses for secrets and for other servers.
+    pub(super) private_env: BTreeSet<String>,
     /// The folder that it runs in; `None`: ours.
     pub cwd: Option<PathBuf>,
     /// Whether clients of 2026-07-28 share one child per `Authorization`; otherwise they are refused.
@@ -202,6 +211,8 @@ impl StdioUpstream {
         Self {
             command,
             env: Vec::new(),
+            inherit_env: InheritedEnv::All,
+            private_env: BTreeSet::new(),
             cwd: None,
             share: true,
             max_children: 100,
@@ -211,6 +222,13 @@ impl StdioUpstream {
             max_frame: 16 << 20,
             max_spill: 1 << 30,
         }
+    }
+}
+
+impl StdioUpstream {
+    /// Of the variables with these names, those that the server does not inherit under `serve`.
+    pub fn left_out(&self, names: impl IntoIterator<Item = OsString>) -> BTreeSet<OsString> {
+        self.inherit_env.left_out(names, &self.private_env)
     }
 }
 

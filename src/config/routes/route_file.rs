@@ -1,13 +1,14 @@
 //! A route file that has been read: its routes and listeners, and what is wrong in it otherwise.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::diagnostics::{self, ConfigError};
 use super::env::{EnvValues, Environment};
 use super::presets::Preset;
 use super::resolve::{self, PresetSettings, ResolvedConfig};
-use super::route::{Admin, HeaderRules, Route, Secret, Server};
-use super::schema;
+use super::route::{Admin, HeaderRules, Route, Secret, Server, Upstream};
+use super::{schema, writers};
 use crate::config::settings::Settings;
 use crate::config::values::{StateDir, nearest};
 use crate::progress::Policy;
@@ -49,6 +50,14 @@ pub enum RoutesError {
         /// The routes that are there.
         known: String,
     },
+    /// Others may write a file that names commands, and `--strict-files` refuses such a file.
+    #[error("{}: {who}, and the file names commands; {WRITERS_CURE}", path.display())]
+    Writable {
+        /// The file.
+        path: PathBuf,
+        /// Who may write what.
+        who: String,
+    },
     /// A file without any route was to take the place of a file that is served.
     #[error("{}: there is no route; write at least one [[route]] with a path and an upstream", path.display())]
     Empty {
@@ -56,6 +65,10 @@ pub enum RoutesError {
         path: PathBuf,
     },
 }
+
+/// What to do about a file that others may write.
+const WRITERS_CURE: &str =
+    "let only root and the user who runs milepost own and write the file and its folders";
 
 impl RoutesError {
     /// The error for a fault in a preset.
@@ -119,6 +132,8 @@ pub struct Routes {
     pub(super) routes: Vec<Route>,
     pub(super) env_values: EnvValues,
     pub(super) dialects: Vec<Dialect>,
+    /// Files that others may write are refused.
+    strict_files: bool,
 }
 
 impl Routes {
@@ -145,7 +160,63 @@ impl Routes {
         let ResolvedConfig { server, admin, state, defaults, routes, dialects, env_values } =
             resolved;
         let (path, text) = (path.to_owned(), Secret::new(text.to_owned()));
-        Ok(Self { path, text, server, admin, state, defaults, routes, dialects, env_values })
+        Ok(Self {
+            path,
+            text,
+            server,
+            admin,
+            state,
+            defaults,
+            routes,
+            dialects,
+            env_values,
+            strict_files: false,
+        })
+    }
+
+    /// The routes, if `strict` is false or nobody else may write the file, its folders and so its commands.
+    ///
+    /// # Errors
+    /// If somebody else may write them.
+    pub fn with_strict_files(self, strict: bool) -> Result<Self, RoutesError> {
+        match self.other_writer() {
+            Some(who) if strict => Err(RoutesError::Writable { path: self.path, who }),
+            _ => Ok(Self { strict_files: strict, ..self }),
+        }
+    }
+
+    /// Whether files that others may write are refused.
+    pub fn has_strict_files(&self) -> bool {
+        self.strict_files
+    }
+
+    /// Who besides root and this user may write the file, if it names commands.
+    fn other_writer(&self) -> Option<String> {
+        let is_command = |route: &Route| matches!(route.upstream, Upstream::Command(_));
+        self.routes.iter().any(is_command).then(|| writers::other_writer(&self.path)).flatten()
+    }
+
+    /// The warning that others may write a file that names commands.
+    pub fn warning(&self) -> Option<String> {
+        let who = self.other_writer()?;
+        Some(format!(
+            "{}: {who}, and the file names commands; {WRITERS_CURE}, which --strict-files demands",
+            self.path.display()
+        ))
+    }
+
+    /// The variables of `names` that servers do not inherit, a line for each route with such ones.
+    pub fn left_out(&self, names: impl Iterator<Item = OsString> + Clone) -> String {
+        let mut lines = String::new();
+        for route in &self.routes {
+            let Upstream::Command(stdio) = &route.upstream else { continue };
+            let left_out = stdio.left_out(names.clone());
+            if !left_out.is_empty() {
+                let left_out: Vec<_> = left_out.iter().map(|name| name.to_string_lossy()).collect();
+                lines += &format!("{} does not inherit {}\n", route.path, left_out.join(", "));
+            }
+        }
+        lines
     }
 
     /// The file.

@@ -7,7 +7,7 @@
 use super::format::{
     DialectNames, List, Maybe, NoRepair, Object, PatternList, Strings, Switch, TypedTable,
 };
-use super::places::{CommandEnv, FilePath, StateFolder};
+use super::places::{CommandEnv, FilePath, Inherited, StateFolder};
 use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
 use crate::config::routes::route::{
     Admin, Cors, HttpUpstream, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
@@ -104,6 +104,11 @@ settings! { StateSettings, Self::default();
 settings! { StdioUpstream, Self::new(Vec::new());
     /// Additional variables of the command's environment.
     "env" CommandEnv => env {}
+    /// The variables of Milepost's environment that the command inherits under `serve`: "all", except for
+    /// `NOTIFY_SOCKET` and those that this file uses in `bearer`, `key` and `headers` or in `env` of another
+    /// route; "safe", which are HOME, LANG, LC_*, LOGNAME, PATH, SHELL, SSL_CERT_*, TERM, TMPDIR, TZ, USER,
+    /// XDG_* and *_PROXY; or a list of names. With `wrap` the command inherits all.
+    "inherit_env" Inherited => inherit_env {}
     /// The working folder of the command, relative to this file.
     "cwd" Maybe<FilePath> => cwd { default: "that of milepost" }
     /// Clients of 2026-07-28, which have no sessions, share one child per `Authorization`; otherwise they

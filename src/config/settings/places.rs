@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::format::{Format, last};
 use super::toml_text::{ShowText, path, plain};
+use crate::config::routes::InheritedEnv;
+use crate::config::values::compound::WordOrList;
 use crate::config::values::{OFF, StateDir, nearest};
 
 /// A file or folder, relative to the route file.
@@ -84,5 +86,35 @@ impl Format for CommandEnv {
             (name.to_string_lossy().into_owned(), Value::from(value.to_string_lossy()))
         };
         (!field.is_empty()).then(|| field.iter().map(pair).collect())
+    }
+}
+
+/// The variables that a command inherits: `all`, `safe` or a list of names.
+pub(crate) struct Inherited;
+
+impl Format for Inherited {
+    type Written = WordOrList;
+    type Value = InheritedEnv;
+    type Field = InheritedEnv;
+
+    fn check(written: WordOrList) -> Result<InheritedEnv, String> {
+        match written {
+            WordOrList::Word(word) => Self::read(&[word]),
+            WordOrList::List(names) => Ok(InheritedEnv::Names(names)),
+        }
+    }
+    fn read(texts: &[String]) -> Result<InheritedEnv, String> {
+        match last(texts) {
+            "all" => Ok(InheritedEnv::All),
+            "safe" => Ok(InheritedEnv::Safe),
+            _ => Err("\"all\", \"safe\" or a list of names of variables is expected".to_owned()),
+        }
+    }
+    fn value(field: &InheritedEnv) -> Option<Value> {
+        Some(match field {
+            InheritedEnv::All => "all".into(),
+            InheritedEnv::Safe => "safe".into(),
+            InheritedEnv::Names(names) => names.clone().into(),
+        })
     }
 }

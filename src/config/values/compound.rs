@@ -54,6 +54,45 @@ impl JsonSchema for OneOrMore {
     }
 }
 
+/// A word, or a list of strings.
+pub(crate) enum WordOrList {
+    Word(String),
+    List(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for WordOrList {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = WordOrList;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word or a list of strings")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<WordOrList, E> {
+                Ok(WordOrList::Word(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<WordOrList, A::Error> {
+                Deserialize::deserialize(SeqAccessDeserializer::new(list)).map(WordOrList::List)
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+impl JsonSchema for WordOrList {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "WordOrList".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
+}
+
 /// One of the sources of a dialect, or a list of them.
 pub(crate) struct Sources(pub(crate) Vec<TextSource>);
 

@@ -17,7 +17,7 @@ use crate::gateway::bridge::shared_servers::EndNotice;
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, Scope};
-use crate::observe::log::Connection;
+use crate::observe::log::{Connection, may_log_refusal};
 use crate::progress::{Policy, StreamPacing};
 use crate::relay::child_session::{ChildSession, SpoolLimits};
 use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
@@ -76,7 +76,10 @@ impl Bridge {
     }
 
     fn no_session(&self, status: StatusCode, why: &str, id: Option<&[u8]>) -> Box<Response<Body>> {
-        tracing::warn!(route = self.state.route.path, why, "no session");
+        if let Some(left_out) = may_log_refusal() {
+            let left_out = (left_out > 0).then_some(left_out);
+            tracing::warn!(route = self.state.route.path, why, left_out, "no session");
+        }
         Box::new(refusal(status, why, id))
     }
 
@@ -179,6 +182,7 @@ impl Bridge {
         let program = Program {
             command: stdio.command.clone(),
             env: stdio.env.clone(),
+            left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
             cwd: stdio.cwd.clone(),
         };
         let diagnostics = Box::new(ServerLog::default());

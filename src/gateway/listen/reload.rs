@@ -29,6 +29,8 @@ use crate::observe::metrics::Reload;
 /// Reads the file again and again.
 pub(super) struct Reloading {
     path: PathBuf,
+    /// A file that others may write is refused.
+    strict_files: bool,
     memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
@@ -116,6 +118,7 @@ impl Reloading {
         let path = routes.path().to_owned();
         let mut reloading = Self {
             path,
+            strict_files: routes.has_strict_files(),
             memory,
             proxy,
             controls,
@@ -248,7 +251,8 @@ impl Reloading {
 
     /// All that can fail.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
-        let routes = Routes::parse(&self.path, text, &Environment::of_process())?;
+        let routes = Routes::parse(&self.path, text, &Environment::of_process())?
+            .with_strict_files(self.strict_files)?;
         if routes.iter().next().is_none() {
             // An empty file is far more often a write that failed than a wish to serve nothing.
             return Err(RoutesError::Empty { path: self.path.clone() }.into());

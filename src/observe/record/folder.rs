@@ -1,14 +1,20 @@
 //! The folder of recordings: names, and how many are kept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::fcntl::OFlag;
+
 /// Recordings kept in one folder. The oldest finished recordings are removed.
 pub(super) const FILES_MAX: usize = 1000;
+
+/// Bytes of all recordings in one folder. The oldest finished recordings are removed; if all of them are
+/// being written, the recording that grows ends.
+pub(super) const TOTAL_MAX: u64 = 4 << 30;
 
 /// Conversations that may begin in one second.
 const TRIES: usize = 9_999;
@@ -27,9 +33,11 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The names of the recordings in the folder at the last scan. Times of one length sort as
-    /// text.
-    names: BTreeSet<String>,
+    /// The names of the recordings in the folder at the last scan, and their bytes. Times of one length
+    /// sort as text.
+    files: BTreeMap<String, u64>,
+    /// Bytes of all recordings: [`TOTAL_MAX`].
+    total_max: u64,
     looked: Option<Instant>,
     /// Recordings that are being written.
     live: BTreeSet<String>,
@@ -41,12 +49,13 @@ impl Folder {
     /// The folder, made if there is none, in which a file can be made.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let trial = path.join(format!(".milepost-{}", std::process::id()));
-        options().create(true).truncate(true).open(&trial)?;
-        fs::remove_file(&trial)?;
+        // A new file under a name that nobody can know before: in a folder of others a link may wait
+        // under any other name.
+        tempfile::Builder::new().prefix(".milepost-").tempfile_in(path)?.close()?;
         Ok(Self {
             path: path.to_owned(),
-            names: BTreeSet::new(),
+            files: BTreeMap::new(),
+            total_max: TOTAL_MAX,
             looked: None,
             live: BTreeSet::new(),
             second: (String::new(), 0),
@@ -73,7 +82,7 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    self.names.insert(name.clone());
+                    self.files.insert(name.clone(), 0);
                     self.live.insert(name.clone());
                     return Ok(Some((name, file)));
                 }
@@ -84,7 +93,28 @@ impl Folder {
 
     /// Opens the file of a conversation once more.
     pub(super) fn open_again(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().append(true).open(self.path.join(name))
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(OFlag::O_NOFOLLOW.bits());
+        options.open(self.path.join(name))
+    }
+
+    /// Notes that a recording has grown to this length, and removes the oldest finished recordings if all
+    /// are too long together; false if that is not enough.
+    pub(super) fn grow(&mut self, name: &str, bytes: u64) -> bool {
+        self.files.insert(name.to_owned(), bytes);
+        while self.files.values().sum::<u64>() > self.total_max {
+            let Some(oldest) = self.files.keys().find(|name| !self.live.contains(*name)).cloned()
+            else {
+                return false;
+            };
+            self.remove(&oldest);
+        }
+        true
+    }
+
+    fn remove(&mut self, name: &str) {
+        let _ = fs::remove_file(self.path.join(name));
+        self.files.remove(name);
     }
 
     /// Marks a file as finished, so that it may be removed to make room.
@@ -97,16 +127,17 @@ impl Folder {
         if self.looked.is_none_or(|at| at.elapsed() > KNOWN_FOR) {
             self.looked = Some(Instant::now());
             let entries = fs::read_dir(&self.path).into_iter().flatten();
-            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-            self.names = names.filter(|name| is_ours(name)).collect();
+            let file = |entry: io::Result<fs::DirEntry>| {
+                let entry = entry.ok()?;
+                let name = entry.file_name().into_string().ok().filter(|name| is_ours(name))?;
+                Some((name, entry.metadata().map_or(0, |known| known.len())))
+            };
+            self.files = entries.filter_map(file).collect();
         }
-        let surplus = (self.names.len() + 1).saturating_sub(FILES_MAX);
-        let oldest: Vec<String> =
-            self.names.difference(&self.live).take(surplus).cloned().collect();
-        for name in &oldest {
-            let _ = fs::remove_file(self.path.join(name));
-            self.names.remove(name);
-        }
+        let surplus = (self.files.len() + 1).saturating_sub(FILES_MAX);
+        let finished = self.files.keys().filter(|name| !self.live.contains(*name));
+        let oldest: Vec<String> = finished.take(surplus).cloned().collect();
+        oldest.iter().for_each(|name| self.remove(name));
         oldest.len() == surplus
     }
 }
@@ -178,6 +209,44 @@ mod tests {
         let (next, _) = folder.begin("/a/b").unwrap().unwrap();
         assert!(next.ends_with("-a-b.transcript") && is_ours(&next), "{next}");
         assert!(!names(dir.path()).contains(&oldest));
+    }
+
+    #[test]
+    fn the_oldest_make_room_for_bytes_too() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..3 {
+            let name = format!("2020-01-01T00-00-00Z-{n:04}-x{END}");
+            fs::write(dir.path().join(name), [b'x'; 100]).unwrap();
+        }
+        let mut folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(names(dir.path()).len(), 3, "nothing is left of the trial");
+        folder.total_max = 350;
+        let (new, _) = folder.begin("/a").unwrap().unwrap();
+        assert!(folder.grow(&new, 50));
+        assert_eq!(names(dir.path()).len(), 4);
+        assert!(folder.grow(&new, 120));
+        assert_eq!(names(dir.path())[0], "2020-01-01T00-00-00Z-0001-x.transcript");
+        assert!(folder.grow(&new, 350));
+        assert_eq!(names(dir.path()), std::slice::from_ref(&new));
+        assert!(!folder.grow(&new, 351), "the only one is being written");
+    }
+
+    #[test]
+    fn a_link_is_followed_neither_by_the_trial_nor_by_a_recording() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "keep").unwrap();
+        let records = dir.path().join("records");
+        fs::create_dir(&records).unwrap();
+        symlink(&secret, records.join(format!(".milepost-{}", std::process::id()))).unwrap();
+        let mut folder = Folder::open(&records).unwrap();
+        let (name, _) = folder.begin("/a").unwrap().unwrap();
+        fs::remove_file(records.join(&name)).unwrap();
+        symlink(&secret, records.join(&name)).unwrap();
+        folder.open_again(&name).unwrap_err();
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "keep");
+        assert_eq!(names(&records).len(), 2, "the stranger's link is left alone");
     }
 
     #[test]

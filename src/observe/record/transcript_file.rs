@@ -253,6 +253,19 @@ impl TranscriptFile {
         self.message_line(part, &line);
     }
 
+    /// Bytes of the recording so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Notes in the file that all recordings together have reached their limit.
+    pub(super) fn crowd_out(&mut self) {
+        self.line(
+            1,
+            "# the recordings are as long together as they may be, and this one ends here",
+        );
+    }
+
     /// Whether the file has reached its limit ([`FILE_MAX`]).
     pub(super) fn is_full(&self) -> bool {
         self.len > FILE_MAX

@@ -147,10 +147,18 @@ impl RecordWriter {
         self.times += 1;
         transcript.used = self.times;
         self.open.insert(transcript.used, conversation);
+        let name = transcript.name.clone().unwrap_or_default();
+        let has_room = self.folder.grow(&name, transcript.bytes());
+        if !has_room {
+            transcript.crowd_out();
+        }
         transcript.write()?;
-        if transcript.is_full() {
+        if !has_room || transcript.is_full() {
             transcript.flush()?;
             self.close(conversation);
+        }
+        if !has_room {
+            self.count_lost("all recordings together are as long as they may be");
         }
         while self.open.len() > OPEN_MAX
             && let Some((_, oldest)) = self.open.pop_first()

@@ -132,6 +132,9 @@ pub fn spawn(program: &Program, stderr: Stderr) -> Result<(ChildProcess, ChildPi
 fn start(program: &Program, stderr: Stderr) -> io::Result<(ChildProcess, ChildPipes)> {
     let ended = listen()?;
     let prepare = |command: &mut Command| {
+        for name in &program.left_out {
+            command.env_remove(name);
+        }
         command
             .envs(program.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())

@@ -1,5 +1,6 @@
 //! The command line, environment and folder of a server process.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ pub struct Program {
     pub command: Vec<OsString>,
     /// Variables of the server's environment in addition to Milepost's.
     pub env: Vec<(OsString, OsString)>,
+    /// Variables of Milepost's environment that the server does not inherit.
+    pub left_out: BTreeSet<OsString>,
     /// The working folder, in which a program such as `./server` is looked for; `None`: the folder
     /// of this process.
     pub cwd: Option<PathBuf>,

@@ -59,9 +59,12 @@ fn resolve(
     let state = listeners::state(&file.state, folder);
     let mut own = dialects::read(&file.dialect)?;
     let mut routes: Vec<Route> = Vec::new();
-    for table in &file.route {
+    for (number, table) in file.route.iter().enumerate() {
         let preset = preset(table, &mut own)?;
         let mut route = route(file, table, preset.as_ref(), &own, folder, env_values)?;
+        if let Upstream::Command(stdio) = &mut route.upstream {
+            stdio.private_env = env_values.private_of(number);
+        }
         route.public_url = public_url(table, &route, &server);
         paths::admit(table, &route, &routes)?;
         routes.push(route);

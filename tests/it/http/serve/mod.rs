@@ -8,6 +8,7 @@ mod http_client;
 mod leaving_clients;
 mod legacy_server;
 mod live_calls;
+mod private_files;
 pub(crate) mod proxy;
 mod refusals;
 mod reload;

@@ -1,0 +1,96 @@
+//! Who else may write a route file: whoever writes a file that names commands runs them as this user.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf, absolute};
+
+use nix::unistd::{getegid, geteuid};
+
+/// Everybody may write.
+const WORLD_WRITES: u32 = 0o002;
+
+/// The group may write.
+const GROUP_WRITES: u32 = 0o020;
+
+/// In a folder with this bit only the owner of a file can put another file in its place.
+const STICKY: u32 = 0o1000;
+
+/// Who besides root and this user may write a file or put another file in its place, in words; `None` if
+/// nobody may. The user's own group is no other.
+pub(super) fn other_writer(file: &Path) -> Option<String> {
+    let given = absolute(file).ok()?;
+    let real = given.canonicalize().ok()?;
+    // A link may be changed as well as the file that it leads to.
+    let folders = [given.parent(), real.parent()].into_iter().flatten();
+    let folders = folders.flat_map(Path::ancestors).map(Path::to_owned);
+    let places: Vec<PathBuf> = std::iter::once(real.clone()).chain(folders).collect();
+    places.iter().find_map(|place| {
+        let known = place.metadata().ok()?;
+        let who = stranger(&known)?;
+        Some(format!("{who} may write {}", place.display()))
+    })
+}
+
+/// Who else may change a file, or what is in a folder.
+fn stranger(known: &Metadata) -> Option<String> {
+    let mode = known.mode();
+    let may = |bit| mode & bit != 0 && !(known.is_dir() && mode & STICKY != 0);
+    if known.uid() != 0 && known.uid() != geteuid().as_raw() {
+        return Some(format!("the user with the number {}", known.uid()));
+    }
+    if may(WORLD_WRITES) {
+        return Some("every user".to_owned());
+    }
+    let is_own_group = known.gid() == 0 || known.gid() == getegid().as_raw();
+    (may(GROUP_WRITES) && !is_own_group)
+        .then(|| format!("the group with the number {}", known.gid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn whoever_may_write_the_file_or_its_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("routes");
+        let file = folder.join("proxy.toml");
+        let set =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "").unwrap();
+        set(&folder, 0o755);
+        for (mode, who) in [(0o600, None), (0o664, None), (0o666, Some("every user may write"))] {
+            set(&file, mode);
+            let found = other_writer(&file);
+            assert_eq!(found.is_some(), who.is_some(), "{mode:o}: {found:?}");
+            assert!(found.is_none_or(|found| found.starts_with(who.unwrap())));
+        }
+        set(&file, 0o600);
+        for (mode, is_found) in [(0o777, true), (0o1777, false), (0o775, false)] {
+            set(&folder, mode);
+            assert_eq!(other_writer(&file).is_some(), is_found, "{mode:o}");
+        }
+        // The folder of a link counts as well.
+        let (open, link) = (dir.path().join("open"), dir.path().join("open/link.toml"));
+        fs::create_dir(&open).unwrap();
+        symlink(&file, &link).unwrap();
+        set(&open, 0o777);
+        assert!(other_writer(&link).is_some());
+        assert_eq!(other_writer(&file), None);
+        if !geteuid().is_root() {
+            return;
+        }
+        chown(&file, Some(4711), None).unwrap();
+        let found = other_writer(&file).unwrap();
+        assert!(found.starts_with("the user with the number 4711 may write"), "{found}");
+        chown(&file, Some(0), Some(4712)).unwrap();
+        assert_eq!(other_writer(&file), None);
+        set(&file, 0o660);
+        let found = other_writer(&file).unwrap();
+        assert!(found.starts_with("the group with the number 4712 may write"), "{found}");
+    }
+}
