@@ -1,19 +1,24 @@
 # Milepost as one static program and nothing else: no shell, no root.
 #
 #   docker build -t milepost .
-#   docker run --rm -p 127.0.0.1:7332:7332 milepost
-#   docker run --rm -p 127.0.0.1:7332:7332 -v ./proxy.toml:/etc/milepost/proxy.toml:ro milepost
+#   docker run --rm --read-only --cap-drop ALL -p 127.0.0.1:7332:7332 milepost
+#   docker run --rm --read-only --cap-drop ALL -p 127.0.0.1:7332:7332 -v ./proxy.toml:/etc/milepost/proxy.toml:ro milepost
 #
 # A server that is started by its command needs what it runs on. Put Milepost into its image then:
 #
 #   COPY --from=milepost /usr/bin/milepost /usr/bin/milepost
 #   ENTRYPOINT ["milepost", "wrap", "--", "node", "server.js"]
 
-FROM rust:1.95-alpine AS build
+# The system that Milepost is built on; nothing of it but the certificates is in the image. A release names it
+# by its digest: --build-arg BASE=rust:1.95-alpine@sha256:...
+ARG BASE=rust:1.95-alpine
+FROM ${BASE} AS build
 RUN apk add --no-cache ca-certificates musl-dev
+# The list of crates in the program, for scanners.
+RUN cargo install --locked cargo-auditable --version 0.7.7
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin milepost
+RUN cargo auditable build --release --locked --bin milepost
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

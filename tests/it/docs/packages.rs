@@ -198,7 +198,8 @@ fn the_image_is_made_of_what_is_there() {
     assert!(text.contains("--bin milepost") && text.contains("--locked"));
     let channel: Table = read("rust-toolchain.toml").parse().unwrap();
     let channel = channel["toolchain"]["channel"].as_str().unwrap().trim_end_matches(".0");
-    assert!(text.contains(&format!("FROM rust:{channel}-alpine")), "{channel}");
+    assert!(text.contains(&format!("ARG BASE=rust:{channel}-alpine\n")), "{channel}");
+    assert!(text.contains("cargo auditable build") && text.contains("--read-only"));
     let last =
         |key: &str| lines.iter().rfind(|words| words.first() == Some(&key)).unwrap()[1..].join(" ");
     assert_eq!(last("FROM"), "scratch");
@@ -257,7 +258,13 @@ fn the_debian_package_is_made_of_what_is_there() {
 
 #[test]
 fn scripts_can_be_read() {
-    for script in ["packaging/assemble", "packaging/static", "tests/all"] {
+    for script in [
+        "packaging/assemble",
+        "packaging/release",
+        "packaging/sbom",
+        "packaging/static",
+        "tests/all",
+    ] {
         let path = root().join(script);
         let output = run_if_there("bash", &["-n", path.to_str().unwrap()]);
         assert!(output.is_none_or(|output| output.status.success()), "{script}");
@@ -456,6 +463,51 @@ fn the_licences_of_what_is_built_in_are_listed() {
     }
     let stored = fs::read_to_string(&place).unwrap_or_default();
     assert!(stored == text, "docs/licences.md: run with UPDATE_EXPECT=1");
+}
+
+#[test]
+fn cargo_deny_allows_the_same_licences_and_one_registry() {
+    let deny: Table = read("deny.toml").parse().unwrap();
+    let texts = |value: &toml::Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(texts(&deny["licenses"]["allow"]), PERMISSIVE);
+    assert_eq!(deny["sources"]["unknown-registry"].as_str(), Some("deny"));
+    assert_eq!(deny["sources"]["unknown-git"].as_str(), Some("deny"));
+    let registries = texts(&deny["sources"]["allow-registry"]);
+    let lock: Table = read("Cargo.lock").parse().unwrap();
+    for package in lock["package"].as_array().unwrap() {
+        let Some(source) = package.get("source") else { continue };
+        let source = source.as_str().unwrap().trim_start_matches("registry+");
+        assert!(registries.iter().any(|known| known == source), "{package}");
+    }
+    assert!(read("tests/all").contains("check bans licenses sources"));
+    assert!(read("packaging/release").contains("deny --locked check\n"));
+}
+
+#[test]
+fn the_bill_of_materials_lists_what_is_built_in() {
+    if run_if_there("jq", &["--version"]).is_none() {
+        return;
+    }
+    let output = Command::new(root().join("packaging/sbom")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bill: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
+    assert_eq!(bill["metadata"]["component"]["version"], env!("CARGO_PKG_VERSION"));
+    let components = bill["components"].as_array().unwrap();
+    let listed: BTreeSet<(&str, &str)> = components
+        .iter()
+        .map(|component| {
+            let sum = component["hashes"][0]["content"].as_str().unwrap();
+            assert_eq!(sum.len(), 64, "{component}");
+            (component["name"].as_str().unwrap(), component["version"].as_str().unwrap())
+        })
+        .collect();
+    let crates = crates();
+    let built: BTreeSet<(&str, &str)> =
+        crates.iter().map(|[name, version, ..]| (&**name, &**version)).collect();
+    assert_eq!(listed, built);
 }
 
 #[test]
