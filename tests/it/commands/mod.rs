@@ -6,3 +6,4 @@ mod demo;
 mod doctor;
 mod presets;
 pub(crate) mod route_files;
+mod upgrade;

@@ -1,0 +1,78 @@
+//! Route files of earlier versions (`tests/routes/before`): each is accepted and means the same.
+
+use milepost::config::routes::{Environment, Routes};
+
+use crate::commands::route_files::{files, folder};
+use crate::support::home;
+
+/// Keys that are new, or whose defaults are: docs/upgrading.md names each.
+const NAMED: [&str; 2] = ["check_pages", "upstream.inherit_env"];
+
+/// The variables that the files name.
+fn environment() -> Environment {
+    [
+        "CACHE",
+        "DB",
+        "DB_ARG1",
+        "GITHUB_PERSONAL_ACCESS_TOKEN",
+        "GIT_HUB",
+        "GIT_HUB_API_KEY",
+        "GIT_HUB_ARG5",
+        "GIT_HUB_TOKEN",
+        "HOME",
+        "KUZU_DB",
+        "NAME",
+        "PERPLEXITY_KEY",
+        "PROFILE",
+        "REPORTS_AUTHORIZATION",
+        "REPORTS_KEY",
+        "REPORTS_TOKEN",
+        "SEARCH_API_KEY",
+        "TOKEN",
+        "workspaceFolder",
+    ]
+    .map(|name| (name, format!("/of/{name}")))
+    .into_iter()
+    .collect()
+}
+
+/// The settings in effect, without the new ones.
+fn printed(text: &str) -> String {
+    let path = folder().join("proxy.toml");
+    let routes =
+        Routes::parse(&path, text, &environment()).unwrap_or_else(|error| panic!("{error}"));
+    let place = folder().display().to_string();
+    let printed = routes.print().replace(&format!("{place}/"), "").replace(&place, "FOLDER");
+    let is_named = |line: &&str| {
+        !NAMED.iter().any(|key| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = ")))
+    };
+    printed.lines().filter(is_named).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn files_of_earlier_versions_are_accepted_and_mean_the_same() {
+    let mut wrong = Vec::new();
+    let files = files("before");
+    assert!(files.len() >= 20);
+    for (path, text) in files {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let place = home().join("tests/routes/printed").join(format!("{name}.txt"));
+        let now = printed(&text);
+        if std::fs::read_to_string(&place).unwrap_or_default() == now {
+            continue;
+        }
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&place, now).unwrap();
+        }
+        wrong.push(name);
+    }
+    assert!(wrong.is_empty(), "other settings than before: {wrong:?}");
+}
+
+#[test]
+fn every_new_key_is_in_the_document() {
+    let text = std::fs::read_to_string(home().join("docs/upgrading.md")).unwrap();
+    for key in NAMED {
+        assert!(text.contains(&format!("`{key}`")), "{key} is not in docs/upgrading.md");
+    }
+}
