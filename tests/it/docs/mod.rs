@@ -5,5 +5,6 @@ mod limits;
 mod links;
 mod metrics_examples;
 mod packages;
+mod security;
 mod settings;
 mod short_calls;
