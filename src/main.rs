@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use milepost::commands::args::{AdoptArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer};
+use milepost::commands::args::{
+    AdoptArgs, CheckArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer,
+};
 use milepost::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
 use milepost::config::routes;
 use milepost::config::routes::Routes;
@@ -92,15 +94,7 @@ async fn run(command: Command) -> ExitCode {
             }
             code
         }
-        Command::Check(args) => match check::run(&args) {
-            Ok(output) => {
-                if let Some(warning) = output.warning {
-                    eprintln!("milepost: {warning}");
-                }
-                print(&output.text)
-            }
-            Err(error) => report(&error, 2),
-        },
+        Command::Check(args) => check(&args),
         Command::Doctor(args) => diagnose(*args).await,
         Command::Stats(args) => {
             let _log = log::start(Level::WARN, LogFormat::Text);
@@ -130,6 +124,19 @@ async fn run(command: Command) -> ExitCode {
         Command::Adopt(args) => adopt(&args),
         Command::Completions(args) => print(&man::completions(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
+    }
+}
+
+/// `milepost check`: the output, with a warning on standard error.
+fn check(args: &CheckArgs) -> ExitCode {
+    match check::run(args) {
+        Ok(output) => {
+            if let Some(warning) = output.warning {
+                eprintln!("milepost: {warning}");
+            }
+            print(&output.text)
+        }
+        Err(error) => report(&error, 2),
     }
 }
 
