@@ -425,7 +425,7 @@ impl LiveRoute {
         let Some(previous) = self.find_previous(parts, part, removed) else {
             return if removed { Err(Box::new(no_route())) } else { Ok((Arc::clone(self), body)) };
         };
-        let comes_back = parts.headers.contains_key(LAST_EVENT_ID);
+        let comes_back = parts.headers.get(LAST_EVENT_ID).is_some_and(|id| !id.is_empty());
         let (is_for_previous, body) = match parts.method {
             Method::POST if *part == EndpointKind::Endpoint => {
                 let read = read_or_refuse(&self.state, body, parts).await?;

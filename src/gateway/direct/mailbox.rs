@@ -15,6 +15,10 @@ use crate::protocol::jsonrpc::Message;
 /// Messages waiting in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;
 
+/// Messages waiting in one mailbox with the news that end a response. Only a response that nobody reads any more
+/// has so many, and further ones are dropped too.
+const NEWS_MAX: usize = 2 * MAIL_MAX;
+
 /// A message from one stream to another.
 #[derive(Debug)]
 pub(crate) enum Mail {
@@ -53,9 +57,8 @@ impl Mailbox {
     /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
-        if queue.len() >= MAIL_MAX
-            && matches!(mail, Mail::Progress(..) | Mail::Log(..) | Mail::Event(_))
-        {
+        let may_miss = matches!(mail, Mail::Progress(..) | Mail::Log(..) | Mail::Event(_));
+        if queue.len() >= if may_miss { MAIL_MAX } else { NEWS_MAX } {
             return false;
         }
         queue.push_back(mail);

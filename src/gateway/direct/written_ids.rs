@@ -1,27 +1,29 @@
 //! The event ids that this process has written on the streams of a session: a client that comes back names one
 //! of them, or one of another process.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::progress::StreamId;
 
-/// Event ids of a session that are remembered, the newest. A client that comes back with an older one counts as
-/// a client of another process.
+/// Event ids of a session that are remembered: the newest of each stream. A client that comes back with an older
+/// one counts as a client of another process. Past the bound the stream with the most ids forgets its oldest, so
+/// that a loud stream does not push out the ids of a quiet one.
 const IDS_MAX: usize = 1024;
 
 struct WrittenId {
     hash: u64,
-    stream: StreamId,
     /// The value that the client of the stream had been told before.
     before: Option<f64>,
 }
 
-/// The newest event ids of a session.
+/// The newest event ids of a session, oldest first on each stream.
 #[derive(Default)]
 pub(crate) struct WrittenIds {
     hasher: RandomState,
-    ids: VecDeque<WrittenId>,
+    streams: BTreeMap<StreamId, VecDeque<WrittenId>>,
+    /// The number of ids of all streams.
+    count: usize,
 }
 
 impl WrittenIds {
@@ -30,26 +32,45 @@ impl WrittenIds {
         if id.is_empty() {
             return;
         }
-        if self.ids.len() >= IDS_MAX {
-            self.ids.pop_front();
+        let hash = self.hasher.hash_one(id);
+        self.streams.entry(stream).or_default().push_back(WrittenId { hash, before });
+        self.count += 1;
+        if self.count > IDS_MAX {
+            self.forget_one(stream);
         }
-        self.ids.push_back(WrittenId { hash: self.hasher.hash_one(id), stream, before });
+    }
+
+    /// Forgets the oldest id of the stream with the most; `newest` has had the last id.
+    fn forget_one(&mut self, newest: StreamId) {
+        let share = IDS_MAX / self.streams.len().max(1);
+        let is_loud = self.streams.get(&newest).is_some_and(|ids| ids.len() > share);
+        let loudest = if is_loud {
+            // The usual case, and without a look at the other streams. Who has more than a share is loud enough.
+            Some(newest)
+        } else {
+            self.streams.iter().max_by_key(|(_, ids)| ids.len()).map(|(stream, _)| *stream)
+        };
+        let Some(stream) = loudest else { return };
+        if let Some(ids) = self.streams.get_mut(&stream) {
+            ids.pop_front();
+            self.count -= 1;
+            if ids.is_empty() {
+                self.streams.remove(&stream);
+            }
+        }
     }
 
     /// The streams on which this id was written, each once.
     pub(crate) fn streams_of(&self, id: &[u8]) -> Vec<StreamId> {
         let hash = self.hasher.hash_one(id);
-        let found = self.ids.iter().filter(|written| written.hash == hash);
-        let mut streams: Vec<StreamId> = found.map(|written| written.stream).collect();
-        streams.sort_unstable();
-        streams.dedup();
-        streams
+        let found = self.streams.iter().filter(|(_, ids)| ids.iter().any(|id| id.hash == hash));
+        found.map(|(stream, _)| *stream).collect()
     }
 
     /// The client of the stream `old` has come back on the stream `new`: its ids name that stream from now on.
     pub(crate) fn move_ids(&mut self, old: StreamId, new: StreamId) {
-        for written in self.ids.iter_mut().filter(|written| written.stream == old) {
-            written.stream = new;
+        if let Some(ids) = self.streams.remove(&old) {
+            self.streams.entry(new).or_default().extend(ids);
         }
     }
 
@@ -57,9 +78,8 @@ impl WrittenIds {
     /// has come.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
-        let mut of_stream = self.ids.iter().rev().filter(|written| written.stream == stream);
         let mut next = None;
-        of_stream.find_map(|written| {
+        self.streams.get(&stream)?.iter().rev().find_map(|written| {
             let behind = next.replace(written.before);
             (written.hash == hash).then_some(behind)
         })?
@@ -87,9 +107,20 @@ mod tests {
         assert!(ids.streams_of(b"other").is_empty() && ids.streams_of(b"").is_empty());
         ids.insert(b"a", two, None);
         assert_eq!(ids.streams_of(b"a"), [one, two]);
-        for _ in 0..IDS_MAX {
+        for _ in 0..2 * IDS_MAX {
             ids.insert(b"new", two, None);
         }
-        assert_eq!(ids.streams_of(b"a"), [], "the oldest are forgotten");
+        assert_eq!(
+            ids.streams_of(b"a"),
+            [one],
+            "a loud stream does not push out the ids of a quiet one"
+        );
+        assert_eq!(ids.streams_of(b"x"), [], "the oldest of the loud stream are forgotten");
+        assert_eq!(ids.count, IDS_MAX);
+        assert_eq!(ids.streams.values().map(VecDeque::len).sum::<usize>(), IDS_MAX);
+        for stream in 0..IDS_MAX as u64 {
+            ids.insert(b"one of many", StreamId(10 + stream), None);
+        }
+        assert_eq!(ids.count, IDS_MAX, "however many streams");
     }
 }

@@ -320,7 +320,8 @@ impl Filter {
                 // The filter of the request has the record until it is handed over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
                 call.stream = on;
-                call.resumed_from = Some(old);
+                // A client that comes back twice: the stream that it left first has the record still.
+                call.resumed_from.get_or_insert(old);
                 call.sent.at = Some(now);
                 call.meter.go_back_to(told);
             }

@@ -55,9 +55,10 @@ impl RequestHead {
         self.session.as_ref().map(HeaderValue::as_bytes)
     }
 
-    /// The id of the event behind which the client resumes a stream.
+    /// The id of the event behind which the client resumes a stream. An empty one names no event, and a stream
+    /// that begins with it is a new one.
     pub(crate) fn last_event_id(&self) -> Option<&[u8]> {
-        self.last_event.as_ref().map(HeaderValue::as_bytes)
+        self.last_event.as_ref().map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
     }
 }
 
