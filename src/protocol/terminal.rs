@@ -196,8 +196,8 @@ impl Terminal {
     }
 }
 
-/// The text without terminal control sequences and control characters, except for newlines and
-/// tabs.
+/// The text without terminal control sequences, control characters and characters that turn text, except for
+/// newlines and tabs.
 pub fn plain(words: &str) -> String {
     let mut sequence = Sequence::default();
     let shown = words.chars().filter_map(|character| {
@@ -212,11 +212,24 @@ pub fn plain(words: &str) -> String {
     shown.collect()
 }
 
-/// Whether a text has no control character, and no first byte of a two-byte control character. The
-/// loop reads to the end, so that the compiler can handle many bytes at a time.
+/// Whether a text has no control character, no first byte of a two-byte control character, and no character
+/// that turns text. The loop reads to the end, so that the compiler can handle many bytes at a time.
 fn is_plain(words: &str) -> bool {
     let is_text = |byte: u8| byte >= b' ' && byte != 0x7f && byte != 0xc2;
-    words.bytes().fold(true, |plain, byte| plain & is_text(byte))
+    // The first bytes of the characters that turn text; bars and Arabic letters have them too.
+    let may_turn = |byte: u8| byte == 0xe2 || byte == 0xd8;
+    let (is_plain, may_turn) = words.bytes().fold((true, false), |(plain, turns), byte| {
+        (plain & is_text(byte), turns | may_turn(byte))
+    });
+    is_plain && !(may_turn && words.contains(turns_text))
+}
+
+/// Whether a character turns the text around it, so that a reader sees another order, or ends a line.
+fn turns_text(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// Whether so much of a text is unreadable that the text has another encoding, or is no text.
@@ -286,7 +299,7 @@ impl Sequence {
                 self.byte(character as u8 - 0x40)
             }
             _ if character.is_ascii() => self.byte(character as u8),
-            _ if character.is_control() => CharEffect::Nothing,
+            _ if character.is_control() || turns_text(character) => CharEffect::Nothing,
             _ => match self.state {
                 State::Ground => CharEffect::Text(character),
                 State::OscString | State::SosPmApcString => CharEffect::Nothing,

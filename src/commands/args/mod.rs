@@ -239,9 +239,9 @@ pub enum WrapError {
     /// The route file cannot be used.
     #[error(transparent)]
     Routes(#[from] RoutesError),
-    /// A dialect that neither is built in nor in the route file.
-    #[error("--dialect: {0}")]
-    Dialect(String),
+    /// The value of a flag that is no value of its setting: the flag, and what would be right.
+    #[error("{0}")]
+    Setting(String),
     /// A header that is none.
     #[error("--header: {0}")]
     Header(String),
@@ -310,7 +310,7 @@ impl WrapArgs {
             preset.apply(&mut policy);
             own = preset.dialects().to_vec();
         }
-        self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut policy);
+        self.policy.settings(&own).map_err(WrapError::Setting)?.apply(&mut policy);
         let label = match (self.address()?, &route) {
             (Some(url), _) => durations::label_of_address(&url),
             (None, Some(route)) if self.command.is_empty() => route.path.clone(),

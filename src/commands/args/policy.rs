@@ -83,7 +83,11 @@ impl<S: SettingScope> Given<S> {
     }
 
     fn changes(given: &[Self]) -> Result<Vec<SettingChange<S>>, String> {
-        given.iter().map(|one| one.setting.read_flag(&one.texts)).collect()
+        let read = |one: &Self| {
+            let name = one.setting.flag_name().unwrap_or_default();
+            one.setting.read_flag(&one.texts).map_err(|what| format!("--{name}: {what}"))
+        };
+        given.iter().map(read).collect()
     }
 }
 
@@ -150,7 +154,8 @@ impl PolicyArgs {
     /// The settings that the flags name; `own`: dialects that a route file describes.
     pub(super) fn settings(&self, own: &[Dialect]) -> Result<Settings, String> {
         let mut call = Given::changes(&self.flags.call)?;
-        let dialects = dialects(self.dialects.iter().map(|name| &**name), own)?;
+        let dialects = dialects(self.dialects.iter().map(|name| &**name), own)
+            .map_err(|what| format!("--dialect: {what}"))?;
         if !dialects.is_empty() {
             call.push(SettingChange::dialects(dialects));
         }

@@ -62,7 +62,7 @@ impl ReplayArgs {
             preset.apply(policy);
             own = preset.dialects().to_vec();
         }
-        self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(policy);
+        self.policy.settings(&own).map_err(WrapError::Setting)?.apply(policy);
         Ok(())
     }
 }

@@ -40,6 +40,18 @@ fn check(output: impl AsRef<[u8]>, shown: &[&str]) {
 }
 
 #[test]
+fn what_turns_text_is_not_shown() {
+    check("\u{202e}cba\u{202c} 45%\n", &["cba 45%"]);
+    check("a\u{2066}b\u{2069}\u{200f}c\u{61c}\u{2028}d\n", &["abcd"]);
+    // Bars, Arabic letters and joined signs stay.
+    check(
+        "\u{2588}\u{2588} \u{62d}\u{644} \u{1f469}\u{200d}\u{1f4bb}\n",
+        &["\u{2588}\u{2588} \u{62d}\u{644} \u{1f469}\u{200d}\u{1f4bb}"],
+    );
+    assert_eq!(plain("\u{202e}a\tb\n"), "a\tb\n");
+}
+
+#[test]
 fn lines_are_lines() {
     check("a\nb\r\n\n  \n c \nd", &["a", "b", "c", "d"]);
     check("no end", &["no end"]);
