@@ -5,7 +5,6 @@ use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -27,9 +26,6 @@ for line in sys.stdin:
     result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
     print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": result if version else {}}), flush=True)
 "#;
-
-/// The time after which a connection that says nothing is as good as waiting: a head may take 10 s.
-const QUIET: Duration = Duration::from_secs(3);
 
 /// Rows that are played at once.
 const AT_ONCE: usize = 8;
@@ -71,7 +67,7 @@ fn request(row: &Row, address: &str) -> (Vec<u8>, bool) {
 /// What a connection says to these bytes, as far as it decides about the row.
 fn exchange(address: &str, sent: &[u8], closes: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(QUIET)).unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.set_write_timeout(Some(STUCK)).unwrap();
     // A connection that is closed meanwhile takes no more.
     let _ = stream.write_all(sent);
@@ -188,13 +184,11 @@ fn play_and_look(table: &str) {
     exchange(proxy.address(), hello.as_bytes(), false);
     let (descriptors, memory) = (proxy.descriptors(), proxy.status("VmRSS"));
     let rows = rows(table);
-    let begun = Instant::now();
     let address = proxy.address().to_owned();
     let answers = play(&rows, |row| {
         let (sent, closes) = request(row, &address);
         summary(&exchange(&address, &sent, closes)).replace(&address, "{A}")
     });
-    let took = begun.elapsed();
     until("every child is gone", || proxy.servers() <= 1);
     until("every connection is closed", || proxy.descriptors() <= descriptors + 8);
     let grown = proxy.status("VmRSS").saturating_sub(memory);
@@ -207,7 +201,6 @@ fn play_and_look(table: &str) {
     let hello = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", proxy.admin());
     assert_eq!(summary(&exchange(proxy.admin(), hello.as_bytes(), false)).get(..3), Some("200"));
     compare(table, &answers);
-    assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 #[test]
