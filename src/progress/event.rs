@@ -54,6 +54,30 @@ pub enum FilterEvent {
     Heartbeat(CallId),
     /// A call has ended.
     Call(Box<Summary>),
+    /// A message of a client was not passed on.
+    Refused(Refusal),
+}
+
+/// The rule by which a message of a client is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// A member that servers may read in different ways, where clients share a server.
+    AmbiguousMember,
+    /// More elements in an array than [`BATCH_MAX`](crate::progress::BATCH_MAX).
+    LongBatch,
+}
+
+impl Refusal {
+    /// Every rule.
+    pub const ALL: [Self; 2] = [Self::AmbiguousMember, Self::LongBatch];
+
+    /// The name of the rule in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AmbiguousMember => "ambiguous-member",
+            Self::LongBatch => "long-batch",
+        }
+    }
 }
 
 /// The rest of a filter that has failed: messages with their streams, and the message that was

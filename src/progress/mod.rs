@@ -38,13 +38,15 @@ mod topology;
 mod value;
 mod verdict;
 
+pub use correlate::given_names::NameKey;
 pub use correlate::ledger::CALLS_MAX;
 pub use correlate::summary::{CallStats, OpenCall, Outcome, Summary};
-pub use event::{Disposition, FilterEvent, Origin, Salvaged};
+pub use event::{Disposition, FilterEvent, Origin, Refusal, Salvaged};
 pub use filter::Filter;
 pub use gate::notification::MESSAGE_MAX;
 pub use gate::stream::{QUEUE_MAX, StreamKind};
 pub use ids::{CallId, StreamId};
+pub use intake::batch::BATCH_MAX;
 pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,

@@ -21,6 +21,7 @@ mod spooled_response;
 mod stderr;
 
 use crate::transport::clock::now;
+use crate::transport::random::random_bytes;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -34,7 +35,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
 use crate::progress::input::{FilterScope, Input};
-use crate::progress::{Filter, FilterEvent, Policy, StreamId, StreamKind, StreamPacing};
+use crate::progress::{Filter, FilterEvent, NameKey, Policy, StreamId, StreamKind, StreamPacing};
 use crate::protocol::jsonrpc::Scan;
 use crate::relay::active_tokens::SessionTokens;
 use crate::relay::filter_guard::FilterGuard;
@@ -162,7 +163,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.set_emitter(emitter);
         if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
             let strangers = self.clients.are_strangers();
-            let begins = if strangers { FilterScope::Shared } else { FilterScope::Open };
+            let begins = match strangers {
+                true => FilterScope::Shared(random_bytes().map(NameKey::new)),
+                false => FilterScope::Open,
+            };
             self.filter.apply(now(), Input::Begin(begins));
         }
     }

@@ -72,7 +72,10 @@ impl Rows {
                 (!matches!(verdict, Verdict::Withheld(_))).then_some(row.key)
             }
             FilterEvent::Heartbeat(_) => Some(self.push(None, None, Some(CallFate::Added))),
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Call(_) => None,
+            FilterEvent::Opened(_)
+            | FilterEvent::TakenOver(_)
+            | FilterEvent::Call(_)
+            | FilterEvent::Refused(_) => None,
         };
         self.to_come.extend(key);
         self.join();

@@ -62,7 +62,7 @@ impl Player {
     pub(super) fn new(policy: &Arc<Policy>, begins: Option<FilterScope>, start: Instant) -> Self {
         let learned = Arc::clone(&policy.learned);
         let mut policy = Arc::clone(policy);
-        if begins == Some(FilterScope::Shared) {
+        if matches!(begins, Some(FilterScope::Shared(_))) {
             Arc::make_mut(&mut policy).remap = true;
         }
         let mut filter = match begins {
@@ -78,7 +78,7 @@ impl Player {
             filter,
             learned,
             is_wire: begins.is_none(),
-            is_shared: begins == Some(FilterScope::Shared),
+            is_shared: matches!(begins, Some(FilterScope::Shared(_))),
             start,
             clock: start,
             now: start,
@@ -363,7 +363,7 @@ impl Player {
                     self.out.push(format!("~ {}", summary(&call)));
                 }
                 FilterEvent::Heartbeat(_) => self.beats += 1,
-                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {

@@ -1,6 +1,7 @@
 //! One conversation: links messages with their verdicts, and both with calls.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
@@ -30,6 +31,8 @@ struct PendingVerdict {
     number: u64,
     /// Messages in it that are not judged yet.
     remaining: usize,
+    /// The places of the messages in it, of an array.
+    elements: Vec<Range<usize>>,
     at: Instant,
     text: Bytes,
 }
@@ -130,9 +133,10 @@ impl Conversation {
             self.waiting.pop_front();
         }
         let is_array = text.first() == Some(&b'[');
-        let remaining =
-            if is_array { Message::parse(text.clone()).elements().count().max(1) } else { 1 };
-        self.waiting.push_back(PendingVerdict { number, remaining, at, text: text.clone() });
+        let elements = is_array.then(|| json::elements(text)).flatten();
+        let elements = elements.map(|(elements, _)| elements).unwrap_or_default();
+        let (remaining, text) = (elements.len().max(1), text.clone());
+        self.waiting.push_back(PendingVerdict { number, remaining, elements, at, text });
     }
 
     /// The message of this number, and when it came.
@@ -141,21 +145,18 @@ impl Conversation {
         let waiting = self.waiting.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);
         let (at, text) = (waiting.at, waiting.text.clone());
-        let is_one = waiting.remaining == 1 && nth == 0;
+        let element = waiting.elements.get(nth).filter(|_| waiting.elements.len() > 1);
+        let text = element.map_or_else(|| text.clone(), |place| text.slice(place.clone()));
         waiting.remaining = waiting.remaining.saturating_sub(1);
         if waiting.remaining == 0 {
             self.waiting.remove(place);
         }
-        if is_one {
-            return Some((at, text));
-        }
-        let element = Message::parse(text.clone()).elements().nth(nth);
-        Some((at, element.map_or(text, |element| element.raw().clone())))
+        Some((at, text))
     }
 
     fn decision(&mut self, at: Instant, record: &FilterEvent) {
         match record {
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
             FilterEvent::Message { number, call, verdict } => {
                 let received = self.take_waiting(*number);
                 self.message(at, received, *call, *verdict);

@@ -259,6 +259,7 @@ impl Connection {
             }
             FilterEvent::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
             FilterEvent::Heartbeat(_) => self.beats += 1,
+            FilterEvent::Refused(rule) => debug!(rule = rule.name(), "refused"),
             FilterEvent::Call(summary) => {
                 if let Some(client) = &summary.client {
                     self.client.add(client);

@@ -132,6 +132,8 @@ families! {
         "Messages of servers, by verdict: forwarded unchanged, repaired, withheld");
     repairs: Counters = counters("repairs", "Repairs made in messages of servers, by repair");
     withheld: Counters = counters("withheld", "Messages of servers that were withheld, by reason");
+    refused_messages: Counters = counters("messages_refused",
+        "Messages of clients that were not passed on to the server, by rule");
     progress_received: Counters = counters("progress_received",
         "Progress notifications of servers about calls that have ended");
     overheard: Counters = counters("overheard_lines",

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Counters, Families, Labels, Traffic};
-use crate::progress::{FilterEvent, Outcome, Reason, Repair, Summary, Verdict};
+use crate::progress::{FilterEvent, Outcome, Reason, Refusal, Repair, Summary, Verdict};
 
 /// The methods that are counted separately.
 const METHODS: [&str; 2] = ["tools/call", "other"];
@@ -56,6 +56,7 @@ pub struct RouteCounts {
     messages: Each<3>,
     repairs: Each<13>,
     withheld: Each<20>,
+    refused: Each<2>,
     progress_received: Counter,
     overheard: Counter,
     progress_sent: Each<4>,
@@ -122,6 +123,12 @@ impl RouteCounts {
             messages: Each::new(&of.messages, &labels, "verdict", VERDICTS),
             repairs: Each::new(&of.repairs, &labels, "repair", Repair::ALL.map(Repair::name)),
             withheld: Each::new(&of.withheld, &labels, "reason", Reason::ALL.map(Reason::name)),
+            refused: Each::new(
+                &of.refused_messages,
+                &labels,
+                "rule",
+                Refusal::ALL.map(Refusal::name),
+            ),
             progress_received: of.progress_received.get_or_create_owned(&labels),
             overheard: of.overheard.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
@@ -159,8 +166,14 @@ impl RouteCounts {
                 }
             },
             FilterEvent::Call(call) => self.ended(call),
+            FilterEvent::Refused(rule) => self.refuse(*rule),
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
         }
+    }
+
+    /// A message of a client is not passed on, by this rule.
+    pub fn refuse(&self, rule: Refusal) {
+        self.refused.add(rule as usize, 1);
     }
 
     fn ended(&self, call: &Summary) {

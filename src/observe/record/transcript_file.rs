@@ -231,7 +231,8 @@ impl TranscriptFile {
             // one of them would make the file unreadable.
             let is_fixed = matches!(
                 input,
-                Input::Refuse(_)
+                Input::Begin(_)
+                    | Input::Refuse(_)
                     | Input::NoteDelivery(..)
                     | Input::FindStream(..)
                     | Input::LearnToken(..)

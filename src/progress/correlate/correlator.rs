@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
+use crate::progress::correlate::given_names::NameKey;
 use crate::progress::correlate::ledger::{Ledger, Tombstone, sole};
 use crate::progress::dialect::report::About;
 use crate::progress::ids::{CallId, Principal, StreamId};
@@ -73,6 +74,9 @@ pub(crate) struct Correlator {
     pub(crate) elsewhere: Vec<Key>,
     /// The server may have been given tokens that are strings.
     pub(crate) gives_strings: bool,
+    /// The secret of the names that the server is given. Recordings of earlier versions have none:
+    /// their names follow each other.
+    pub(crate) name_key: Option<NameKey>,
 }
 
 impl Correlator {
@@ -85,6 +89,7 @@ impl Correlator {
             last_ends: LastEnds::default(),
             elsewhere: Vec::new(),
             gives_strings: policy.gives_strings(),
+            name_key: None,
         }
     }
 
@@ -177,6 +182,11 @@ impl Correlator {
             || self.ledger.by_alias(token).is_some()
             || self.ledger.was_token(token).is_some()
             || self.elsewhere.contains(token)
+    }
+
+    /// Whether a request has, or had, this name.
+    pub(crate) fn is_taken(&self, name: &Key) -> bool {
+        self.knows_token(name) || self.ledger.was_id(name).is_some()
     }
 
     /// The open request with just this id on a client stream.

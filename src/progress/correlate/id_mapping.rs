@@ -6,15 +6,14 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use crate::progress::correlate::call::Call;
 use crate::progress::dialect::report::{About, Report};
+use crate::progress::event::{FilterEvent, Refusal};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{MappedId, StreamId};
 use crate::progress::intake::client::CallDraft;
 use crate::progress::payload::{Payload, spliced, within};
-use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
 
 impl Filter {
     /// Gives the request an id and a token of Milepost's own, in the places of the client's.
@@ -27,16 +26,25 @@ impl Filter {
         tool: Option<String>,
         mut draft: CallDraft,
     ) -> Payload {
-        let number = self.gate.next_order();
-        let ours = Bytes::from(number.to_string());
-        let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+        let key = self.give_name();
         let raw = message.raw();
-        let mut splices = vec![(within(raw, &draft.id.client), ours)];
+        let mut splices = vec![(within(raw, &draft.id.client), key.to_json())];
         draft.id.server = key.clone();
+        let in_arguments = self.policy.token_in_arguments(message, tool.as_deref());
+        draft.token = draft.token.or_else(|| {
+            let client = in_arguments.clone()?;
+            Key::read(&client).map(|token| MappedId::same(client, token))
+        });
         if let Some(token) = &mut draft.token {
             token.server = self.policy.own_token(tool.as_deref(), key);
             token.translated = true;
             splices.push((within(raw, &token.client), token.server.to_json()));
+        }
+        let copy = self.policy.copy_of(method, tool.as_deref(), draft.token.as_ref());
+        if let (Some(text), Some(copy)) = (in_arguments, copy) {
+            // Also one that is no token: a lenient server could read another client's in it.
+            splices.retain(|(place, _)| *place != within(raw, &text));
+            splices.push((within(raw, &text), copy.to_json()));
         }
         let asked = self.policy.members_for(message, tool.as_deref(), draft.token.as_ref());
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
@@ -50,6 +58,19 @@ impl Filter {
         spliced(message, splices).to_bytes().into()
     }
 
+    /// Refuses a message that a server may read otherwise than we do: the server could answer
+    /// another client's request, or cancel it.
+    pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
+        let in_arguments = self.policy.copies_tokens();
+        let Some(member) = message.ambiguous_member(in_arguments) else { return false };
+        let id = message.id().filter(|id| **id != *b"null" && message.kind() != Kind::Response);
+        if let Some(id) = id {
+            self.refuse_as_invalid(stream, &id, &format!("{member}: see docs/transports.md"));
+        }
+        self.events.push_back(FilterEvent::Refused(Refusal::AmbiguousMember));
+        true
+    }
+
     /// Refuses a message whose names cannot be replaced: for the server the names could mean
     /// another client's request.
     pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
@@ -57,6 +78,18 @@ impl Filter {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
         }
         Payload::default()
+    }
+
+    /// A name that no request of this server has or had.
+    fn give_name(&mut self) -> Key {
+        loop {
+            let number = self.gate.next_order();
+            let name = self.correlator.name_key.map_or(number, |key| key.name(number));
+            let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));
+            if !self.correlator.is_taken(&name) {
+                return name;
+            }
+        }
     }
 
     /// Whether `key` can only be a name given by Milepost, although no active request has it.
@@ -69,7 +102,11 @@ impl Filter {
             _ => None,
         };
         self.topology.has_strangers()
-            && number.is_some_and(|number| (1..=self.gate.order).contains(&number))
+            && number
+                .and_then(|name| {
+                    self.correlator.name_key.map_or(Some(name), |key| key.number(name))
+                })
+                .is_some_and(|number| (1..=self.gate.order).contains(&number))
     }
 
     /// Whether the server knows a call, or its token, by another name than the client.

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::progress::correlate::call::Call;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::protocol::jsonrpc::Key;
@@ -50,6 +52,8 @@ pub(crate) enum Tombstone {
 #[derive(Debug, Clone, Copy)]
 struct EndedName {
     tombstone: Tombstone,
+    /// The number of the name among all names of ended calls.
+    number: u64,
     /// The settings of the call leave a further answer unchanged.
     passes_answers: bool,
 }
@@ -58,26 +62,93 @@ struct EndedName {
 struct Tombstones {
     names: BTreeMap<(bool, Key), EndedName>,
     order: VecDeque<(bool, Key)>,
+    /// The numbers among them by [`Key::class`].
+    classes: BTreeSet<(bool, u64, u64, Key)>,
+    /// Names so far.
+    count: u64,
 }
 
 impl Tombstones {
     fn add(&mut self, key: Key, tombstone: Tombstone) {
-        self.add_name(key, EndedName { tombstone, passes_answers: false });
+        self.add_name(key, tombstone, false);
     }
 
-    fn add_name(&mut self, key: Key, ended: EndedName) {
+    fn add_name(&mut self, key: Key, tombstone: Tombstone, passes_answers: bool) {
         if key.len() > KEY_MAX {
             return;
         }
-        let name = (matches!(ended.tombstone, Tombstone::Token | Tombstone::Alias), key);
-        if self.names.insert(name.clone(), ended).is_none() {
-            self.order.push_back(name);
+        let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
+        if let Some(known) = self.names.get_mut(&name) {
+            (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
+            return;
         }
+        self.count += 1;
+        let number = self.count;
+        if let Some(class) = name.1.class() {
+            self.classes.insert((name.0, class, number, name.1.clone()));
+        }
+        self.order.push_back(name.clone());
+        self.names.insert(name, EndedName { tombstone, number, passes_answers });
         if self.order.len() > TOMBSTONES_MAX
             && let Some(oldest) = self.order.pop_front()
+            && let Some(ended) = self.names.remove(&oldest)
+            && let Some(class) = oldest.1.class()
         {
-            self.names.remove(&oldest);
+            self.classes.remove(&(oldest.0, class, ended.number, oldest.1));
         }
+    }
+
+    /// The newest id of a request that is `key` in another spelling.
+    fn id_in_other_spelling(&self, key: &Key) -> Option<EndedName> {
+        let of = |key: Key| self.names.get(&(false, key)).copied();
+        let in_class = key.class().and_then(|class| {
+            let least = Key::Text(Bytes::new());
+            let mut known = self.classes.range(..(false, class, u64::MAX, least));
+            known.next_back().filter(|last| !last.0 && last.1 == class)
+        });
+        let number = in_class.and_then(|(_, _, _, key)| of(key.clone()));
+        let other = key.in_other_type().and_then(of);
+        [number, other].into_iter().flatten().max_by_key(|ended| ended.number)
+    }
+}
+
+/// Calls by a name that the server knows, oldest first.
+#[derive(Debug, Default)]
+struct NameIndex {
+    calls: BTreeMap<Key, Vec<CallId>>,
+    /// The numbers among the names by [`Key::class`].
+    classes: BTreeSet<(u64, Key)>,
+}
+
+impl NameIndex {
+    fn insert(&mut self, key: &Key, id: CallId) {
+        if let Some(class) = key.class() {
+            self.classes.insert((class, key.clone()));
+        }
+        self.calls.entry(key.clone()).or_default().push(id);
+    }
+
+    fn remove(&mut self, key: &Key, id: CallId) {
+        forget(&mut self.calls, key, id);
+        if let Some(class) = key.class()
+            && !self.calls.contains_key(key)
+        {
+            self.classes.remove(&(class, key.clone()));
+        }
+    }
+
+    fn get(&self, key: &Key) -> &[CallId] {
+        self.calls.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// The only call whose name is `key` in another spelling.
+    fn in_other_spelling(&self, key: &Key) -> Option<CallId> {
+        let class = key.class();
+        let least = class.map(|class| (class, Key::Integer(i64::MIN)));
+        let numbers = least.into_iter().flat_map(|least| self.classes.range(least..));
+        let numbers = numbers.take_while(|(of, _)| Some(*of) == class).map(|(_, name)| name);
+        let other = key.in_other_type();
+        sole(numbers.chain(&other).flat_map(|name| self.get(name)).copied())
     }
 }
 
@@ -85,8 +156,8 @@ impl Tombstones {
 pub(crate) struct Ledger {
     /// In boxes: a node of the map has room for eleven.
     calls: BTreeMap<CallId, Box<Call>>,
-    by_id: BTreeMap<Key, Vec<CallId>>,
-    by_token: BTreeMap<Key, Vec<CallId>>,
+    by_id: NameIndex,
+    by_token: NameIndex,
     /// Calls by the client's id, where the server knows the proxy's ids: a client's id means something on its
     /// own stream only.
     by_client_id: BTreeMap<(StreamId, Key), Vec<CallId>>,
@@ -121,9 +192,9 @@ impl Ledger {
         }
         let id = CallId(self.next);
         self.next += 1;
-        self.by_id.entry(call.id.server.clone()).or_default().push(id);
+        self.by_id.insert(&call.id.server, id);
         if let Some(token) = &call.token {
-            self.by_token.entry(token.server.clone()).or_default().push(id);
+            self.by_token.insert(&token.server, id);
             if let Some(name) = self.clients_token(call.stream, token) {
                 self.by_client_token.entry(name).or_default().push(id);
             }
@@ -146,12 +217,11 @@ impl Ledger {
     /// Strikes a call out and keeps its names as tombstones.
     pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
-        forget(&mut self.by_id, &call.id.server, id);
+        self.by_id.remove(&call.id.server, id);
         let passes_answers = !call.answer_repairs().orphan_answer;
-        let ended = EndedName { tombstone, passes_answers };
-        self.tombstones.add_name(call.id.server.clone(), ended);
+        self.tombstones.add_name(call.id.server.clone(), tombstone, passes_answers);
         if let Some(token) = &call.token {
-            forget(&mut self.by_token, &token.server, id);
+            self.by_token.remove(&token.server, id);
             self.tombstones.add(token.server.clone(), Tombstone::Token);
             if let Some(name) = self.clients_token(call.stream, token) {
                 forget(&mut self.by_client_token, &name, id);
@@ -215,12 +285,10 @@ impl Ledger {
 
     /// The unanswered requests that the client of a stream calls `key`, oldest first.
     pub(crate) fn by_client_id(&self, stream: StreamId, key: &Key) -> &[CallId] {
-        let found = if self.mapped {
-            self.by_client_id.get(&(stream, key.clone()))
-        } else {
-            self.by_id.get(key)
-        };
-        found.map_or(&[], Vec::as_slice)
+        if !self.mapped {
+            return self.by_id.get(key);
+        }
+        self.by_client_id.get(&(stream, key.clone())).map_or(&[], Vec::as_slice)
     }
 
     /// The request is answered but its token lives on: its id means nothing any more.
@@ -230,7 +298,7 @@ impl Ledger {
             forget(&mut self.by_client_id, &name, id);
         }
         let Some(call) = self.calls.get_mut(&id) else { return };
-        forget(&mut self.by_id, &call.id.server, id);
+        self.by_id.remove(&call.id.server, id);
         self.tombstones.add(call.id.server.clone(), Tombstone::Answered);
         if let Some(before) = call.expires.replace(expires) {
             self.expiries.remove(&(before, id));
@@ -282,12 +350,12 @@ impl Ledger {
 
     /// The unanswered requests with this id, oldest first.
     pub(crate) fn all_by_id(&self, key: &Key) -> &[CallId] {
-        self.by_id.get(key).map_or(&[], Vec::as_slice)
+        self.by_id.get(key)
     }
 
     /// The active requests with this token, oldest first.
     pub(crate) fn all_by_token(&self, key: &Key) -> &[CallId] {
-        self.by_token.get(key).map_or(&[], Vec::as_slice)
+        self.by_token.get(key)
     }
 
     /// The oldest unanswered request with this id.
@@ -305,8 +373,7 @@ impl Ledger {
     /// The only unanswered request whose id is `key` in another spelling. `None` if exactly `key`
     /// was the id of an ended request: an exact name goes before another spelling.
     pub(crate) fn by_id_in_other_spelling(&self, key: &Key) -> Option<CallId> {
-        let same = self.by_id.iter().filter(|(id, _)| id.respelled(key));
-        let found = sole(same.flat_map(|(_, ids)| ids.iter().copied()));
+        let found = self.by_id.in_other_spelling(key);
         found.filter(|_| self.was_id(key).is_none())
     }
 
@@ -322,18 +389,16 @@ impl Ledger {
 
     fn holders_of(&self, call: &Call) -> &[CallId] {
         let Some(token) = &call.token else { return &[] };
-        let found = match self.clients_token(call.stream, token) {
-            Some(name) => self.by_client_token.get(&name),
+        match self.clients_token(call.stream, token) {
+            Some(name) => self.by_client_token.get(&name).map_or(&[], Vec::as_slice),
             None => self.by_token.get(&token.server),
-        };
-        found.map_or(&[], Vec::as_slice)
+        }
     }
 
     /// The only active request whose token is `key` in another spelling. `None` if exactly `key`
     /// was the token of an ended call.
     pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
-        let same = self.by_token.iter().filter(|(token, _)| token.respelled(key));
-        let found = sole(same.flat_map(|(_, ids)| ids.iter().copied()));
+        let found = self.by_token.in_other_spelling(key);
         found.filter(|_| self.was_token(key).is_none())
     }
 
@@ -365,11 +430,8 @@ impl Ledger {
     /// The tombstone of the request whose id is `key`, or of the only request whose id is `key` in
     /// another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
-        self.was_id(key).or_else(|| {
-            let is_id = |name: &&(bool, Key)| !name.0 && name.1.respelled(key);
-            let name = self.tombstones.order.iter().rev().find(is_id)?;
-            self.tombstones.names.get(name).map(|ended| ended.tombstone)
-        })
+        self.was_id(key)
+            .or_else(|| self.tombstones.id_in_other_spelling(key).map(|ended| ended.tombstone))
     }
 
     /// The number of calls that end by themselves.

@@ -10,7 +10,7 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, TransmitKind};
-use crate::protocol::jsonrpc::{Key, own_error};
+use crate::protocol::jsonrpc::{INVALID_REQUEST, Key, error_answer, own_error};
 
 impl Filter {
     /// Answers a call in the server's place with an error.
@@ -44,10 +44,20 @@ impl Filter {
         why: &str,
         status: Option<u16>,
     ) {
+        self.answer_refused(stream, client_id, own_error(client_id, why, status));
+    }
+
+    /// Answers a request that is not as a request should be, and was not passed on.
+    pub(crate) fn refuse_as_invalid(&mut self, stream: StreamId, client_id: &Bytes, why: &str) {
+        let answer = error_answer(client_id, INVALID_REQUEST, why, None);
+        self.answer_refused(stream, client_id, answer);
+    }
+
+    fn answer_refused(&mut self, stream: StreamId, client_id: &Bytes, answer: Bytes) {
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(Key::read(client_id))),
-            payload: Payload::own(own_error(client_id, why, status)),
+            payload: Payload::own(answer),
             guards: Vec::new(),
             verdicts: Vec::new(),
         };

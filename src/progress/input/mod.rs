@@ -14,7 +14,8 @@ use bytes::Bytes;
 use crate::progress::clients::Client;
 use crate::progress::dialect::TextSource;
 use crate::progress::{
-    Disposition, Filter, Origin, Payload, Policy, Reason, StreamId, StreamKind, StreamPacing,
+    Disposition, Filter, NameKey, Origin, Payload, Policy, Reason, StreamId, StreamKind,
+    StreamPacing,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -35,8 +36,9 @@ const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow,
 pub enum FilterScope {
     /// Clients of one server that open their streams themselves.
     Open,
-    /// Clients that must not see each other's messages open their streams.
-    Shared,
+    /// Clients that must not see each other's messages open their streams. With the secret of the
+    /// names that their server is given; recordings of earlier versions have none.
+    Shared(Option<NameKey>),
     /// One POST without a session, and the revision that it names.
     Exchange(Option<Revision>),
     /// One POST of a session.
@@ -229,6 +231,7 @@ impl Filter {
                 self.open_stream(ONLY, StreamKind::Exchange, StreamPacing::Immediate);
                 self.set_revision(*revision);
             }
+            Input::Begin(FilterScope::Shared(key)) => self.correlator.name_key = *key,
             Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
             Input::OpenReplay(stream) => self.open_replay(*stream),
             Input::ResumeStream(old, on, told) => self.resume_stream(now, *old, *on, *told),
@@ -346,7 +349,11 @@ mod tests {
         let left_out = r#"{"jsonrpc":"2.0","id":7,"params":{"bytes left out":9}}"#;
         vec![
             (Input::Begin(FilterScope::Open), "begins open"),
-            (Input::Begin(FilterScope::Shared), "begins shared"),
+            (Input::Begin(FilterScope::Shared(None)), "begins shared"),
+            (
+                Input::Begin(FilterScope::Shared(Some(NameKey::new([1; 16])))),
+                "begins shared 01010101010101010101010101010101",
+            ),
             (Input::Begin(FilterScope::Exchange(None)), "begins exchange"),
             (Input::Begin(FilterScope::Request(revision)), "begins request 2025-06-18"),
             (Input::Begin(FilterScope::Session), "begins session"),

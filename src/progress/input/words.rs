@@ -321,7 +321,8 @@ impl fmt::Display for FilterScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, revision) = match self {
             Self::Open => ("open", None),
-            Self::Shared => ("shared", None),
+            Self::Shared(None) => ("shared", None),
+            Self::Shared(Some(key)) => return write!(f, "shared {key}"),
             Self::Exchange(revision) => ("exchange", *revision),
             Self::Request(revision) => ("request", *revision),
             Self::Session => ("session", None),
@@ -339,7 +340,7 @@ impl FromStr for FilterScope {
         let revision = Revision::from_date(date);
         Ok(match word {
             "open" => Self::Open,
-            "shared" => Self::Shared,
+            "shared" => Self::Shared(date.parse().ok()),
             "exchange" => Self::Exchange(revision),
             "request" => Self::Request(revision),
             "session" => Self::Session,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::Pending;
 use crate::progress::dialect::report::About;
-use crate::progress::event::Origin;
+use crate::progress::event::{FilterEvent, Origin, Refusal};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
@@ -17,6 +17,10 @@ use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
+
+/// Elements of a client's batch that are read. A longer batch goes to the server unread, and its
+/// requests get no progress; where clients share a server, or ids are the proxy's, it is refused.
+pub const BATCH_MAX: usize = 1000;
 
 /// One element of a batch: the stream of its client, the bytes for that stream, and the guard.
 struct Element {
@@ -49,6 +53,14 @@ impl Filter {
         self.topology.has_many_streams()
             && message.kind() == Kind::Opaque
             && message.elements().nth(1).is_some()
+    }
+
+    /// Refuses a batch that is too long to be read, where clients share the server.
+    pub(crate) fn refuse_long_batch(&mut self, stream: StreamId) -> Payload {
+        let why = format!("a batch of more than {BATCH_MAX} messages");
+        self.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
+        self.events.push_back(FilterEvent::Refused(Refusal::LongBatch));
+        Payload::default()
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.

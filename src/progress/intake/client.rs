@@ -14,6 +14,7 @@ use crate::progress::dialect::fields::Fields;
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::intake::batch::BATCH_MAX;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::Mode;
 use crate::progress::policy::request_members::tool_of;
@@ -40,7 +41,17 @@ impl Filter {
     /// nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.intake.at_work = None;
+        let is_single = !matches!(message.kind(), Kind::Batch | Kind::Noise);
+        if self.topology.has_strangers() && is_single && self.refuse_ambiguous(stream, message) {
+            return Payload::default();
+        }
         match message.kind() {
+            Kind::Batch if message.elements().nth(BATCH_MAX).is_some() => {
+                if self.topology.has_strangers() {
+                    return self.refuse_long_batch(stream);
+                }
+                self.correlator.ledger.overflowed = true;
+            }
             Kind::Request => return self.open_call(now, stream, message),
             Kind::Notification => return self.client_notification(now, stream, message),
             Kind::Batch => {

@@ -81,6 +81,20 @@ impl Policy {
         })
     }
 
+    /// Whether the server of any tool gets a copy of the token in the arguments.
+    pub(crate) fn copies_tokens(&self) -> bool {
+        self.everywhere().any(|call| !call.observes() && call.ask.token_in_arguments)
+    }
+
+    /// The token that a client has put into the arguments of a call itself, where the server looks for
+    /// one.
+    pub(crate) fn token_in_arguments(&self, call: &Message, tool: Option<&str>) -> Option<Bytes> {
+        let is_call = call.method().as_deref() == Some(mcp::TOOLS_CALL);
+        let _ask = self.ask_of(tool).filter(|ask| is_call && ask.token_in_arguments)?;
+        let arguments = json::member(&call.params()?, "arguments")?;
+        json::member(&json::member(&arguments, "_meta")?, "progressToken")
+    }
+
     /// Whether the server of any tool gets tokens of another type.
     pub(crate) fn renames_tokens(&self) -> bool {
         self.everywhere().any(|call| !call.observes() && call.ask.token_type != TokenType::Same)

@@ -75,6 +75,20 @@ impl Key {
         }
     }
 
+    /// Every number that is [`Key::respelled`] of a number has the same class, and no other number;
+    /// a string has none.
+    pub fn class(&self) -> Option<u64> {
+        self.as_f64().map(f64::to_bits)
+    }
+
+    /// The only key of the other JSON type that is [`Key::respelled`] of this one.
+    pub fn in_other_type(&self) -> Option<Self> {
+        match self {
+            Self::Text(text) => Self::integer(text).filter(|number| number.spells(text)),
+            number => Some(Self::Text(number.to_string().into())),
+        }
+    }
+
     fn spells(&self, text: &[u8]) -> bool {
         match self {
             Self::Integer(value) => {

@@ -4,6 +4,7 @@
 //! forwarding is exact by construction. The module knows nothing of MCP, progress or transports.
 
 mod key;
+mod readings;
 mod scan;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use crate::protocol::json;
 use crate::protocol::json::{Members, key_is};
 
 pub use key::Key;
+pub use readings::AmbiguousMember;
 pub use scan::{RESULT_MEMBERS, Scan, ScannedBody};
 
 /// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.

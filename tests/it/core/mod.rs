@@ -12,6 +12,7 @@ pub(crate) mod properties;
 pub(crate) mod random_talk;
 pub(crate) mod rig;
 mod settings_per_tool;
+mod shared_names;
 mod shared_wire;
 mod text_figures;
 pub(crate) mod transcripts;

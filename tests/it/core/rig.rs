@@ -178,7 +178,10 @@ impl Rig {
                     self.verdicts.push((number, verdict))
                 }
                 FilterEvent::Call(call) => self.ended.push(call.outcome),
-                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
+                FilterEvent::Opened(_)
+                | FilterEvent::TakenOver(_)
+                | FilterEvent::Heartbeat(_)
+                | FilterEvent::Refused(_) => {}
             }
         }
         let asks = self.filter.poll_timeout().map(|at| at - self.start);

@@ -1,0 +1,128 @@
+//! The names that Milepost gives to requests where clients share a server: integers that no client
+//! can guess, each given once.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::str::FromStr;
+
+/// The largest name: servers in Java and C# may read 32 bits with a sign.
+pub(crate) const NAME_MAX: u64 = (1 << 31) - 1;
+
+/// The rounds of the permutation; four are enough for one that cannot be told from a random one.
+const ROUNDS: u32 = 8;
+
+/// The secret of the names that one server is given: 128 random bits. The core has no randomness.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct NameKey(u128);
+
+impl NameKey {
+    /// A key of random bytes.
+    pub fn new(random: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(random))
+    }
+
+    /// The name with this number, from 1 on. No two of the first [`NAME_MAX`] numbers have one name.
+    pub(crate) fn name(self, number: u64) -> u64 {
+        let start = number.saturating_sub(1) % NAME_MAX + 1;
+        self.walk(start, Self::encrypt)
+    }
+
+    /// The number of a name.
+    pub(crate) fn number(self, name: u64) -> Option<u64> {
+        (1..=NAME_MAX).contains(&name).then(|| self.walk(name, Self::decrypt))
+    }
+
+    /// Repeats a permutation of 32 bits until its result is in the range of names, which makes the
+    /// permutation one of this range.
+    fn walk(self, from: u64, step: fn(Self, u64) -> u64) -> u64 {
+        let mut at = from;
+        loop {
+            at = step(self, at);
+            if (1..=NAME_MAX).contains(&at) {
+                return at;
+            }
+        }
+    }
+
+    fn encrypt(self, value: u64) -> u64 {
+        let (left, right) = (0..ROUNDS)
+            .fold((value >> 16, value & 0xffff), |(left, right), round| {
+                (right, left ^ self.half(round, right))
+            });
+        left << 16 | right
+    }
+
+    fn decrypt(self, value: u64) -> u64 {
+        let rounds = (0..ROUNDS).rev();
+        let (left, right) = rounds.fold((value >> 16, value & 0xffff), |(left, right), round| {
+            (right ^ self.half(round, left), left)
+        });
+        left << 16 | right
+    }
+
+    /// Sixteen bits that follow from a half in a way that only the key tells.
+    fn half(self, round: u32, half: u64) -> u64 {
+        #[expect(
+            deprecated,
+            reason = "SipHash with a key of one's own: the hasher of the library has none"
+        )]
+        let mut hasher = std::hash::SipHasher::new_with_keys((self.0 >> 64) as u64, self.0 as u64);
+        hasher.write(&(u64::from(round) << 16 | half).to_le_bytes());
+        hasher.finish() & 0xffff
+    }
+}
+
+/// Nothing but a recording shows the key.
+impl fmt::Debug for NameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NameKey")
+    }
+}
+
+impl fmt::Display for NameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for NameKey {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_name_is_given_once_and_its_number_found_again() {
+        let key = NameKey::new(*b"0123456789abcdef");
+        let names: BTreeSet<u64> = (1..=10_000).map(|number| key.name(number)).collect();
+        assert_eq!(names.len(), 10_000);
+        for number in (1..=10_000).chain([NAME_MAX - 1, NAME_MAX]) {
+            assert!((1..=NAME_MAX).contains(&key.name(number)));
+            assert_eq!(key.number(key.name(number)), Some(number));
+        }
+        assert_eq!((key.number(0), key.number(NAME_MAX + 1)), (None, None));
+        assert_eq!(key.name(NAME_MAX + 1), key.name(1));
+    }
+
+    #[test]
+    fn names_of_two_servers_and_neighbours_have_nothing_in_common() {
+        let (one, other) = (NameKey::new([1; 16]), NameKey::new([2; 16]));
+        let near = |a: u64, b: u64| a.abs_diff(b) < 1 << 16;
+        let close = (1..1000).filter(|&n| near(one.name(n), one.name(n + 1))).count();
+        let same = (1..1000).filter(|&n| near(one.name(n), other.name(n))).count();
+        assert!(close < 5 && same < 5, "{close} {same}");
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_is_written() {
+        let key = NameKey::new([7; 16]);
+        assert_eq!(key.to_string().parse(), Ok(key));
+    }
+}

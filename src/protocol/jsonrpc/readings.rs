@@ -1,0 +1,155 @@
+//! Members that readers of JSON may take for one of the protocol's: another spelling of its name, or a
+//! second one of the same name.
+//!
+//! Readers in Go take `Method` for `method`, others cut a name at a NUL, and of two members some
+//! take the first and some the last.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::Message;
+use crate::protocol::{json, mcp};
+
+/// The members of the envelope.
+const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// The members of `params` that the protocol reads in messages of any method.
+const PARAMS: [&str; 2] = ["_meta", "requestId"];
+
+/// The members of `params` of a progress notification.
+const PROGRESS_PARAMS: [&str; 3] = ["_meta", "requestId", "progressToken"];
+
+/// The members of `params` of a call whose arguments have a token.
+const CALL_PARAMS: [&str; 4] = ["_meta", "requestId", "arguments", "name"];
+
+/// A member that readers may read in different ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AmbiguousMember {
+    level: &'static str,
+    fault: Fault,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Some readers take another member for this one.
+    Respelled(&'static str),
+    /// The member is there twice.
+    Repeated(&'static str),
+    /// The object does not end.
+    Unreadable,
+}
+
+impl fmt::Display for AmbiguousMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, fault } = self;
+        match fault {
+            Fault::Respelled(name) => {
+                write!(f, "{level} has a member that some servers take for \"{name}\"")
+            }
+            Fault::Repeated(name) => write!(f, "{level} has the member \"{name}\" twice"),
+            Fault::Unreadable => write!(f, "{level} is no object that every server can read"),
+        }
+    }
+}
+
+impl Message {
+    /// The first member of the protocol that readers may read in different ways: in the envelope, in
+    /// `params` and in `params._meta`. With `in_arguments` also a token in the arguments of a tool.
+    pub fn ambiguous_member(&self, in_arguments: bool) -> Option<AmbiguousMember> {
+        let found = |level, fault| Some(AmbiguousMember { level, fault });
+        if let Some(fault) = fault_of(self.raw(), &ENVELOPE) {
+            return found("the message", fault);
+        }
+        let params = self.params()?;
+        let is_call = in_arguments && self.method().as_deref() == Some(mcp::TOOLS_CALL);
+        let names: &[&str] = match self.method().as_deref() {
+            Some(mcp::PROGRESS) => &PROGRESS_PARAMS,
+            _ if is_call => &CALL_PARAMS,
+            _ => &PARAMS,
+        };
+        if let Some(fault) = fault_of(&params, names) {
+            return found("params", fault);
+        }
+        if let Some(fault) = token_fault(&params) {
+            return found("params._meta", fault);
+        }
+        let arguments = json::member(&params, "arguments").filter(|_| is_call)?;
+        if let Some(fault) = fault_of(&arguments, &["_meta"]) {
+            return found("params.arguments", fault);
+        }
+        found("params.arguments._meta", token_fault(&arguments)?)
+    }
+}
+
+/// The fault of the token in the `_meta` of an object.
+fn token_fault(object: &Bytes) -> Option<Fault> {
+    fault_of(&json::member(object, "_meta")?, &["progressToken"])
+}
+
+/// The first fault of an object; none of a value of another type.
+fn fault_of(object: &[u8], names: &[&'static str]) -> Option<Fault> {
+    if object.get(json::skip_space(object, 0)) != Some(&b'{') {
+        return None;
+    }
+    let mut seen = 0_u8;
+    let mut members = json::Members::new(object);
+    for member in members.by_ref() {
+        let key = &object[member.key];
+        for (place, name) in names.iter().enumerate() {
+            if json::key_is(key, name) {
+                if seen & (1 << place) != 0 {
+                    return Some(Fault::Repeated(name));
+                }
+                seen |= 1 << place;
+            } else if folds_to(key, name) {
+                return Some(Fault::Respelled(name));
+            }
+        }
+    }
+    members.end().is_none().then_some(Fault::Unreadable)
+}
+
+/// Whether a quoted key spells `name` when case is ignored, or when it is cut at a NUL.
+fn folds_to(key: &[u8], name: &str) -> bool {
+    let Some(key) = json::decode_str(key) else { return false };
+    let key = key.split('\0').next().unwrap_or_default();
+    if key.is_ascii() {
+        return key.eq_ignore_ascii_case(name);
+    }
+    // The dot that remains of a capital dotted i.
+    let folded = key.chars().flat_map(fold).filter(|letter| *letter != '\u{307}');
+    folded.eq(name.chars().flat_map(fold))
+}
+
+/// A letter without its case. Upper case first: it joins `s` with the long `ſ`, and `i` with the dotless `ı`.
+fn fold(letter: char) -> impl Iterator<Item = char> {
+    letter.to_uppercase().flat_map(char::to_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_folded_as_readers_fold_them() {
+        for (key, name) in [
+            ("METHOD", "method"),
+            ("param\u{17f}", "params"),
+            ("progre\u{17f}sToken", "progressToken"),
+            ("progressTo\u{212a}en", "progressToken"),
+            ("\u{130}d", "id"),
+            ("\u{131}d", "id"),
+            ("method\\u0000", "method"),
+            ("method\\u0000x", "method"),
+            ("\\u004dethod", "method"),
+            ("reque\u{fb06}Id", "requestId"),
+        ] {
+            assert!(folds_to(format!("\"{key}\"").as_bytes(), name), "{key}");
+        }
+        for (key, name) in [("method ", "method"), ("methods", "method"), ("_id", "id"), ("", "id")]
+        {
+            assert!(!folds_to(format!("\"{key}\"").as_bytes(), name), "{key}");
+        }
+    }
+}
