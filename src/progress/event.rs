@@ -55,19 +55,19 @@ pub enum FilterEvent {
     /// A call has ended.
     Call(Box<Summary>),
     /// A message of a client was not passed on.
-    Refused(Refusal),
+    Refused(RefusalRule),
 }
 
 /// The rule by which a message of a client is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalRule {
     /// A member that servers may read in different ways, where clients share a server.
     AmbiguousMember,
     /// More elements in an array than [`BATCH_MAX`](crate::progress::BATCH_MAX).
     LongBatch,
 }
 
-impl Refusal {
+impl RefusalRule {
     /// Every rule.
     pub const ALL: [Self; 2] = [Self::AmbiguousMember, Self::LongBatch];
 

@@ -41,7 +41,7 @@ mod verdict;
 pub use correlate::given_names::NameKey;
 pub use correlate::ledger::CALLS_MAX;
 pub use correlate::summary::{CallStats, OpenCall, Outcome, Summary};
-pub use event::{Disposition, FilterEvent, Origin, Refusal, Salvaged};
+pub use event::{Disposition, FilterEvent, Origin, RefusalRule, Salvaged};
 pub use filter::Filter;
 pub use gate::notification::MESSAGE_MAX;
 pub use gate::stream::{QUEUE_MAX, StreamKind};

@@ -22,7 +22,7 @@ use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::refusals::{events_head, read_or_refuse, refuse};
 use crate::gateway::route_state::{RouteState, StreamPermit};
-use crate::progress::{BATCH_MAX, Refusal};
+use crate::progress::{BATCH_MAX, RefusalRule};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp, sse};
@@ -74,7 +74,7 @@ pub(crate) async fn read(
             let line = bytes.slice_ref(bytes.trim_ascii());
             let message = Message::parse(on_one_line(line));
             if message.elements().nth(BATCH_MAX).is_some() {
-                state.shared.counts.refuse(Refusal::LongBatch);
+                state.shared.counts.refuse(RefusalRule::LongBatch);
                 let why = format!("a batch of more than {BATCH_MAX} messages");
                 let refusal = refused(StatusCode::BAD_REQUEST, INVALID_REQUEST, &why, None);
                 return Err(Box::new(refusal));

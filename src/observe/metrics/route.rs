@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Counters, Families, Labels, Traffic};
-use crate::progress::{FilterEvent, Outcome, Reason, Refusal, Repair, Summary, Verdict};
+use crate::progress::{FilterEvent, Outcome, Reason, RefusalRule, Repair, Summary, Verdict};
 
 /// The methods that are counted separately.
 const METHODS: [&str; 2] = ["tools/call", "other"];
@@ -127,7 +127,7 @@ impl RouteCounts {
                 &of.refused_messages,
                 &labels,
                 "rule",
-                Refusal::ALL.map(Refusal::name),
+                RefusalRule::ALL.map(RefusalRule::name),
             ),
             progress_received: of.progress_received.get_or_create_owned(&labels),
             overheard: of.overheard.get_or_create_owned(&labels),
@@ -172,7 +172,7 @@ impl RouteCounts {
     }
 
     /// A message of a client is not passed on, by this rule.
-    pub fn refuse(&self, rule: Refusal) {
+    pub fn refuse(&self, rule: RefusalRule) {
         self.refused.add(rule as usize, 1);
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
 use crate::progress::dialect::report::{About, Report};
-use crate::progress::event::{FilterEvent, Refusal};
+use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{MappedId, StreamId};
 use crate::progress::intake::client::CallDraft;
@@ -67,7 +67,7 @@ impl Filter {
         if let Some(id) = id {
             self.refuse_as_invalid(stream, &id, &format!("{member}: see docs/transports.md"));
         }
-        self.events.push_back(FilterEvent::Refused(Refusal::AmbiguousMember));
+        self.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousMember));
         true
     }
 

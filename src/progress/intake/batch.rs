@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::Pending;
 use crate::progress::dialect::report::About;
-use crate::progress::event::{FilterEvent, Origin, Refusal};
+use crate::progress::event::{FilterEvent, Origin, RefusalRule};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
@@ -59,7 +59,7 @@ impl Filter {
     pub(crate) fn refuse_long_batch(&mut self, stream: StreamId) -> Payload {
         let why = format!("a batch of more than {BATCH_MAX} messages");
         self.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
-        self.events.push_back(FilterEvent::Refused(Refusal::LongBatch));
+        self.events.push_back(FilterEvent::Refused(RefusalRule::LongBatch));
         Payload::default()
     }
 

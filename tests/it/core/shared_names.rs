@@ -7,7 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use milepost::progress::input::{FilterScope, Input};
 use milepost::progress::{
-    BATCH_MAX, Filter, FilterEvent, NameKey, Policy, Refusal, StreamId, StreamKind, StreamPacing,
+    BATCH_MAX, Filter, FilterEvent, NameKey, Policy, RefusalRule, StreamId, StreamKind,
+    StreamPacing,
 };
 use milepost::protocol::jsonrpc::Message;
 use serde_json::Value;
@@ -236,7 +237,7 @@ fn a_long_batch_is_refused_where_names_are_ours() {
     let told = shared.told();
     assert_eq!((told.len(), &told[0]["error"]["code"]), (1, &Value::from(-32600)));
     let events = std::iter::from_fn(|| shared.filter.poll_event());
-    let refused = events.filter(|event| *event == FilterEvent::Refused(Refusal::LongBatch));
+    let refused = events.filter(|event| *event == FilterEvent::Refused(RefusalRule::LongBatch));
     assert_eq!(refused.count(), 1);
     assert_ne!(shared.client(&batch(BATCH_MAX)), "");
 }
