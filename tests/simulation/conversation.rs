@@ -137,8 +137,10 @@ pub(crate) enum Step {
     Say(Say),
     /// The client answers the server's request with this mark.
     Reply(usize),
-    /// The client of a wire stops reading, or reads again.
+    /// Clients stop reading, or read again.
     Stall(bool),
+    /// The server stops for so many milliseconds in the middle of what it says next.
+    Pause(u64),
     /// The client of a call closes its connection.
     Leave(usize),
     /// A client opens a stream for what belongs to no request.
@@ -254,7 +256,7 @@ pub(crate) enum Names {
 }
 
 /// A message of the server. Its text has a mark `m7.` of its own; `<id>` and `<token>` stand for the names
-/// that the server knows its call by.
+/// that the server knows its call by, `<rows 9>` for so many words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Say {
     pub(crate) mark: usize,
@@ -271,7 +273,10 @@ pub(crate) struct Say {
 impl Say {
     /// The text with these names.
     pub(crate) fn with(&self, id: &str, token: &str) -> String {
-        self.text.replace("<id>", id).replace("<token>", token)
+        let text = self.text.replace("<id>", id).replace("<token>", token);
+        let Some((before, rest)) = text.split_once("<rows ") else { return text };
+        let (count, after) = rest.split_once('>').unwrap();
+        [before, &"row ".repeat(count.parse().unwrap()), after].concat()
     }
 }
 
@@ -325,6 +330,7 @@ impl fmt::Display for Conversation {
                 }
                 Step::Cancel(call) => writeln!(f, "cancel {call}")?,
                 Step::Reply(mark) => writeln!(f, "reply {mark}")?,
+                Step::Pause(time) => writeln!(f, "pause {time}")?,
                 Step::Stall(true) => writeln!(f, "stall")?,
                 Step::Stall(false) => writeln!(f, "resume")?,
                 Step::Leave(call) => writeln!(f, "leave {call}")?,
@@ -389,6 +395,7 @@ fn read_step(line: &str) -> Step {
         "begin" => Step::Begin(number(1), words.len() > 2),
         "cancel" => Step::Cancel(number(1)),
         "reply" => Step::Reply(number(1)),
+        "pause" => Step::Pause(number(1) as u64),
         "stall" => Step::Stall(true),
         "resume" => Step::Stall(false),
         "leave" => Step::Leave(number(1)),

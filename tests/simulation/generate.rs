@@ -40,7 +40,7 @@ const WAITS: [u64; 14] = [1, 5, 20, 31, 49, 60, 100, 151, 250, 600, 1100, 2500, 
 const REAL_WAITS: [u64; 14] = [1, 1, 5, 5, 20, 31, 60, 151, 250, 600, 600, 600, 600, 2500];
 
 /// What a server says of its work, each behind a mark.
-const WORDS: [&str; 8] = [
+const WORDS: [&str; 11] = [
     "reading",
     "",
     "sorting \\\"all\\\" \\\\ of it",
@@ -49,6 +49,9 @@ const WORDS: [&str; 8] = [
     "line\\nline\\ttab",
     "\\/slash\\/",
     "wait",
+    "a\u{2028}b\u{85}c\u{feff}",
+    "data: id: 3",
+    "\\ud800 alone",
 ];
 
 /// One call as the server sees it.
@@ -64,7 +67,7 @@ struct Open {
     /// The highest figure so far, and whether the server has said anything.
     figure: u64,
     reported: bool,
-    total: Option<u64>,
+    total: &'static str,
 }
 
 /// What is in a mixture.
@@ -87,6 +90,7 @@ struct Mix {
     notes: usize,
     requests: usize,
     stalls: bool,
+    pauses: bool,
     large: bool,
     open_max: usize,
 }
@@ -123,6 +127,7 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
         notes: if often(2) { 3 } else { 0 },
         requests: usize::from(often(3)),
         stalls: often(6),
+        pauses: often(6),
         large: often(6),
         open_max: 0,
     };
@@ -204,11 +209,12 @@ impl Generator {
                 notes * some.max(1),
                 asks_client,
                 5,
-                usize::from(stalls && !self.world.is_pair()),
+                usize::from(stalls && self.world.client() != Some(Speaks::Stdio)),
                 usize::from(self.mix.late) * 2,
                 usize::from(self.mix.late && !(dies && self.world.serves_streams())),
                 self.waiting.len(),
                 usize::from(self.mix.cuts) * some,
+                usize::from(self.mix.pauses && self.world != World::Shared) * some,
             ];
             match self.dice.weigh(&weights) {
                 0 => self.call(),
@@ -231,6 +237,12 @@ impl Generator {
                 9 => self.late(),
                 10 => self.extra(),
                 12 => self.cut(),
+                13 => {
+                    let waits: &[u64] =
+                        if self.world.is_real() { &[5, 60, 600] } else { &[5, 600, 2500, 7000] };
+                    let time = *self.dice.pick(waits);
+                    self.steps.push(Step::Pause(time));
+                }
                 _ => {
                     let mark = self.waiting.swap_remove(0);
                     self.steps.push(Step::Reply(mark));
@@ -317,7 +329,7 @@ impl Generator {
         let call = Call { number: self.calls.len(), client, id, token, tool };
         self.steps.push(Step::Call(call.clone()));
         let compliant = self.mix.legacy == 0 || self.dice.once_in(2);
-        let total = self.dice.once_in(2).then_some(100_000);
+        let total = *self.dice.pick(&["", "", "", "100000", "100000", "1e5", "0", "-1"]);
         let begun = self.world.serves_streams() && !(self.mix.json && self.dice.once_in(2));
         if begun {
             self.steps.push(Step::Begin(call.number, self.mix.numbered));
@@ -388,6 +400,8 @@ impl Generator {
             && let Some(Step::Say(last)) = self.steps.last_mut()
             && last.place == say.place
             && !(last.kind.ends_call() && self.world.serves_streams())
+            // What is longer than any message that is held whole passes as it came.
+            && !say.text.contains("<rows 300000>")
         {
             last.with_next = true;
         }
@@ -424,8 +438,10 @@ impl Generator {
         let Some(call) = self.pick_open() else { return };
         let mark = self.mark();
         let words = self.words(mark);
-        let total =
-            self.calls[call].total.map(|total| format!(r#","total":{total}"#)).unwrap_or_default();
+        let total = match self.calls[call].total {
+            "" => String::new(),
+            total => format!(r#","total":{total}"#),
+        };
         if legacy {
             return self.legacy(call, mark, &words, &total);
         }
@@ -473,7 +489,7 @@ impl Generator {
             )
         };
         // A call that is otherwise reported by the letter keeps its scale.
-        let kinds = if open.compliant { 4 } else { 11 };
+        let kinds = if open.compliant { 4 } else { 17 };
         let invented = format!("\"shell_{}\"", self.dice.below(3));
         let (names, text) = match self.dice.below(kinds) {
             0 => (Names::Token, standard("<token>", &format!("\"progress\":{figure}{total},"))),
@@ -503,6 +519,23 @@ impl Generator {
                     r#"{{"jsonrpc":"2.0","method":"notifications/tools/progress","params":{{"requestId":<id>,"progress":0.5,"message":"{words}"}}}}"#
                 ),
             ),
+            10 => (Names::Token, standard("<token>", "\"progress\":1e400,\"total\":1e400,")),
+            11 => (Names::Token, standard("<token>", "\"progress\":-5,\"total\":\"ten\",")),
+            12 => (Names::Token, standard("<token>", "\"progress\":9007199254740993,")),
+            13 => (
+                Names::Token,
+                format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":<token>,"progress":[{figure}],"message":{{"m":"{words}"}}}}}}"#
+                ),
+            ),
+            14 => (
+                Names::Token,
+                format!(
+                    r#"{{"method":"notifications/progress","params":{{"progressToken":<token>,"progress":{figure},"message":"{words}","metadata":{{"stream":"stdout"}}}}}}"#
+                ),
+            ),
+            // No JSON, and so no part of an array.
+            15 if !self.mix.batches => (Names::Token, standard("<token>", "\"progress\":NaN,")),
             _ => (Names::Token, standard("<token>", &format!("\"progress\":\"{}\",", figure + 1))),
         };
         if !self.calls[call].compliant {
@@ -517,7 +550,13 @@ impl Generator {
         let words = self.words(mark);
         self.calls[call].over = true;
         let large = self.mix.large && self.dice.once_in(3);
-        let rows = if large { format!(",\"{}\"", "row ".repeat(1200)) } else { String::new() };
+        let rows = match self.dice.below(60) {
+            _ if !large => String::new(),
+            // Longer than what is held whole of a JSON answer, or of any. What is not held passes, also to nobody.
+            0 if !self.calls[call].cancelled => ",\"<rows 300000>\"".to_owned(),
+            0..4 => ",\"<rows 70000>\"".to_owned(),
+            _ => ",\"<rows 1200>\"".to_owned(),
+        };
         if self.mix.respells && self.dice.once_in(2) && !large {
             return self.odd_answer(call, mark, &words);
         }

@@ -76,6 +76,8 @@ const TOLERANCE: u64 = 20;
 const REAL_TOLERANCE: u64 = 2500;
 /// What crosses in so long on two ways of processes comes in any order.
 const RACE: u64 = 2500;
+/// Longer than any conversation.
+const AGES: u64 = 100_000_000;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
@@ -299,7 +301,17 @@ impl Judge {
 
     /// For how long what crosses on two ways comes in any order.
     fn race(&self) -> u64 {
-        if self.world.is_real() { RACE } else { 0 }
+        match () {
+            () if self.world.is_real() => RACE,
+            // Who has stopped reading reads several streams in any order afterwards.
+            () if self.was_stalled && self.world.reads_streams() => AGES,
+            () => 0,
+        }
+    }
+
+    /// Whether clients have read some time after they were told.
+    fn reads_late(&self) -> bool {
+        self.was_stalled && !matches!(self.world, World::Wire { .. })
     }
 
     /// Whether the stream of a place has broken off at some time.
@@ -483,6 +495,7 @@ impl Judge {
         // Of processes only the times of reading are known.
         let free =
             self.died.is_some() || self.calls[&call].cancelled.is_some() || self.world.is_real();
+        let free = free || self.reads_late();
         if self.world.is_paced() && !free && last.is_some_and(|last| self.now < last + GUARD) {
             let text = format!(
                 "the answer to call {call} follows {} ms after progress",
@@ -499,12 +512,17 @@ impl Judge {
         let gone =
             |state: &CallState| state.left.is_some() && place == Place::Post(state.call.number);
         let (now, race) = (self.now, self.race());
+        let behind = if self.reads_late() { AGES } else { race };
         let open = |state: &&CallState| {
-            let cancelled = state.cancelled.is_some_and(|over| now >= over + race);
-            state.answer_heard.is_none() && !cancelled && !gone(state)
+            let cancelled = state.cancelled.is_some_and(|over| now >= over + behind);
+            let elsewhere = self.world.reads_streams() && place != Place::Post(state.call.number);
+            let crossing = if elsewhere { race } else { 0 };
+            let answered = state.answer_heard.is_some_and(|over| now >= over + crossing);
+            !answered && !cancelled && !gone(state)
         };
-        let mut own = self.calls.values().filter(|state| same(&state.call.token, &token));
-        let state = own.find(|state| open(state) && self.is_at(place, state) && !token.is_empty());
+        let own = self.calls.values().filter(|state| same(&state.call.token, &token));
+        let own = own.filter(|state| open(state) && self.is_at(place, state) && !token.is_empty());
+        let state = own.min_by_key(|state| state.answer_heard.is_some());
         let Some(number) = state.map(|state| state.call.number) else {
             return self.find("token", format!("{place:?} reads a token of no open call: {text}"));
         };
@@ -604,11 +622,15 @@ impl Judge {
             state.cancelled.is_some_and(|over| over <= at)
                 || state.left.is_some_and(|over| over <= at)
         });
+        let after_end = about.and_then(|state| state.answer_said).is_some_and(|over| over < at);
         let same_client = about.is_none_or(|state| state.call.client == target.client);
         let tokenless = about.is_some_and(|state| state.call.token.is_empty());
         let unnamed = match say.names {
-            Names::Token => tokenless,
-            Names::Id => false,
+            // After its call a token means as little in another session as a name that a server invents:
+            // servers may count their tokens, and each client's begin with the same.
+            Names::Token => tokenless || foreign && (over || after_end),
+            // Ids are not compared between sessions, because every client counts its own.
+            Names::Id => foreign,
             Names::Other(_) | Names::Tool | Names::Nothing => true,
         };
         // On the stream of a call what names nobody, or a request elsewhere, is that call's.
@@ -618,12 +640,9 @@ impl Judge {
         // What names nobody may come in another session too.
         let astray = foreign && unnamed && self.world.is_direct();
         let guess = astray || on_stream || !shared && (nameless || unnamed && over && same_client);
-        let after_end = about.and_then(|state| state.answer_said).is_some_and(|over| over < at);
         let standard = say.text.contains("notifications/progress");
         let ended = over || after_end;
         let rule = match () {
-            () if self.is_joined(index) && self.world.is_direct() => "joined-attribution",
-            () if foreign && !self.world.is_direct() => "relayed-foreign-token",
             () if foreign => "foreign-token",
             () if shared && unnamed => "shared-guess",
             () if ended && say.names == Names::Id && standard => "late-id-as-token",
@@ -645,12 +664,6 @@ impl Judge {
         }
     }
 
-    /// Whether a message came in one array with others.
-    fn is_joined(&self, index: usize) -> bool {
-        let before = index.checked_sub(1).is_some_and(|before| self.said[before].say.with_next);
-        before || self.said[index].say.with_next
-    }
-
     /// Whether the server was seen to put ids, and nothing but ids, in the place of tokens: of another an id
     /// there may be a token that it has invented.
     fn puts_ids(&self, index: usize) -> bool {
@@ -668,7 +681,11 @@ impl Judge {
         let CallState { call, value, .. } = &self.calls[&number];
         let wanted = say.with(&call.id, &call.token);
         let rises = value.is_none_or(|value| figure(&wanted) > value);
-        if heard.is_empty() && wanted != text && rises {
+        // What names nobody may have been taken for this call's, and may have begun its figures anew.
+        let is_mixed = self.said[..index]
+            .iter()
+            .any(|earlier| earlier.say.about != say.about && earlier.shown.contains(&number));
+        if heard.is_empty() && wanted != text && rises && !is_mixed {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
         }
     }
@@ -712,7 +729,7 @@ impl Judge {
 
     /// What the proxy says itself comes after a silence, and pretends no work.
     fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
-        if self.now + self.tolerance() < last + BEAT_AFTER {
+        if self.now + self.tolerance() < last + BEAT_AFTER && !self.reads_late() {
             self.find(
                 "beat-early",
                 format!("call {number}, {} ms after the last: {text}", self.now - last),
@@ -753,7 +770,9 @@ impl Judge {
             || say.about.is_some_and(|call| self.was_broken(Place::Post(call)));
         let waits = |state: &CallState| state.cut.is_some() && !state.returned;
         let stays_away = self.world.is_direct() && about.is_some_and(waits);
-        let gone = gone || stays_away || broken && say.kind.is_progress();
+        // What a server says to nobody, until somebody comes back, is lost where it dies meanwhile.
+        let ends_with_it = broken && self.died.is_some();
+        let gone = gone || stays_away || ends_with_it || broken && say.kind.is_progress();
         let rule = match say.kind {
             Kind::Answer | Kind::Odd if !gone => "lost-answer",
             Kind::Note | Kind::Request if self.must_pass(&say) => "lost",
@@ -761,16 +780,8 @@ impl Judge {
             Kind::Legacy if !gone => self.lost_report(index, about),
             _ => return,
         };
-        let orphan = |call: usize| {
-            self.said
-                .iter()
-                .any(|said| said.say.kind == Kind::Extra && said.say.place == Place::Post(call))
-        };
         let rule = match about {
             Some(state) if state.stranger && !rule.is_empty() => "stranger-cancel",
-            Some(state) if rule == "lost-answer" && broken && orphan(state.call.number) => {
-                "left-orphan"
-            }
             _ => rule,
         };
         if !rule.is_empty() {
@@ -876,6 +887,8 @@ impl Judge {
         let clear = match &say.names {
             Names::Token => !taken(&state.call.token),
             Names::Id => !taken(&state.call.id) && state.call.id != state.call.token,
+            // A name that a server has invented for another call may be that one's.
+            Names::Other(_) => others.is_empty() && !self.was_for_another(index),
             _ => others.is_empty(),
         };
         let due = (at + HOLD).max(state.asked + FIRST_AFTER) + MIN_INTERVAL + 2 * (GUARD + HOLD);
@@ -885,6 +898,13 @@ impl Judge {
         let newer = self.said[index + 1..].iter().any(|said| said.shown.contains(&number));
         let streams = self.world.is_direct() && state.begun.is_none_or(|begun| begun > *at);
         if clear && !overtaken && !newer && !streams { "lost-report" } else { "" }
+    }
+
+    /// Whether the server has named another call by the same invented name before.
+    fn was_for_another(&self, index: usize) -> bool {
+        let say = &self.said[index].say;
+        let mut before = self.said[..index].iter().map(|said| &said.say);
+        before.any(|before| before.names == say.names && before.about != say.about)
     }
 
     /// In a silence the client of a call with a token is told that it goes on.
@@ -935,8 +955,7 @@ impl Judge {
         let can_return = state.numbered && (self.world.is_direct() || self.world.is_real());
         let gone = died && !can_return || state.lost.is_some();
         if gone && waits.iter().all(Option::is_none) {
-            let rule = if state.numbered { "dead-resumed" } else { "lost-answer" };
-            self.find(rule, format!("call {number} waits for a server that is gone"));
+            self.find("lost-answer", format!("call {number} waits for a server that is gone"));
         }
     }
 }

@@ -4,7 +4,7 @@
 mod without_stream;
 
 use crate::gateway::direct::control::ControlSender;
-use crate::transport::mcp_http::event_message::message_in;
+use crate::transport::mcp_http::event_message::{divided, is_part, message_in};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -203,6 +203,9 @@ impl Exchange {
 
     fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
         self.scope.mark(self.last_read, &mut self.filter, message);
+        if is_part(message) {
+            self.filter.apply(now(), Input::MarkApart);
+        }
         let mut fate = self.filter.server_message(self.last_read, ORIGIN, message);
         if fate == Disposition::NotMine {
             let foreign = |member: &SessionStream| {
@@ -352,6 +355,11 @@ impl EventHandler for Exchange {
             }
             return;
         };
+        let revision = self.filter.try_with(|filter| filter.revision()).flatten();
+        let (parts, message) = divided(message, revision);
+        for part in &parts {
+            self.handle_message(part, out);
+        }
         match self.handle_message(&message, out) {
             Handled::Here => {
                 let number =
@@ -360,7 +368,6 @@ impl EventHandler for Exchange {
             }
             Handled::AsItIs => self.event_ids.note_forwarded(event),
             Handled::Elsewhere => {
-                let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
                 self.event_ids.keep_remaining_fields(event, revision, out);
             }

@@ -7,14 +7,14 @@ use std::task::Context;
 use super::mailbox::Mail;
 use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::EventHandler;
-use crate::progress::{Origin, StreamId};
+use crate::progress::{Origin, StreamId, Transmit};
 use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
-use crate::transport::mcp_http::event_message::message_in;
+use crate::transport::mcp_http::event_message::{divided, is_part, message_in};
 
 /// A stream on which the client listens.
 pub(crate) struct Listening {
@@ -69,7 +69,21 @@ impl EventHandler for Listening {
             out.raw(&event.raw);
             return;
         };
+        let (parts, message) = divided(message, self.member.session.revision());
+        for part in &parts {
+            if self.member.session.receive(self.member.stream, part, false)
+                == ListenDelivery::Passes
+            {
+                self.collect(out);
+                out.transmit(&Transmit::of(part));
+            }
+        }
         match self.member.session.receive(self.member.stream, &message, has_id_or_retry(event)) {
+            ListenDelivery::Passes if is_part(&message) => {
+                self.collect(out);
+                self.event_ids.note_forwarded(event);
+                out.transmit(&Transmit::of(&message));
+            }
             ListenDelivery::Passes => {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);

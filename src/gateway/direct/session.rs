@@ -28,6 +28,7 @@ use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
+use crate::transport::mcp_http::event_message::is_part;
 use crate::transport::mcp_http::request_body::cancels_apart;
 
 /// Messages of listening streams that wait for their verdict, where their order matters.
@@ -281,6 +282,9 @@ impl Session {
         let told = shared.filter.try_with(|filter| filter.stream_of_log(now(), origin, message));
         if let Some(mailbox) = told.flatten().and_then(|stream| shared.streams.get(&stream)) {
             mailbox.put(Mail::Log(message.clone().framed(Framing::Apart(None)), on));
+        }
+        if is_part(message) {
+            shared.filter.apply(now(), Input::MarkApart);
         }
         if let Disposition::NotAMessage(_) = shared.filter.server_message(now(), origin, message) {
             return ListenDelivery::Passes;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::progress::clients::Client;
 use crate::progress::dialect::TextSource;
+use crate::progress::verdict::Repair;
 use crate::progress::{
     Disposition, Filter, NameKey, Origin, Payload, Policy, Reason, StreamId, StreamKind,
     StreamPacing,
@@ -132,6 +133,8 @@ pub enum Input {
     MarkElsewhere(Vec<Key>),
     /// The event of the next message had another name than `message`, which its client gets instead.
     MarkEventName,
+    /// The next message came in an array with others, which its client gets apart.
+    MarkApart,
     /// The response to a POST has ended, whatever the cause.
     EndResponse(StreamId),
     /// All tasks are over.
@@ -216,7 +219,8 @@ impl Filter {
             Input::MarkIncomplete => self.mark_incomplete(),
             Input::SetClient(client) => self.set_client(client.clone()),
             Input::MarkElsewhere(tokens) => self.active_elsewhere(tokens),
-            Input::MarkEventName => self.intake.is_renamed = true,
+            Input::MarkEventName => self.intake.done.add(Repair::EventName),
+            Input::MarkApart => self.intake.done.add(Repair::Batch),
             Input::EndResponse(stream) => self.response_ended(now, *stream),
             Input::EndTasks => self.end_tasks(now),
             _ => self.handle_connection(now, input),
@@ -331,6 +335,7 @@ mod tests {
             Input::MarkEventName => 40,
             Input::ResumeStream(..) => 41,
             Input::HearLog(..) => 42,
+            Input::MarkApart => 43,
         }
     }
 
@@ -417,6 +422,7 @@ mod tests {
                 r#"elsewhere [1,"a"]"#,
             ),
             (Input::MarkEventName, "event renamed"),
+            (Input::MarkApart, "array divided"),
             (Input::EndResponse(third), "response ends @3"),
             (Input::EndResponse(upstream_stream(70)), "response ends 70"),
             (Input::EndTasks, "tasks over"),

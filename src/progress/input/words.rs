@@ -110,14 +110,14 @@ impl Input {
             Self::SetClient(client) => {
                 let (name, version) =
                     client.as_ref().map_or(("", ""), |client| (client.name(), client.version()));
-                let (name, version) = (json::quote(name), json::quote(version));
-                write!(f, "client [{},{}]", Lossy(&name), Lossy(&version))
+                write!(f, "client [{},{}]", Lossy(&json::quote(name)), Lossy(&json::quote(version)))
             }
             Self::MarkElsewhere(tokens) => {
                 let tokens: Vec<Bytes> = tokens.iter().map(Key::to_json).collect();
                 write!(f, "elsewhere [{}]", Lossy(&tokens.join(&b","[..])))
             }
             Self::MarkEventName => f.write_str("event renamed"),
+            Self::MarkApart => f.write_str("array divided"),
             Self::EndResponse(stream) => {
                 let line = MessageLine { sign: '<', stream: Some(*stream), text: Bytes::new() };
                 write!(f, "response ends {}", line.stream_words())
@@ -253,6 +253,7 @@ impl Input {
                 })
             }
             "event" => Self::MarkEventName,
+            "array" => Self::MarkApart,
             "tasks" => Self::EndTasks,
             "takes" => {
                 let (from, on) = first_word(rest.trim_start_matches("over from "));

@@ -15,7 +15,7 @@ use crate::progress::intake::answer::RepairedAnswer;
 use crate::progress::intake::server::Unread;
 use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 
 /// Elements of a client's batch that are read. A longer batch goes to the server unread, and its
@@ -116,12 +116,7 @@ impl Filter {
     }
 
     fn dispatch_elements(&mut self, now: Instant, origin: Origin, message: &Message) {
-        let mut elements = message.elements().peekable();
-        while let Some(mut element) = elements.next() {
-            // What the frame has besides goes with the last one.
-            if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
-                element = element.framed(Framing::Apart(Some(frame.clone())));
-            }
+        for element in message.apart() {
             self.intake.at_work =
                 Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
             self.dispatch(now, origin, &element, Repairs::from_iter([Repair::Batch]));

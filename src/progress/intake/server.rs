@@ -125,7 +125,7 @@ impl Filter {
         message: &Message,
     ) -> Disposition {
         if self.is_of_another_filter(message) {
-            self.intake.is_renamed = false;
+            self.intake.done = Repairs::default();
             self.intake.received_at = Some(now);
             return Disposition::NotMine;
         }
@@ -144,8 +144,7 @@ impl Filter {
         if self.policy.observes() && self.forward_observed(origin, message) {
             self.intake.at_work = None;
         }
-        let is_renamed = std::mem::take(&mut self.intake.is_renamed);
-        let done: Repairs = is_renamed.then_some(Repair::EventName).into_iter().collect();
+        let done = std::mem::take(&mut self.intake.done);
         let fate = match self.answer_behind_text(message) {
             Some((text, answer)) => {
                 self.dispatch(now, origin, &Message::parse(text.clone()), Repairs::default());

@@ -54,8 +54,8 @@ pub(crate) struct Intake {
     pub(crate) orphans: BTreeMap<StreamId, Orphan>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
-    /// The event of the next message has got another name.
-    pub(crate) is_renamed: bool,
+    /// Repairs of what the next message came in.
+    pub(crate) done: Repairs,
     /// The time when the last byte of the upstream arrived.
     pub(crate) received_at: Option<Instant>,
 }

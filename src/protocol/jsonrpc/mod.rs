@@ -300,6 +300,15 @@ impl Message {
         })
     }
 
+    /// The messages of an array or line. What the frame has besides goes with the last one.
+    pub fn apart(&self) -> Vec<Self> {
+        let mut elements: Vec<Self> = self.elements().collect();
+        if let (Some(last), Framing::Within(frame)) = (elements.last_mut(), &self.framing) {
+            last.framing = Framing::Apart(Some(frame.clone()));
+        }
+        elements
+    }
+
     /// An array in an array is no batch, so that nothing needs to recurse.
     fn element(raw: Bytes) -> Self {
         let mut element = Self::parse(raw).framed(Framing::Apart(None));

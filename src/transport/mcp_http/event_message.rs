@@ -1,6 +1,7 @@
 //! Messages of MCP in events of a stream.
 
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::mcp::Revision;
 use crate::protocol::sse;
 use crate::protocol::sse::{Piece, SseEvent};
 
@@ -16,6 +17,20 @@ pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Opt
     let is_renamed = !event.is_message() && rename();
     let frame = if is_renamed { sse::rename(&event.raw) } else { event.raw.clone() };
     Some(message.framed(Framing::Within(frame)))
+}
+
+/// The messages of an event, the last one at the end: an array is divided, unless arrays are messages in
+/// `revision`.
+pub(crate) fn divided(message: Message, revision: Option<Revision>) -> (Vec<Message>, Message) {
+    let is_divided = message.kind() == Kind::Batch && revision != Some(Revision::V2025_03_26);
+    let mut parts = if is_divided { message.apart() } else { Vec::new() };
+    let last = parts.pop().unwrap_or(message);
+    (parts, last)
+}
+
+/// Whether a message came in an array that was divided.
+pub(crate) fn is_part(message: &Message) -> bool {
+    matches!(message.framing(), Framing::Apart(_))
 }
 
 /// The range of the message in a piece of a large event.

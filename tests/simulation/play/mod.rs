@@ -120,7 +120,7 @@ impl Server {
     /// The text of a message; `None` where the server has not got what it is about.
     pub(crate) fn say(&self, say: &Say) -> Option<String> {
         match say.about {
-            None => Some(say.text.clone()),
+            None => Some(say.with("", "")),
             Some(call) => {
                 let known = self.0.get(&call)?;
                 let token = if known.token.is_empty() { "\"none\"" } else { &known.token };

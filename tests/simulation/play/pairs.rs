@@ -19,6 +19,9 @@ const TRIES: u64 = 120_000;
 /// What a process may need for anything, in milliseconds.
 const PATIENCE: u64 = 15_000;
 
+/// How often a client tries again to begin its session.
+const INTRODUCTIONS_MAX: usize = 3;
+
 /// A piece of time while a response is broken off.
 const PIECE: u64 = 500;
 
@@ -55,6 +58,8 @@ struct Answers {
     begun: bool,
     /// What it has said in events with ids, in their order.
     events: Option<Vec<String>>,
+    /// It has said the answer.
+    answered: bool,
 }
 
 /// Where the server speaks to a client without being asked.
@@ -86,6 +91,12 @@ pub(crate) struct Player<'a> {
     server: Server,
     /// What is to come in one array with what follows.
     joined: Vec<Say>,
+    /// For so long the server stops in the middle of what it says next.
+    pause: Option<u64>,
+    /// Clients do not read.
+    stalled: bool,
+    /// The server is gone, also from the connections that it had.
+    died: bool,
     begun: bool,
     log: Vec<Entry>,
 }
@@ -103,6 +114,9 @@ pub(crate) async fn play(conversation: &Conversation, stage: Stage, mark: &str) 
         mark: mark.to_owned(),
         server: Server::default(),
         joined: Vec::new(),
+        pause: None,
+        stalled: false,
+        died: false,
         begun: false,
         log: Vec::new(),
     };
@@ -117,6 +131,7 @@ pub(crate) async fn play(conversation: &Conversation, stage: Stage, mark: &str) 
         player.collect().await;
     }
     player.say_joined().await;
+    player.stall(false).await;
     player.finish().await;
     player.leave().await;
     player.log
@@ -191,6 +206,19 @@ impl Player<'_> {
         }
     }
 
+    /// A client introduces itself and is answered.
+    async fn introduce(&mut self, client: usize) -> Option<Answer> {
+        let speaks = self.world().client().unwrap();
+        let answer = self.tell(client, &[], &initialize("2025-06-18"));
+        let told = |player: &Self| match (&answer, speaks) {
+            (_, Speaks::Stdio) => true,
+            (Some(answer), Speaks::Http) => !answer.told().is_empty(),
+            _ => !player.reads.last().unwrap().answer.told().is_empty(),
+        };
+        assert!(self.until(told).await, "no session begins");
+        answer
+    }
+
     async fn begin_session(&mut self, client: usize) {
         self.comes = client;
         self.sessions.push(Session::default());
@@ -207,13 +235,16 @@ impl Player<'_> {
             assert!(self.until(|player| endpoint(player).is_some()).await, "no endpoint");
             self.sessions[client].endpoint = endpoint(self).unwrap();
         }
-        let answer = self.tell(client, &[], &initialize("2025-06-18"));
-        let told = |player: &Self| match (&answer, speaks) {
-            (_, Speaks::Stdio) => true,
-            (Some(answer), Speaks::Http) => !answer.told().is_empty(),
-            _ => !player.reads.last().unwrap().answer.told().is_empty(),
-        };
-        assert!(self.until(told).await, "no session begins");
+        let mut answer = self.introduce(client).await;
+        let no_id = |answer: &Answer| answer.header("mcp-session-id").is_none();
+        let is_refused = |answer: &Option<Answer>| answer.as_ref().is_some_and(no_id);
+        for _ in 0..INTRODUCTIONS_MAX {
+            // A connection to the server of an earlier conversation may have ended under the request.
+            if speaks == Speaks::Http && is_refused(&answer) {
+                self.stage.settle().await;
+                answer = self.introduce(client).await;
+            }
+        }
         if speaks == Speaks::Stdio {
             let end = self.stage.now() + PATIENCE;
             loop {
@@ -281,13 +312,28 @@ impl Player<'_> {
             }
             Step::Die => {
                 self.note(What::Died);
+                self.died = true;
                 self.stage.refuse_connections();
                 self.posts.clear();
                 self.homes.clear();
                 self.stage.settle().await;
             }
-            Step::Stall(_) | Step::Listen(_) | Step::Reload => {}
+            Step::Stall(stalled) => self.stall(*stalled).await,
+            Step::Pause(time) => self.pause = Some(*time),
+            Step::Listen(_) | Step::Reload => {}
         }
+    }
+
+    /// Clients do not read any more, or read again. What they open meanwhile they read.
+    async fn stall(&mut self, stalled: bool) {
+        if std::mem::replace(&mut self.stalled, stalled) == stalled
+            || self.world().client() == Some(Speaks::Stdio)
+        {
+            return;
+        }
+        self.note(What::Stalled(stalled));
+        self.reads.iter().for_each(|reads| reads.answer.pause(stalled));
+        self.stage.settle().await;
     }
 
     async fn ask(&mut self, asked: &Call) {
@@ -337,18 +383,22 @@ impl Player<'_> {
     async fn cut(&mut self, number: usize) {
         let Some(answers) = self.posts.get_mut(&number) else { return };
         let resumable = answers.events.is_some();
-        if answers.asked.take().is_none() {
-            return;
+        let Some(asked) = answers.asked.take() else { return };
+        if answers.begun && number.is_multiple_of(2) {
+            asked.chunk("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message");
+            self.stage.settle().await;
         }
+        drop(asked);
         if !resumable {
             self.posts.remove(&number);
         }
         self.note(What::Cut(number, resumable));
         let place = Place::Post(number);
         if self.world().reads_streams() {
+            let stalled = self.stalled;
             let over = |reads: &Reads| {
                 let is_over = reads.over || reads.answer.is_over() || reads.answer.is_closed();
-                reads.place != place || is_over
+                reads.place != place || is_over || stalled
             };
             self.until(|player| player.reads.iter().all(over)).await;
         }
@@ -431,6 +481,9 @@ impl Player<'_> {
 
     /// A request of HTTP has reached the server.
     fn answer(&mut self, asked: Asked) {
+        if self.died {
+            return asked.die();
+        }
         let what = asked.what().to_owned();
         if what.starts_with("GET ") {
             return self.answer_get(asked);
@@ -462,7 +515,8 @@ impl Player<'_> {
         }
         match marks('c', &text).first() {
             Some(number) if !sse && text.contains("\"method\"") => {
-                let answers = Answers { asked: Some(asked), begun: false, events: None };
+                let (begun, events, answered) = (false, None, false);
+                let answers = Answers { asked: Some(asked), begun, events, answered };
                 self.posts.insert(*number, answers);
             }
             _ => asked.accept(),
@@ -493,7 +547,7 @@ impl Player<'_> {
             asked.chunk(format!("id: e{number}-{}\ndata: {text}\n\n", index + 1));
         }
         // Who was answered meanwhile needs nothing more.
-        if answers.events.iter().flatten().any(|text| ends(text)) {
+        if answers.answered {
             asked.end();
         }
         answers.asked = Some(asked);
@@ -574,37 +628,79 @@ impl Player<'_> {
         if !can {
             return;
         }
+        let pause = self.pause.take();
+        let place = if place == Place::Wire { Place::Home(0) } else { place };
+        let event = self.event(place, &text);
+        let mut rest = event.as_str();
+        if let Some(time) = pause
+            && let Some((half, other)) = halves(&event)
+            && self.write(place, half)
+        {
+            self.pass(time).await;
+            rest = other;
+        }
         for (say, _) in &says {
             self.note(What::Said(say.clone()));
         }
-        match place {
-            Place::Wire | Place::Home(_) => {
-                let client = if let Place::Home(client) = place { client } else { 0 };
-                match &self.homes[&client] {
-                    Home::Stream(stream) => stream.say(&text),
-                    Home::Lines(lines) => lines.say(&text),
-                }
-            }
-            Place::Post(number) => self.say_on_post(number, &text, answer),
+        if let Place::Post(number) = place {
+            self.end_on_post(number, &text, rest, answer);
+        } else {
+            self.write(place, rest);
         }
         self.stage.settle().await;
     }
 
-    fn say_on_post(&mut self, number: usize, text: &str, answer: bool) {
-        let post = self.posts.get_mut(&number).unwrap();
-        let mut event = format!("event: message\ndata: {text}\n\n");
-        if let Some(events) = &mut post.events {
-            events.push(text.to_owned());
-            event = format!("id: e{number}-{}\n{event}", events.len());
-        }
-        let Some(asked) = &post.asked else { return };
-        if post.begun {
-            asked.chunk(event);
-            if answer {
-                asked.end();
+    /// What stands for a message at a place.
+    fn event(&mut self, place: Place, text: &str) -> String {
+        let event = format!("event: message\ndata: {text}\n\n");
+        match place {
+            Place::Home(client) if matches!(self.homes[&client], Home::Lines(_)) => {
+                format!("{text}\n")
             }
-        } else {
-            asked.json(&[], text);
+            Place::Post(number) => match &mut self.posts.get_mut(&number).unwrap().events {
+                Some(events) => {
+                    events.push(text.to_owned());
+                    format!("id: e{number}-{}\n{event}", events.len())
+                }
+                None => event,
+            },
+            _ => event,
+        }
+    }
+
+    /// Writes to a stream of events or of lines; whether there is one.
+    fn write(&self, place: Place, bytes: &str) -> bool {
+        match place {
+            Place::Post(number) => {
+                let post = self.posts.get(&number).filter(|post| post.begun);
+                let asked = post.and_then(|post| post.asked.as_ref());
+                asked.map(|asked| asked.chunk(bytes)).is_some()
+            }
+            Place::Home(client) => match self.homes.get(&client) {
+                Some(Home::Stream(stream)) => {
+                    stream.chunk(bytes);
+                    true
+                }
+                Some(Home::Lines(lines)) => {
+                    lines.raw(bytes);
+                    true
+                }
+                None => false,
+            },
+            Place::Wire => false,
+        }
+    }
+
+    /// Writes the last of a message to the response of a call, which may be its answer.
+    fn end_on_post(&mut self, number: usize, text: &str, rest: &str, answer: bool) {
+        let is_written = self.write(Place::Post(number), rest);
+        let Some(post) = self.posts.get_mut(&number) else { return };
+        post.answered |= answer;
+        let Some(asked) = &post.asked else { return };
+        match () {
+            () if !is_written => asked.json(&[], text),
+            () if answer => asked.end(),
+            () => {}
         }
         if answer && post.events.is_none() {
             self.posts.remove(&number);
@@ -617,7 +713,7 @@ impl Player<'_> {
         loop {
             // Who comes back to a response that has broken off is answered soon.
             let some_cut = self.posts.values().any(|answers| answers.asked.is_none());
-            let piece = if some_cut { PIECE } else { u64::MAX };
+            let piece = if some_cut || self.died { PIECE } else { u64::MAX };
             let left = end.saturating_sub(self.stage.now());
             self.stage.pass(left.min(piece)).await;
             self.collect().await;
@@ -763,7 +859,8 @@ fn introduction(text: &str) -> Option<String> {
     })
 }
 
-/// Whether a text holds an answer.
-fn ends(text: &str) -> bool {
-    !text.contains("\"method\"") && (text.contains("\"result\"") || text.contains("\"error\""))
+/// The two halves of a text.
+fn halves(text: &str) -> Option<(&str, &str)> {
+    let middle = (text.len() / 2..text.len()).find(|at| text.is_char_boundary(*at))?;
+    Some(text.split_at(middle))
 }

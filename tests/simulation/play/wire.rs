@@ -118,6 +118,7 @@ impl Player {
             | Step::Leave(_)
             | Step::Listen(_)
             | Step::Stranger(_)
+            | Step::Pause(_)
             | Step::Reload => {}
         }
         self.drain();
