@@ -18,7 +18,7 @@ use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
 use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind, StreamPacing};
-use crate::protocol::sse::SseEvent;
+use crate::protocol::sse::{Piece, SseEvent};
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::{SOLE_STREAM, trace_of};
 use crate::transport::clock::now;
@@ -38,6 +38,7 @@ struct SseServerHandler {
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
     refused: bool,
+    large_name: LargeEventName,
 }
 
 impl SseServerHandler {
@@ -52,11 +53,18 @@ impl SseServerHandler {
                 origin = named.map(|named| named.origin().ascii_serialization()),
                 "the server names an endpoint of another origin; its stream is closed"
             );
-            self.refused = true;
-            return;
+            return self.refuse(Some(out));
         };
-        let stream = Arc::clone(&self.stream);
-        let Some(key) = self.direct.sse_streams.enter(SsePostTarget { stream, on_server }) else {
+        let target = SsePostTarget { stream: Arc::clone(&self.stream), on_server };
+        // A stream keeps its key: however often a server names endpoints, there is one entry.
+        let key = match self.key.take() {
+            Some(key) => {
+                self.direct.sse_streams.lock().insert(key.clone(), target);
+                Some(key)
+            }
+            None => self.direct.sse_streams.enter(target),
+        };
+        let Some(key) = key else {
             self.refused = true;
             return;
         };
@@ -64,6 +72,57 @@ impl SseServerHandler {
         let event = format!("event: endpoint\ndata: {path}/messages?{key}\n\n");
         self.key = Some(key);
         out.raw(&event.into());
+    }
+
+    /// Ends the stream, as its endpoint is not to be used. Requests that the client has sent are
+    /// answered with an error if there is an `out`, the place for events of Milepost's own.
+    fn refuse(&mut self, out: Option<&mut Batch>) {
+        self.refused = true;
+        self.direct.state.shared.counts.upstream_error("endpoint");
+        if let Some(out) = out.filter(|_| self.key.is_some()) {
+            let why = "the server names an endpoint of another origin";
+            self.stream.lock().filter.apply(now(), Input::CloseServer(why.into()));
+            self.collect(out);
+        }
+    }
+
+    /// Ends the stream if this piece of a large event names the event an endpoint. Nobody reads the
+    /// address of such an endpoint, so nobody can say that its origin is the server's.
+    fn refuse_large_endpoint(&mut self, piece: &Piece) -> bool {
+        if self.large_name.read(&piece.raw) {
+            tracing::error!(
+                route = self.direct.state.route.path,
+                "the server names an endpoint in an event that is too large; its stream is closed"
+            );
+            self.refuse(None);
+        }
+        self.refused
+    }
+}
+
+/// Looks for the name `endpoint` in the lines of an event that comes in pieces.
+#[derive(Debug, Default)]
+struct LargeEventName {
+    /// The beginning of the present line: as much as a line with the name has, and a little more.
+    line: Vec<u8>,
+}
+
+impl LargeEventName {
+    /// Reads the next bytes of the event. Returns whether a line that ends in them is the name.
+    fn read(&mut self, bytes: &[u8]) -> bool {
+        const LINES: [&[u8]; 2] = [b"event: endpoint", b"event:endpoint"];
+        const BOM: &[u8] = b"\xEF\xBB\xBF";
+        let mut found = false;
+        for byte in bytes {
+            if matches!(byte, b'\r' | b'\n') {
+                let line = self.line.strip_prefix(BOM).unwrap_or(&self.line);
+                found |= LINES.contains(&line);
+                self.line.clear();
+            } else if self.line.len() <= BOM.len() + LINES[0].len() {
+                self.line.push(*byte);
+            }
+        }
+        found
     }
 }
 
@@ -81,7 +140,7 @@ impl EventHandler for SseServerHandler {
     }
 
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
-        if self.key.is_none() && event.name() == Some(b"endpoint") {
+        if event.name() == Some(b"endpoint") {
             let named = event.data().unwrap_or_default();
             return self.announce(&named, out);
         }
@@ -98,6 +157,21 @@ impl EventHandler for SseServerHandler {
         if as_is {
             self.collect(out);
             out.raw(&event.raw);
+        }
+    }
+
+    fn begin_large(&mut self, piece: &Piece, out: &mut Batch) -> bool {
+        self.large_name = LargeEventName::default();
+        if self.refuse_large_endpoint(piece) {
+            return true;
+        }
+        self.collect(out);
+        self.pass_piece(piece, out, FilterGuard::begin_large)
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        if !self.refuse_large_endpoint(piece) {
+            self.pass_piece(piece, out, FilterGuard::large_piece);
         }
     }
 
@@ -209,6 +283,7 @@ impl Direct {
             stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
             key: None,
             refused: false,
+            large_name: LargeEventName::default(),
         };
         let stream = EventStream::new(speaking, body, Silence::of(&self.state.route), write_state);
         let body = stream_body::of_listener(stream, permit);

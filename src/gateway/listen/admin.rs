@@ -93,7 +93,10 @@ impl<H: Handler> AdminApi<H> {
         let answer = match self.course(&client, ready, &parts) {
             Ok(AdminDecision::Answered(answer)) => answer,
             Ok(AdminDecision::Change) => change(body).await,
-            Err(refusal) => return refusal.response(&parts.method).map(streams::AdminBody::Whole),
+            Err(refusal) => {
+                self.handler.count_refusal(refusal);
+                return refusal.response(&parts.method).map(streams::AdminBody::Whole);
+            }
         };
         let (mut head, body) = answer.into_parts();
         head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -120,6 +120,31 @@ async fn an_endpoint_elsewhere_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_later_endpoint_elsewhere_answers_the_open_call_with_an_error() {
+    let (mut rig, get) = session().await;
+    rig.say(call("1", "1")).await;
+    rig.asked().await.accept();
+    get.chunk("event: endpoint\ndata: http://evil.example/messages\n\n");
+    let line = rig.line().await;
+    assert!(line.contains("an endpoint of another origin"), "{line}");
+    settle().await;
+    assert!(get.left().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_endpoint_of_the_same_server_is_posted_to_in_the_same_session() {
+    let (mut rig, get) = session().await;
+    get.chunk("event: endpoint\ndata: /base/other?id=b\n\n");
+    settle().await;
+    rig.say(call("1", "1")).await;
+    let asked = rig.asked().await;
+    assert_eq!((asked.what(), asked.text()), ("POST /base/other?id=b", call("1", "1")));
+    asked.accept();
+    get.say(result("1"));
+    assert_eq!(rig.line().await, result("1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_takes_no_post_may_speak_http_sse() {
     for status in
         ["400 Bad Request", "404 Not Found", "405 Method Not Allowed", "422 Unprocessable Entity"]

@@ -1,5 +1,7 @@
 //! Access to the admin listener: which client may read and change which path.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use futures::FutureExt;
 use http_body_util::Empty;
 
@@ -8,7 +10,9 @@ use crate::config::routes::Secret;
 use crate::gateway::listen::Admitted;
 use crate::transport::http::write_state::WriteState;
 
-struct Counting;
+/// Counts the requests that were refused.
+#[derive(Default)]
+struct Counting(AtomicUsize);
 
 impl Handler for Counting {
     type Body = streams::AdminBody;
@@ -19,6 +23,10 @@ impl Handler for Counting {
 
     async fn end_streams(&self) {}
 
+    fn count_refusal(&self, _: Refusal) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
     fn metrics(&self) -> Option<String> {
         Some("# EOF\n".to_owned())
     }
@@ -27,7 +35,7 @@ impl Handler for Counting {
 fn admin_api(bearer: Option<&str>) -> AdminApi<Counting> {
     let admin = Admin { listen: None, bearer: bearer.map(|text| Secret::new(text.to_owned())) };
     let server = Server { allowed_hosts: vec!["ops.example".to_owned()], ..Server::default() };
-    AdminApi::new(&server, &admin, Via::named(1), Arc::new(Counting))
+    AdminApi::new(&server, &admin, Via::named(1), Arc::default())
 }
 
 /// The status that a desk answers with: `head` is a method, a path and headers.
@@ -162,4 +170,16 @@ async fn a_page_of_another_origin_changes_nothing() {
     check(&admin_api, HERE, true, "PUT /log-level milepost-admin=1", 400);
     let own = "PUT /log-level host=localhost:7333 milepost-admin=1 origin=http://localhost:7333";
     check(&admin_api, HERE, true, own, 400);
+}
+
+#[test]
+fn refused_requests_are_counted() {
+    let admin_api = admin_api(None);
+    check(&admin_api, HERE, true, "GET /livez", 200);
+    check(&admin_api, HERE, true, "GET /metrics", 200);
+    assert_eq!(admin_api.handler.0.load(Relaxed), 0);
+    check(&admin_api, HERE, true, "GET /metrics origin=http://evil.example", 403);
+    check(&admin_api, BEYOND, true, "GET /metrics", 403);
+    check(&admin_api, HERE, true, "GET /nothing", 404);
+    assert_eq!(admin_api.handler.0.load(Relaxed), 3);
 }

@@ -377,8 +377,10 @@ impl UpstreamClient {
             return self.lose_http_sse("the server names an endpoint of another origin");
         };
         let Some(stream) = &mut self.http_sse else { return };
+        // A server may name another endpoint on the same stream: its session goes on.
+        let is_new = !stream.is_named();
         stream.set_endpoint(endpoint);
-        if self.session.has_begun() {
+        if is_new && self.session.has_begun() {
             tracing::warn!(
                 "the stream of the server was lost and is open again: its session is begun again as \
                  the client began it; what the server knew of it is gone"

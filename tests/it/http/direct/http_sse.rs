@@ -1,7 +1,7 @@
 //! HTTP+SSE of 2024-11-05: one stream for everything that is said, and an endpoint to post to.
 
 use crate::http::direct::transcripts_over_http::Wire;
-use crate::http::rig::{Rig, check, ms, pass, secs, settle};
+use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;
 use crate::support::messages::*;
 
@@ -120,6 +120,63 @@ async fn an_endpoint_elsewhere_closes_the_stream() {
         assert!(server.left().is_some(), "{named}");
         assert!(rig.try_asked().await.is_none());
     }
+}
+
+/// A stream whose endpoint is known, and a call that was posted for it.
+async fn stream_with_a_call() -> (Rig, Answer, Asked, String) {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    let stream = rig.send("GET /r/sse", &EVENTS, b"");
+    let server = rig.asked().await;
+    server.events(&[]);
+    server.chunk("event: endpoint\ndata: /messages?sid=a\n\n");
+    settle().await;
+    let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
+    let _posted = rig.send(&format!("POST {path}"), &[], call("1", "1").as_bytes());
+    rig.asked().await.accept();
+    settle().await;
+    (rig, stream, server, path)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_endpoint_elsewhere_ends_the_stream_with_an_error() {
+    let (mut rig, stream, server, _) = stream_with_a_call().await;
+    server.chunk("event: endpoint\ndata: http://169.254.169.254/latest\n\n");
+    settle().await;
+    assert!(!stream.text().contains("169.254"), "{}", stream.text());
+    let messages = stream.messages();
+    let [error] = &messages[..] else { panic!("{}", stream.text()) };
+    assert!(error.contains("an endpoint of another origin"), "{error}");
+    assert!(stream.is_over());
+    assert!(server.left().is_some());
+    assert!(rig.try_asked().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_endpoint_lies_under_the_route_too() {
+    let (mut rig, stream, server, path) = stream_with_a_call().await;
+    server.chunk("event: endpoint\ndata: http://up.example/elsewhere?sid=b\n\n");
+    settle().await;
+    let blocks = stream.blocks();
+    assert_eq!(blocks.len(), 2, "{}", stream.text());
+    assert_eq!(blocks[1].data.as_deref(), Some(path.as_bytes()));
+    let _posted = rig.send(&format!("POST {path}"), &[], call("2", "2").as_bytes());
+    assert_eq!(rig.asked().await.what(), "POST /elsewhere?sid=b");
+    assert!(!stream.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_in_an_event_too_large_to_hold_reaches_no_client() {
+    let (mut rig, stream, server, _) = stream_with_a_call().await;
+    let comments = format!(": {}\n", "x".repeat(1000)).repeat(1200);
+    // The name of the event is cut in two.
+    server.chunk(format!("{comments}event: end"));
+    settle().await;
+    server.chunk("point\ndata: http://169.254.169.254/latest\n\n");
+    settle().await;
+    assert!(!stream.text().contains("169.254"));
+    assert!(stream.is_over());
+    assert!(server.left().is_some());
+    assert!(rig.try_asked().await.is_none());
 }
 
 /// A control character in front is no part of an address: what is left is the address of the stream.
@@ -363,7 +420,7 @@ async fn a_cancel_that_the_server_refuses_changes_nothing() {
 }
 
 /// A client's stream, how it posts there, and the server's side.
-async fn opened(rig: &mut Rig) -> (crate::http::rig::Answer, String, crate::http::rig::Asked) {
+async fn opened(rig: &mut Rig) -> (Answer, String, Asked) {
     let stream = rig.send("GET /r/sse", &EVENTS, b"");
     let server = rig.asked().await;
     server.events(&[]);
