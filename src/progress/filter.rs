@@ -220,7 +220,9 @@ impl Filter {
 
     /// Whether a client stream has a request without an answer.
     pub fn has_calls_on(&self, stream: StreamId) -> bool {
-        self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_none())
+        let ledger = &self.correlator.ledger;
+        let is_open = |id: &CallId| ledger.get(*id).is_some_and(|call| call.task.is_none());
+        ledger.on_stream(stream).iter().any(is_open)
     }
 
     /// Puts a message on a client stream, or on the session stream if that one has closed.

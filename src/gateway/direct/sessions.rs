@@ -16,6 +16,10 @@ use crate::relay::active_tokens::{ActiveTokens, SessionTokens, TokenScope};
 /// Parts of the table of sessions.
 const SHARDS: usize = 16;
 
+/// The longest id of a session, in bytes, that is remembered. The requests of a session with a longer one are on
+/// their own, so that a client cannot fill the memory by ids.
+const ID_MAX: usize = 1 << 10;
+
 type SessionShard = HashMap<Box<[u8]>, Arc<Session>>;
 
 /// The sessions of a route, by the id that the server gave them.
@@ -100,7 +104,7 @@ impl Sessions {
             self.scope(None, Some(id)),
         ));
         // With nothing to forget it is not kept in mind: its requests are on their own.
-        if known.len() < max {
+        if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));
         }
         session
@@ -109,7 +113,7 @@ impl Sessions {
     /// The server has another name for a session.
     pub(crate) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
         let mut known = self.lock(id);
-        if known.len() < self.max.load(Ordering::Relaxed) {
+        if known.len() < self.max.load(Ordering::Relaxed) && id.len() <= ID_MAX {
             known.entry(id.into()).or_insert_with(|| Arc::clone(session));
         }
     }

@@ -106,7 +106,7 @@ impl Correlator {
     }
 
     pub(crate) fn calls_on(&self, stream: StreamId) -> Vec<CallId> {
-        self.ledger.iter().filter(|(_, call)| call.stream == stream).map(|(id, _)| id).collect()
+        self.ledger.on_stream(stream).to_vec()
     }
 
     /// The kind of value that the server puts in the place of the token of a call: the settings of the call go

@@ -163,6 +163,8 @@ pub(crate) struct Ledger {
     by_client_id: BTreeMap<(StreamId, Key), Vec<CallId>>,
     by_client_token: BTreeMap<(StreamId, Key), Vec<CallId>>,
     by_pair: BTreeMap<StreamId, Vec<CallId>>,
+    /// Calls by the stream of their client, oldest first: a look at one stream costs nothing for the others.
+    by_stream: BTreeMap<StreamId, Vec<CallId>>,
     by_alias: BTreeMap<Key, CallId>,
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombstones: Tombstones,
@@ -210,6 +212,7 @@ impl Ledger {
         if let Some(expires) = call.expires {
             self.expiries.insert((expires, id));
         }
+        self.by_stream.entry(call.stream).or_default().push(id);
         self.calls.insert(id, Box::new(call));
         Some(id)
     }
@@ -217,6 +220,7 @@ impl Ledger {
     /// Strikes a call out and keeps its names as tombstones.
     pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
+        forget(&mut self.by_stream, &call.stream, id);
         self.by_id.remove(&call.id.server, id);
         let passes_answers = !call.answer_repairs().orphan_answer;
         self.tombstones.add_name(call.id.server.clone(), tombstone, passes_answers);
@@ -281,6 +285,21 @@ impl Ledger {
     /// The calls of which the server speaks on this upstream stream, oldest first.
     pub(crate) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
         self.by_pair.get(&upstream).map_or(&[], Vec::as_slice)
+    }
+
+    /// The calls of which the client is told on this stream, oldest first.
+    pub(crate) fn on_stream(&self, stream: StreamId) -> &[CallId] {
+        self.by_stream.get(&stream).map_or(&[], Vec::as_slice)
+    }
+
+    /// The client of a call is told of the call on `stream` from now on.
+    pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut call.stream, stream);
+        forget(&mut self.by_stream, &before, id);
+        let calls = self.by_stream.entry(stream).or_default();
+        let place = calls.partition_point(|known| *known < id);
+        calls.insert(place, id);
     }
 
     /// The unanswered requests that the client of a stream calls `key`, oldest first.

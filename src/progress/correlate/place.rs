@@ -74,7 +74,8 @@ impl Filter {
         if !paired.is_empty() {
             return sole(paired.iter().copied());
         }
-        self.gate.is_exchange(on).then(|| sole(self.correlator.active(|call| call.stream == on)))?
+        let own = self.correlator.ledger.on_stream(on).iter().copied();
+        self.gate.is_exchange(on).then(|| sole(own))?
     }
 
     /// Whether a message about `call` arrived on the stream of another HTTP request.

@@ -293,8 +293,8 @@ impl Filter {
         {
             return;
         }
+        self.correlator.ledger.move_to(id, now_on);
         if let Some(call) = self.correlator.ledger.get_mut(id) {
-            call.stream = now_on;
             call.wake = None;
         }
         self.schedule(id);
@@ -311,6 +311,7 @@ impl Filter {
     /// value of its only request that the client has had; the server repeats the values behind it.
     pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, told: Option<f64>) {
         for id in self.correlator.calls_on(old) {
+            self.correlator.ledger.move_to(id, on);
             if let Some(call) = self.correlator.ledger.get_mut(id) {
                 if let (Some((at, order)), Some(stream)) =
                     (call.wake.take(), self.gate.streams.get_mut(&old))
@@ -319,7 +320,6 @@ impl Filter {
                 }
                 // The filter of the request has the record until it is handed over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
-                call.stream = on;
                 // A client that comes back twice: the stream that it left first has the record still.
                 call.resumed_from.get_or_insert(old);
                 call.sent.at = Some(now);
@@ -331,8 +331,7 @@ impl Filter {
 
     /// The value that the client of a stream has been told of the only request there.
     pub fn value_on(&self, stream: StreamId) -> Option<f64> {
-        let calls = self.correlator.ledger.iter();
-        let call = sole(calls.filter(|(_, call)| call.stream == stream).map(|(id, _)| id))?;
+        let call = sole(self.correlator.ledger.on_stream(stream).iter().copied())?;
         self.correlator.ledger.get(call)?.meter.emitted()
     }
 

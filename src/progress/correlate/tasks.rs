@@ -80,7 +80,9 @@ impl Filter {
 
     /// Whether a request of a client stream has become a task that is still open.
     pub fn has_tasks_on(&self, stream: StreamId) -> bool {
-        self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
+        let ledger = &self.correlator.ledger;
+        let is_task = |id: &CallId| ledger.get(*id).is_some_and(|call| call.task.is_some());
+        ledger.on_stream(stream).iter().any(is_task)
     }
 
     /// Ends every task, because another filter of the session has received the end.

@@ -180,10 +180,9 @@ impl Filter {
     /// Whether progress on a stream has to keep its distance from answers.
     fn is_paced(&self, stream: Option<StreamId>) -> bool {
         let Some(stream) = stream else { return true };
-        let paced = self
-            .correlator
-            .active(|call| call.stream == stream && self.gate.pacing_of(call).keeps_distance());
-        paced.into_iter().next().is_some()
+        let ledger = &self.correlator.ledger;
+        let mut calls = ledger.on_stream(stream).iter().filter_map(|id| ledger.get(*id));
+        calls.any(|call| self.gate.pacing_of(call).keeps_distance())
     }
 
     /// The stream of the call that progress is about.

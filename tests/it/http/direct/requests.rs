@@ -1191,3 +1191,21 @@ async fn a_stream_that_ends_while_its_call_is_being_cancelled_says_nothing_of_a_
         assert_eq!(page.sum("milepost_calls_total", &[("outcome", outcome)]), 1.0, "{status}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_with_a_very_long_id_works_and_is_not_remembered() {
+    let sessions = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
+    for (length, known) in [(1024, 1.0), (1025, 0.0)] {
+        let mut rig = Rig::new("heartbeat.enabled = false");
+        let id = "s".repeat(length);
+        rig.session(&id, "2025-06-18").await;
+        assert_eq!(sessions(&rig), known, "{length}");
+        let called = rig.post(&[&format!("Mcp-Session-Id: {id}")], call("1", "7"));
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.say(progress("7", "1"));
+        server.say(result("1"));
+        pass(secs(1)).await;
+        assert_eq!(called.messages(), [progress("7", "1"), result("1")], "{length}");
+    }
+}
