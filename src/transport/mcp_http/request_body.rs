@@ -5,7 +5,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
@@ -17,6 +17,9 @@ use crate::transport::http::headers::remove_body_headers;
 use crate::transport::http::request_body::{
     BodyLimits, PAUSE_MAX, PassingBody, RequestBody, RequestBodyError,
 };
+
+/// Frames of a body below this number of bytes are copied into one buffer.
+const SMALL_FRAME: usize = 4 << 10;
 
 /// A request's body.
 pub(crate) enum ReadBody {
@@ -99,6 +102,7 @@ pub(crate) async fn read(
         return Err(RequestBodyError::TooLarge(max));
     }
     let mut held: VecDeque<Bytes> = VecDeque::new();
+    let mut gathered = BytesMut::new();
     let mut bytes = 0;
     loop {
         let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| RequestBodyError::Paused)?;
@@ -106,20 +110,33 @@ pub(crate) async fn read(
         let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         bytes += data.len();
-        held.push_back(data);
+        hold(&mut held, &mut gathered, data);
         if bytes > max {
             limits.refuse(body);
             return Err(RequestBodyError::TooLarge(max));
         }
         if bytes > held_max {
+            held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
             let passing = PassingBody::new(held, body, Some(limits));
             return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
         }
     }
+    held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
     Ok(ReadBody::Whole(match held.len() {
         1 => held.pop_front().unwrap_or_default(),
         _ => Bytes::from(held.make_contiguous().concat()),
     }))
+}
+
+/// Holds a frame behind the others. Small frames are copied together: each would keep the buffer that it came in.
+fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
+    if frame.len() < SMALL_FRAME {
+        return gathered.extend_from_slice(&frame);
+    }
+    if !gathered.is_empty() {
+        held.push_back(gathered.split().freeze());
+    }
+    held.push_back(frame);
 }
 
 /// Keeps a large body in a file until all of it is there.
@@ -141,4 +158,26 @@ pub(crate) fn cancels_apart(message: &Message) -> (Vec<Message>, Vec<Message>) {
     }
     let (cancelled, asked) = message.elements().partition(cancels);
     (asked, cancelled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_frames_are_held_in_one_buffer() {
+        let (mut held, mut gathered) = (VecDeque::new(), BytesMut::new());
+        let mut sent = Vec::new();
+        for frame in ["a".repeat(3), "b".repeat(SMALL_FRAME), "c".into(), "d".into()] {
+            sent.extend_from_slice(frame.as_bytes());
+            hold(&mut held, &mut gathered, Bytes::from(frame));
+        }
+        for _ in 0..10_000 {
+            hold(&mut held, &mut gathered, Bytes::from_static(b"e"));
+        }
+        sent.extend(std::iter::repeat_n(b'e', 10_000));
+        held.push_back(gathered.freeze());
+        assert_eq!(held.iter().map(Bytes::len).collect::<Vec<_>>(), [3, SMALL_FRAME, 10_002]);
+        assert_eq!(held.make_contiguous().concat(), sent);
+    }
 }

@@ -81,14 +81,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The URI of a request to the endpoint, with the query of the client's request.
+    /// The URI of a request to the endpoint, with the query of the client's request. A name of the route's own query
+    /// is the route's alone: some servers would take the client's value in its place.
     pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
         let own_path = || self.path.clone();
         let path = match (query, self.path.query()) {
             (None, _) => self.path.clone(),
             (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
             (Some(query), Some(own)) => {
-                let both = format!("{own}&{query}");
+                let both = joined_queries(own, query);
                 joined(self.path.path(), &both).unwrap_or_else(own_path)
             }
         };
@@ -221,6 +222,24 @@ fn target(
     })
 }
 
+/// The route's query, followed by those pairs of the client's query whose name the route does not use.
+fn joined_queries(own: &str, query: &str) -> String {
+    let name_of = |pair: &str| {
+        let pair = url::form_urlencoded::parse(pair.as_bytes()).next();
+        pair.map(|(name, _)| name.into_owned())
+    };
+    let taken: Vec<Option<String>> = own.split('&').map(name_of).collect();
+    let mut both = own.to_owned();
+    for pair in query.split('&') {
+        let name = name_of(pair);
+        if name.is_none() || !taken.contains(&name) {
+            both.push('&');
+            both.push_str(pair);
+        }
+    }
+    both
+}
+
 /// The path and the query of a URL.
 fn path_of(url: &Url) -> Option<PathAndQuery> {
     let path = match url.query() {
@@ -235,4 +254,22 @@ fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, TargetErr
     let own = upstream.client_certificate.as_ref().map(|own| (&*own.certificate, &*own.key));
     let connector = tls::connector(upstream.ca_file.as_deref(), own, upstream.http2);
     connector.map_err(|source| TargetError::Tls { route: route.path.clone(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_the_routes_query_is_the_routes_alone() {
+        for (own, query, both) in [
+            ("key=a", "x=1&y=%20", "key=a&x=1&y=%20"),
+            ("key=a", "key=b&x=1", "key=a&x=1"),
+            ("key=a", "x=1&%6bey=b&key=c", "key=a&x=1"),
+            ("key=a&b", "b=2&Key=3&&c", "key=a&b&Key=3&&c"),
+            ("a+b=1", "a%20b=2", "a+b=1"),
+        ] {
+            assert_eq!(joined_queries(own, query), both, "{own} {query}");
+        }
+    }
 }
