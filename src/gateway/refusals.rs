@@ -97,14 +97,24 @@ pub(crate) fn unreachable(
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
             StatusCode::GATEWAY_TIMEOUT
         }
-        UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
+        UpstreamError::BrokenOff(_) | UpstreamError::StreamsFull(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         _ => StatusCode::BAD_GATEWAY,
     };
     let why = error.for_clients();
-    let Some(id) = id else { return text(status, &why) };
-    let mut response = Response::new(Body::from(own_error(&id, &why, None)));
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    let mut response = match id {
+        None => text(status, &why),
+        Some(id) => {
+            let mut response = Response::new(Body::from(own_error(&id, &why, None)));
+            *response.status_mut() = status;
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            response
+        }
+    };
+    if let UpstreamError::StreamsFull(_) = error {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     response
 }

@@ -19,8 +19,16 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// The kinds of errors of servers.
-const ERRORS: [&str; 7] =
-    ["connect", "connect-timeout", "http", "compressed", "idle", "child", "endpoint"];
+const ERRORS: [&str; 8] = [
+    "connect",
+    "connect-timeout",
+    "streams-full",
+    "http",
+    "compressed",
+    "idle",
+    "child",
+    "endpoint",
+];
 
 /// The kinds of sessions: of HTTP servers, of the bridge, and streams of HTTP+SSE.
 const SESSIONS: [&str; 3] = ["server", "own", "wire"];
@@ -62,7 +70,7 @@ pub struct RouteCounts {
     overheard: Counter,
     progress_sent: Each<4>,
     upgrades: Counter,
-    upstream_errors: Each<7>,
+    upstream_errors: Each<8>,
     traffic: Traffic,
     children: Gauge,
     child_starts: Counter,
@@ -217,8 +225,8 @@ impl RouteCounts {
         self.upgrades.inc();
     }
 
-    /// The server has failed in this way: one of `connect`, `connect-timeout`, `http`, `compressed`,
-    /// `idle`, `child`, `endpoint`.
+    /// The server has failed in this way: one of `connect`, `connect-timeout`, `streams-full`, `http`,
+    /// `compressed`, `idle`, `child`, `endpoint`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
             self.upstream_errors.add(place, 1);

@@ -1,43 +1,24 @@
-//! Connections to the server of a route.
-//!
-//! The reader of a response drives its HTTP/1 connection, in the same task: there is no task and no
-//! channel between the server's bytes and the client's, and when a client leaves, the connection
-//! ends with its response. HTTP/2 connections are shared and have a task of their own.
+//! The server of a route: the way to it, its responses, and why there is none.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{BoxFuture, poll_fn};
-use http::{Request, Response, StatusCode};
+use futures::future::BoxFuture;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::connection_pool::{ConnectionPool, Http1Link};
+use super::http2_connections::Http2Stream;
 use crate::observe::error_chain::error_chain;
-use crate::observe::metrics::Traffic;
-use crate::transport::http::request_body::{BodyFault, RequestBody, RequestBodyError};
-
-/// Unused connections kept open to one server.
-const IDLE_MAX: usize = 64;
-
-/// The time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
-/// request that meets the close is lost.
-const IDLE_FOR: Duration = Duration::from_secs(3);
-
-/// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
-const BUFFER_MAX: usize = 64 << 10;
+use crate::transport::http::request_body::RequestBodyError;
 
 /// Anything that bytes go over.
 pub trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -61,7 +42,7 @@ pub(crate) enum Connector {
         port: u16,
         /// With TLS, and as whom the server has to show itself.
         tls: Option<(TlsConnector, ServerName<'static>)>,
-        /// HTTP/2 is spoken without having been negotiated.
+        /// HTTP/2 is spoken; with TLS, if the server chooses it.
         http2: bool,
     },
     /// Within this process.
@@ -88,6 +69,9 @@ pub enum UpstreamError {
         /// The time that was allowed.
         within: Duration,
     },
+    /// Every stream of HTTP/2 that the server allows is in use, and none has ended for this time.
+    #[error("the server allows no further stream of HTTP/2, and none ended within {0:?}")]
+    StreamsFull(Duration),
     /// The connection failed, or its bytes are not HTTP.
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
@@ -125,6 +109,7 @@ impl UpstreamError {
         match self {
             Self::Connect { .. } => Some("connect"),
             Self::ConnectTimeout { .. } => Some("connect-timeout"),
+            Self::StreamsFull(_) => Some("streams-full"),
             Self::Http(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),
             Self::Idle(_) => Some("idle"),
@@ -136,273 +121,13 @@ impl UpstreamError {
 /// A request that is being sent, until there is a head.
 pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
 
-type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
-
-/// An HTTP/1 connection that is driven by its user.
-struct Http1Link {
-    sender: http1::SendRequest<RequestBody>,
-    /// The connection; `None` after its end.
-    connection: Option<Http1Connection>,
-}
-
-impl Http1Link {
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && connection.poll_unpin(cx).is_ready()
-        {
-            self.connection = None;
-        }
-    }
-
-    /// Whether another request may be sent on the connection.
-    fn is_idle(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        self.connection.is_some() && self.sender.is_ready()
-    }
-}
-
-/// Unused connections, and since when. The oldest are at the front, and none is used again
-/// that is older than one in use.
-#[derive(Default)]
-struct IdleLinks {
-    links: Vec<(Instant, Http1Link)>,
-    /// A task closes them when their time has come.
-    is_watched: bool,
-}
-
-impl IdleLinks {
-    fn close_old(&mut self) {
-        let fresh = self.links.iter().position(|(since, _)| since.elapsed() < IDLE_FOR);
-        let old = fresh.unwrap_or(self.links.len());
-        self.links.drain(..old);
-    }
-}
-
-/// The server of a route, and its unused connections.
-pub(crate) struct ConnectionPool {
-    connector: Connector,
-    connect_timeout: Duration,
-    traffic: Traffic,
-    idle: Mutex<IdleLinks>,
-    shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
-}
-
-enum Connected {
-    One(Box<Http1Link>),
-    Shared(http2::SendRequest<RequestBody>),
-}
-
-impl ConnectionPool {
-    /// No connection is made before the first request. `traffic` counts their bytes.
-    pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        let (traffic, idle) = (traffic.clone(), Mutex::default());
-        let shared = tokio::sync::Mutex::default();
-        Self { connector, connect_timeout, traffic, idle, shared }
-    }
-
-    /// Sends a request to the server and waits for the head of the response. A request that provably was
-    /// not written is sent again on a new connection; any other is not.
-    ///
-    /// # Errors
-    /// If there is no connection, or it fails before there is a head.
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        mut request: Request<RequestBody>,
-    ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let fault = request.body().fault();
-        loop {
-            let idle = self.take_idle();
-            let reused = idle.is_some();
-            let connected = match idle {
-                Some(link) => Connected::One(Box::new(link)),
-                // In a box: it is large, and rare.
-                None => Box::pin(self.connect()).await?,
-            };
-            let mut link = match connected {
-                Connected::One(link) => link,
-                Connected::Shared(mut sender) => {
-                    let response = sender.send_request(request).await;
-                    let response = response.map_err(|error| cause(error, fault.as_ref()))?;
-                    return Ok(response.map(UpstreamBody::shared));
-                }
-            };
-            // HTTP/2 has been offered, and this is none: a server is asked for a path then.
-            if request.uri().scheme().is_some()
-                && let Some(path) = request.uri().path_and_query().cloned()
-            {
-                *request.uri_mut() = path.into();
-            }
-            let mut sent = Box::pin(link.sender.try_send_request(request));
-            let answered = poll_fn(|cx| {
-                link.drive(cx);
-                sent.as_mut().poll(cx)
-            });
-            match answered.await {
-                // `Upgrade` is never forwarded, and HTTP/2 has no such status.
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Err(UpstreamError::Switched);
-                }
-                Ok(response) => {
-                    return Ok(response.map(|incoming| UpstreamBody {
-                        source: BodySource::Theirs(incoming),
-                        link: Some(*link),
-                        client: Some(Arc::clone(self)),
-                    }));
-                }
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) if reused => request = unsent,
-                    _ => return Err(cause(error.into_error(), fault.as_ref())),
-                },
-            }
-        }
-    }
-
-    fn take_idle(&self) -> Option<Http1Link> {
-        loop {
-            let (since, mut link) = self.idle.lock().ok()?.links.pop()?;
-            if since.elapsed() < IDLE_FOR && link.is_idle() {
-                return Some(link);
-            }
-        }
-    }
-
-    fn keep(self: &Arc<Self>, mut link: Http1Link) {
-        if link.is_idle()
-            && let Ok(mut idle) = self.idle.lock()
-        {
-            idle.close_old();
-            if idle.links.len() < IDLE_MAX {
-                idle.links.push((Instant::now(), link));
-            }
-            if !idle.is_watched
-                && let Ok(runtime) = Handle::try_current()
-            {
-                idle.is_watched = true;
-                runtime.spawn(Self::close_idle(Arc::downgrade(self)));
-            }
-        }
-    }
-
-    /// Closes connections that have been idle for long enough, until none is left.
-    async fn close_idle(pool: Weak<Self>) {
-        let mut due = Instant::now() + IDLE_FOR;
-        loop {
-            sleep_until(due).await;
-            let Some(pool) = pool.upgrade() else { return };
-            let Ok(mut idle) = pool.idle.lock() else { return };
-            idle.close_old();
-            match idle.links.first() {
-                Some((since, _)) => due = *since + IDLE_FOR,
-                None => {
-                    idle.is_watched = false;
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn connect(&self) -> Result<Connected, UpstreamError> {
-        let (io, negotiated) = match &self.connector {
-            Connector::InProcess(connect) => (connect().await, false),
-            Connector::Tcp { http2: true, tls: None, .. } => return self.connect_shared().await,
-            Connector::Tcp { tls, .. } => {
-                if tls.is_some()
-                    && let Some(sender) = self.shared_sender().await
-                {
-                    return Ok(Connected::Shared(sender));
-                }
-                self.connect_tcp().await?
-            }
-        };
-        let to = self.name();
-        let io = io.map_err(|source| UpstreamError::Connect { to, source })?;
-        let io: Io = Box::new(self.traffic.over(io));
-        if negotiated {
-            return self.share(io).await;
-        }
-        let handshake = http1::Builder::new()
-            .max_buf_size(BUFFER_MAX)
-            .preserve_header_case(true)
-            .handshake(TokioIo::new(io));
-        let (sender, connection) = handshake.await?;
-        Ok(Connected::One(Box::new(Http1Link { sender, connection: Some(connection) })))
-    }
-
-    async fn connect_tcp(&self) -> Result<(io::Result<Io>, bool), UpstreamError> {
-        let Connector::Tcp { host, port, tls, .. } = &self.connector else {
-            return Ok((Err(io::ErrorKind::Unsupported.into()), false));
-        };
-        let connect = async {
-            let tcp = TcpStream::connect((&**host, *port)).await?;
-            tcp.set_nodelay(true)?;
-            let Some((connector, name)) = tls else { return Ok((Box::new(tcp) as Io, false)) };
-            let tls = connector.connect(name.clone(), tcp).await?;
-            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-            Ok((Box::new(tls) as Io, http2))
-        };
-        let within = self.connect_timeout;
-        match timeout(within, connect).await {
-            Err(_) => Err(UpstreamError::ConnectTimeout { to: self.name(), within }),
-            Ok(Ok((io, http2))) => Ok((Ok(io), http2)),
-            Ok(Err(error)) => Ok((Err(error), false)),
-        }
-    }
-
-    async fn shared_sender(&self) -> Option<http2::SendRequest<RequestBody>> {
-        let shared = self.shared.lock().await;
-        shared.as_ref().filter(|sender| !sender.is_closed()).cloned()
-    }
-
-    async fn connect_shared(&self) -> Result<Connected, UpstreamError> {
-        if let Some(sender) = self.shared_sender().await {
-            return Ok(Connected::Shared(sender));
-        }
-        let (io, _) = self.connect_tcp().await?;
-        let to = self.name();
-        let io = io.map_err(|source| UpstreamError::Connect { to, source })?;
-        self.share(Box::new(self.traffic.over(io))).await
-    }
-
-    async fn share(&self, io: Io) -> Result<Connected, UpstreamError> {
-        let handshake = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(u32::try_from(BUFFER_MAX).ok())
-            .initial_connection_window_size(1 << 20)
-            .max_send_buf_size(BUFFER_MAX)
-            .timer(hyper_util::rt::TokioTimer::new())
-            .keep_alive_interval(Duration::from_secs(20))
-            .handshake(TokioIo::new(io));
-        let (sender, connection) = handshake.await?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "an HTTP/2 connection to a server has ended");
-            }
-        });
-        *self.shared.lock().await = Some(sender.clone());
-        Ok(Connected::Shared(sender))
-    }
-
-    /// Host and port, for people.
-    fn name(&self) -> String {
-        match &self.connector {
-            Connector::Tcp { host, port, .. } => format!("{host}:{port}"),
-            Connector::InProcess(_) => "the embedded server".to_owned(),
-        }
-    }
-}
-
-/// Why a request failed: because of its own body, or of the connection.
-fn cause(error: hyper::Error, fault: Option<&BodyFault>) -> UpstreamError {
-    match fault.and_then(|fault| fault.get()) {
-        Some(unread) => UpstreamError::RequestBody(unread.clone()),
-        None => error.into(),
-    }
-}
-
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
     source: BodySource,
     link: Option<Http1Link>,
     client: Option<Arc<ConnectionPool>>,
+    /// The stream of HTTP/2, which counts until the body is dropped.
+    _stream: Option<Arc<Http2Stream>>,
 }
 
 /// The source of a body.
@@ -414,14 +139,22 @@ enum BodySource {
 }
 
 impl UpstreamBody {
-    fn shared(incoming: Incoming) -> Self {
-        Self { source: BodySource::Theirs(incoming), link: None, client: None }
+    /// The body of a response over HTTP/1.
+    pub(super) fn of(incoming: Incoming, link: Http1Link, client: Arc<ConnectionPool>) -> Self {
+        let source = BodySource::Theirs(incoming);
+        Self { source, link: Some(link), client: Some(client), _stream: None }
+    }
+
+    /// The body of a response over HTTP/2.
+    pub(super) fn shared(incoming: Incoming, stream: Arc<Http2Stream>) -> Self {
+        let source = BodySource::Theirs(incoming);
+        Self { source, link: None, client: None, _stream: Some(stream) }
     }
 
     /// A body of Milepost's own.
     pub(crate) fn own(bytes: Bytes) -> Self {
         let source = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
-        Self { source, link: None, client: None }
+        Self { source, link: None, client: None, _stream: None }
     }
 
     /// Whether the body is known to be over.

@@ -15,7 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::client::{ConnectionPool, Connector};
+use super::client::Connector;
+use super::connection_pool::ConnectionPool;
 use super::request_body::RequestBody;
 use super::tls::{self, ClientTlsError};
 use crate::observe::error_chain::error_chain;

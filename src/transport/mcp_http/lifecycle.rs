@@ -19,7 +19,8 @@ use crate::config::routes::ServerInfo;
 use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, own_error};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
-use crate::transport::http::client::{ConnectionPool, UpstreamBody, UpstreamError};
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 

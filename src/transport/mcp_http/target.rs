@@ -12,9 +12,8 @@ use super::lifecycle::LifecycleResponder;
 use crate::config::routes;
 use crate::config::routes::{HttpUpstream, Route, Upstream};
 use crate::observe::metrics::Traffic;
-use crate::transport::http::client::{
-    ConnectionPool, Connector, InProcess, UpstreamBody, UpstreamError,
-};
+use crate::transport::http::client::{Connector, InProcess, UpstreamBody, UpstreamError};
+use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::tls;
 use crate::transport::http::tls::ClientTlsError;

@@ -4,6 +4,7 @@ mod admin;
 mod byte_exact;
 #[cfg(target_env = "gnu")]
 mod crowd;
+mod http2_upstream;
 mod http_client;
 mod leaving_clients;
 mod legacy_server;

@@ -1,0 +1,383 @@
+//! The connections to the server of a route.
+//!
+//! The reader of a response drives its HTTP/1 connection, in the same task: there is no task and no
+//! channel between the server's bytes and the client's, and when a client leaves, the connection
+//! ends with its response. HTTP/2 connections are shared and have a task of their own.
+
+use std::future::{Future, pending};
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::poll_fn;
+use http::{Request, Response, StatusCode};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::client::{Connector, Io, UpstreamBody, UpstreamError};
+use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
+use crate::observe::metrics::Traffic;
+use crate::transport::http::request_body::{BodyFault, RequestBody};
+
+/// Unused connections kept open to one server.
+const IDLE_MAX: usize = 64;
+
+/// The time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
+/// request that meets the close is lost.
+const IDLE_FOR: Duration = Duration::from_secs(3);
+
+/// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
+const BUFFER_MAX: usize = 64 << 10;
+
+/// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
+const SENT_AGAIN_MAX: usize = 8;
+
+type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
+
+/// An HTTP/1 connection that is driven by its user.
+pub(super) struct Http1Link {
+    sender: http1::SendRequest<RequestBody>,
+    /// The connection; `None` after its end.
+    connection: Option<Http1Connection>,
+}
+
+impl Http1Link {
+    /// Reads and writes what can be.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection
+            && connection.poll_unpin(cx).is_ready()
+        {
+            self.connection = None;
+        }
+    }
+
+    /// Whether another request may be sent on the connection.
+    fn is_idle(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.connection.is_some() && self.sender.is_ready()
+    }
+}
+
+/// Unused connections, and since when. The oldest are at the front, and none is used again
+/// that is older than one in use.
+#[derive(Default)]
+struct IdleLinks {
+    links: Vec<(Instant, Http1Link)>,
+    /// A task closes them when their time has come.
+    is_watched: bool,
+}
+
+impl IdleLinks {
+    fn close_old(&mut self) {
+        let fresh = self.links.iter().position(|(since, _)| since.elapsed() < IDLE_FOR);
+        let old = fresh.unwrap_or(self.links.len());
+        self.links.drain(..old);
+    }
+}
+
+/// The server of a route, and its unused connections.
+pub(crate) struct ConnectionPool {
+    connector: Connector,
+    connect_timeout: Duration,
+    traffic: Traffic,
+    idle: Mutex<IdleLinks>,
+    shared: Arc<Http2Connections>,
+    /// Held while an HTTP/2 connection begins: requests that come meanwhile may find a stream on it.
+    beginning: Arc<tokio::sync::Mutex<()>>,
+    /// The server chose HTTP/1 where HTTP/2 was offered.
+    chose_http1: AtomicBool,
+}
+
+enum Connected {
+    One(Box<Http1Link>),
+    Shared(Http2Stream),
+}
+
+impl ConnectionPool {
+    /// No connection is made before the first request. `traffic` counts their bytes.
+    pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
+        let (traffic, idle) = (traffic.clone(), Mutex::default());
+        let (shared, beginning, chose_http1) = Default::default();
+        Self { connector, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
+    }
+
+    /// Sends a request to the server and waits for the head of the response. A request that provably was
+    /// not written is sent again on a new connection; any other is not.
+    ///
+    /// # Errors
+    /// If there is no connection, or it fails before there is a head.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let fault = request.body().fault();
+        let mut left = SENT_AGAIN_MAX;
+        loop {
+            let idle = self.take_idle();
+            let reused = idle.is_some();
+            let connected = match idle {
+                Some(link) => Connected::One(Box::new(link)),
+                // In a box: it is large, and rare.
+                None => Box::pin(self.connect()).await?,
+            };
+            let mut link = match connected {
+                Connected::One(link) => link,
+                Connected::Shared(stream) => match Box::pin(stream.send(request)).await {
+                    Ok((response, stream)) => {
+                        return Ok(response.map(|body| UpstreamBody::shared(body, stream)));
+                    }
+                    Err(failed) => match failed.request {
+                        Some(untaken) if left > 0 => {
+                            left -= 1;
+                            request = untaken;
+                            continue;
+                        }
+                        _ => return Err(cause(failed.error, fault.as_ref())),
+                    },
+                },
+            };
+            // HTTP/2 has been offered, and this is none: a server is asked for a path then.
+            if request.uri().scheme().is_some()
+                && let Some(path) = request.uri().path_and_query().cloned()
+            {
+                *request.uri_mut() = path.into();
+            }
+            let mut sent = Box::pin(link.sender.try_send_request(request));
+            let answered = poll_fn(|cx| {
+                link.drive(cx);
+                sent.as_mut().poll(cx)
+            });
+            match answered.await {
+                // `Upgrade` is never forwarded, and HTTP/2 has no such status.
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(UpstreamError::Switched);
+                }
+                Ok(response) => {
+                    return Ok(response.map(|body| UpstreamBody::of(body, *link, Arc::clone(self))));
+                }
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if reused => request = unsent,
+                    _ => return Err(cause(error.into_error(), fault.as_ref())),
+                },
+            }
+        }
+    }
+
+    fn take_idle(&self) -> Option<Http1Link> {
+        loop {
+            let (since, mut link) = self.idle.lock().ok()?.links.pop()?;
+            if since.elapsed() < IDLE_FOR && link.is_idle() {
+                return Some(link);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request, if one may be sent on it.
+    pub(super) fn keep(self: &Arc<Self>, mut link: Http1Link) {
+        if link.is_idle()
+            && let Ok(mut idle) = self.idle.lock()
+        {
+            idle.close_old();
+            if idle.links.len() < IDLE_MAX {
+                idle.links.push((Instant::now(), link));
+            }
+            if !idle.is_watched
+                && let Ok(runtime) = Handle::try_current()
+            {
+                idle.is_watched = true;
+                runtime.spawn(Self::close_idle(Arc::downgrade(self)));
+            }
+        }
+    }
+
+    /// Closes connections that have been idle for long enough, until none is left.
+    async fn close_idle(pool: Weak<Self>) {
+        let mut due = Instant::now() + IDLE_FOR;
+        loop {
+            sleep_until(due).await;
+            let Some(pool) = pool.upgrade() else { return };
+            let Ok(mut idle) = pool.idle.lock() else { return };
+            idle.close_old();
+            match idle.links.first() {
+                Some((since, _)) => due = *since + IDLE_FOR,
+                None => {
+                    idle.is_watched = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Connected, UpstreamError> {
+        let offers_http2 = match &self.connector {
+            Connector::InProcess(connect) => {
+                return self.one(connect().await.map_err(|source| self.unconnected(source))?).await;
+            }
+            Connector::Tcp { http2, .. } => *http2,
+        };
+        loop {
+            if offers_http2
+                && !self.chose_http1.load(Ordering::Relaxed)
+                && let Some(connected) = self.stream().await?
+            {
+                return Ok(connected);
+            }
+            let (io, is_http2) = self.connect_tcp().await?;
+            if !is_http2 {
+                return self.one(io).await;
+            }
+            // The server has another mind now.
+            self.chose_http1.store(false, Ordering::Relaxed);
+            self.begin_shared(io).await?;
+        }
+    }
+
+    /// An HTTP/1 connection over `io`.
+    async fn one(&self, io: Io) -> Result<Connected, UpstreamError> {
+        let handshake = http1::Builder::new()
+            .max_buf_size(BUFFER_MAX)
+            .preserve_header_case(true)
+            .handshake(TokioIo::new(Box::new(self.traffic.over(io)) as Io));
+        let (sender, connection) = handshake.await?;
+        Ok(Connected::One(Box::new(Http1Link { sender, connection: Some(connection) })))
+    }
+
+    /// Connects, and says whether HTTP/2 is spoken.
+    async fn connect_tcp(&self) -> Result<(Io, bool), UpstreamError> {
+        let Connector::Tcp { host, port, tls, http2 } = &self.connector else {
+            return Err(self.unconnected(io::ErrorKind::Unsupported.into()));
+        };
+        let connect = async {
+            let tcp = TcpStream::connect((&**host, *port)).await?;
+            tcp.set_nodelay(true)?;
+            let Some((connector, name)) = tls else { return Ok((Box::new(tcp) as Io, *http2)) };
+            let tls = connector.connect(name.clone(), tcp).await?;
+            let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+            Ok((Box::new(tls) as Io, is_http2))
+        };
+        match timeout(self.connect_timeout, connect).await {
+            Err(_) => Err(self.late()),
+            Ok(connected) => connected.map_err(|source| self.unconnected(source)),
+        }
+    }
+
+    /// A stream of an HTTP/2 connection that has room; of a new one if all are full. Where no more
+    /// connections can be had, the end of another stream is waited for, as long as for a connection.
+    /// `None` if the server has chosen HTTP/1.
+    async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
+        let deadline = Instant::now() + self.connect_timeout;
+        let (mut begun, mut failed) = (None, None);
+        loop {
+            let mut changed = pin!(self.shared.changed());
+            // From now on no change is missed.
+            changed.as_mut().enable();
+            if let Some(stream) = self.shared.stream() {
+                return Ok(Some(Connected::Shared(stream)));
+            }
+            if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            if begun.is_none()
+                && failed.is_none()
+                && self.shared.has_room()
+                && let Ok(beginning) = Arc::clone(&self.beginning).try_lock_owned()
+            {
+                // Another request may have begun one meanwhile.
+                if let Some(stream) = self.shared.stream() {
+                    return Ok(Some(Connected::Shared(stream)));
+                }
+                // A task: the connection serves others, also if the client of this request leaves.
+                begun = Some(tokio::spawn(Arc::clone(self).begin(beginning)));
+            }
+            let result = async {
+                match &mut begun {
+                    Some(task) => task
+                        .await
+                        .unwrap_or_else(|error| Err(self.unconnected(io::Error::other(error)))),
+                    None => pending().await,
+                }
+            };
+            let result = tokio::select! {
+                result = result => result,
+                () = changed => continue,
+                () = sleep_until(deadline) => {
+                    let full = || UpstreamError::StreamsFull(self.connect_timeout);
+                    let is_alone = self.shared.is_empty();
+                    return Err(failed.unwrap_or_else(|| if is_alone { self.late() } else { full() }));
+                }
+            };
+            begun = None;
+            match result {
+                Ok(None) => {}
+                Ok(link) => return Ok(link),
+                Err(error) if self.shared.is_empty() => return Err(error),
+                // A server may allow fewer connections than would be opened.
+                Err(error) => failed = Some(error),
+            }
+        }
+    }
+
+    /// Begins an HTTP/2 connection; returns an HTTP/1 connection if the server chooses that.
+    async fn begin(
+        self: Arc<Self>,
+        beginning: OwnedMutexGuard<()>,
+    ) -> Result<Option<Connected>, UpstreamError> {
+        let begun = async {
+            let (io, is_http2) = self.connect_tcp().await?;
+            self.chose_http1.store(!is_http2, Ordering::Relaxed);
+            if is_http2 {
+                self.begin_shared(io).await.map(|()| None)
+            } else {
+                self.one(io).await.map(Some)
+            }
+        };
+        let begun = begun.await;
+        drop(beginning);
+        self.shared.notify();
+        begun
+    }
+
+    /// An HTTP/2 connection over `io`.
+    async fn begin_shared(&self, io: Io) -> Result<(), UpstreamError> {
+        match timeout(self.connect_timeout, self.shared.begin(self.traffic.over(io))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(OpenError::Http(error))) => Err(error.into()),
+            Ok(Err(OpenError::Closed)) => {
+                Err(self.unconnected(io::ErrorKind::UnexpectedEof.into()))
+            }
+            Err(_) => Err(self.late()),
+        }
+    }
+
+    fn unconnected(&self, source: io::Error) -> UpstreamError {
+        UpstreamError::Connect { to: self.name(), source }
+    }
+
+    fn late(&self) -> UpstreamError {
+        UpstreamError::ConnectTimeout { to: self.name(), within: self.connect_timeout }
+    }
+
+    /// Host and port, for people.
+    fn name(&self) -> String {
+        match &self.connector {
+            Connector::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Connector::InProcess(_) => "the embedded server".to_owned(),
+        }
+    }
+}
+
+/// Why a request failed: because of its own body, or of the connection.
+fn cause(error: hyper::Error, fault: Option<&BodyFault>) -> UpstreamError {
+    match fault.and_then(|fault| fault.get()) {
+        Some(unread) => UpstreamError::RequestBody(unread.clone()),
+        None => error.into(),
+    }
+}
