@@ -71,7 +71,7 @@ async fn run(command: Command) -> ExitCode {
                 Ok(routes) => routes,
                 Err(error) => return report(&error, 2),
             };
-            if let Some(warning) = routes.warning() {
+            for warning in routes.warnings() {
                 tracing::warn!("{warning}");
             }
             let recording = args.recording();
@@ -131,7 +131,7 @@ async fn run(command: Command) -> ExitCode {
 fn check(args: &CheckArgs) -> ExitCode {
     match check::run(args) {
         Ok(output) => {
-            if let Some(warning) = output.warning {
+            for warning in output.warnings {
                 eprintln!("milepost: {warning}");
             }
             print(&output.text)

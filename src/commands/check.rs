@@ -12,8 +12,8 @@ use crate::config::routes::{Routes, RoutesError};
 pub struct CheckOutput {
     /// The text for standard output.
     pub text: String,
-    /// A warning for standard error.
-    pub warning: Option<String>,
+    /// Warnings for standard error.
+    pub warnings: Vec<String>,
 }
 
 /// Reads the file, and makes the output.
@@ -22,18 +22,18 @@ pub struct CheckOutput {
 /// If the file cannot be read or the file has an error.
 pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if let Some(file) = &args.import {
-        return Ok(CheckOutput { text: routes::import(file)?, warning: None });
+        return Ok(CheckOutput { text: routes::import(file)?, warnings: Vec::new() });
     }
     let routes = Routes::load(&args.file)?.with_strict_files(args.strict_files)?;
-    let warning = routes.warning();
+    let warnings = routes.warnings();
     if args.print {
-        return Ok(CheckOutput { text: routes.print(), warning });
+        return Ok(CheckOutput { text: routes.print(), warnings });
     }
     let list = routes.list();
     let is_empty = list.is_empty();
     let text = if is_empty { format!("{}: no routes\n", args.file.display()) } else { list };
     let left_out = routes.left_out(env_names().into_iter());
-    Ok(CheckOutput { text: text + &left_out, warning })
+    Ok(CheckOutput { text: text + &left_out, warnings })
 }
 
 /// The names of the variables of this process.

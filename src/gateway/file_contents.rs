@@ -16,7 +16,8 @@ const COMPARED_MAX: u64 = 16 << 20;
 pub(crate) fn files_of(upstream: &Upstream) -> u64 {
     let Upstream::Http(http) = upstream else { return 0 };
     let own = http.client_certificate.iter().flat_map(|own| [&own.certificate, &own.key]);
-    contents(http.ca_file.iter().chain(own).map(AsRef::as_ref))
+    let authorities = http.ca_file.iter().flat_map(|authorities| &authorities.files);
+    contents(authorities.chain(own).map(AsRef::as_ref))
 }
 
 /// A number for the contents of files. Equal contents have equal numbers for the life of the

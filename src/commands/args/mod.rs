@@ -289,7 +289,7 @@ impl WrapArgs {
         let mut kept = None;
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?.with_strict_files(self.strict_files)?;
-            if let Some(warning) = routes.warning() {
+            for warning in routes.warnings() {
                 tracing::warn!("{warning}");
             }
             routes.apply_defaults(&mut policy);

@@ -3,6 +3,7 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod authorities;
 mod diagnostics;
 mod env;
 mod file;
@@ -18,6 +19,7 @@ mod route_file;
 mod schema;
 mod writers;
 
+pub use authorities::Authorities;
 pub use env::Environment;
 pub use import::import;
 pub use inherited_env::InheritedEnv;

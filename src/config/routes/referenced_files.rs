@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use super::authorities::Authorities;
 use super::env::Environment;
 
 /// Files that a route file may name and that are watched for changes.
@@ -41,6 +42,10 @@ fn search(table: &DeTable<'_>, name: &str, found: &mut impl FnMut(&str)) {
     for (key, value) in table {
         match value.get_ref() {
             DeValue::String(file) if keys.contains(&key.get_ref().as_ref()) => found(file),
+            DeValue::Array(files) if keys.contains(&key.get_ref().as_ref()) => {
+                let files = files.iter().filter_map(|file| file.get_ref().as_str());
+                files.filter(|file| !Authorities::is_system(file)).for_each(&mut *found);
+            }
             value => search_value(value, key.get_ref(), found),
         }
     }
@@ -69,7 +74,7 @@ mod tests {
             no_such_key = 1
             [route.upstream]
             url = "https://up.example"
-            ca_file = "ca.pem"
+            ca_file = ["system", "ca.pem"]
             client_certificate.certificate = "own.pem"
             client_certificate.key = "own.pem"
             [route.headers.request.set]

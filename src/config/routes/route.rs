@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
+use super::authorities::Authorities;
 use super::inherited_env::InheritedEnv;
 use super::presets::Preset;
 use crate::config::settings::Settings;
@@ -248,8 +249,8 @@ pub struct HttpUpstream {
     pub sse: Option<Url>,
     /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
-    /// PEM file with certificate authorities that are trusted besides the system's.
-    pub ca_file: Option<PathBuf>,
+    /// The certificate authorities that are trusted; `None`: the system's.
+    pub ca_file: Option<Authorities>,
     /// PEM files with the certificate chain and the key that we present.
     pub client_certificate: Option<ServerTls>,
     /// The answers of the proxy in the place of a server that does not know `initialize`.

@@ -196,13 +196,24 @@ impl Routes {
         self.routes.iter().any(is_command).then(|| writers::other_writer(&self.path)).flatten()
     }
 
-    /// The warning that others may write a file that names commands.
-    pub fn warning(&self) -> Option<String> {
-        let who = self.other_writer()?;
-        Some(format!(
-            "{}: {who}, and the file names commands; {WRITERS_CURE}, which --strict-files demands",
-            self.path.display()
-        ))
+    /// What the operator should know about a file that is accepted: others may write it though it names
+    /// commands, or a key means something else than in earlier versions.
+    pub fn warnings(&self) -> Vec<String> {
+        let file = self.path.display();
+        let writer = self.other_writer().map(|who| {
+            let cure = format!("{WRITERS_CURE}, which --strict-files demands");
+            format!("{file}: {who}, and the file names commands; {cure}")
+        });
+        let authorities = self.routes.iter().filter_map(|route| {
+            let Upstream::Http(http) = &route.upstream else { return None };
+            http.ca_file.as_ref().filter(|authorities| authorities.is_bare)?;
+            Some(format!(
+                "{file}: route {}: `ca_file` replaces the system's certificate authorities; write \
+                 [\"system\", \"ca.pem\"] for both, or [\"ca.pem\"] if this is meant",
+                route.path
+            ))
+        });
+        writer.into_iter().chain(authorities).collect()
     }
 
     /// The variables of `names` that servers do not inherit, a line for each route with such ones.

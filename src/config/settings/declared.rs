@@ -7,7 +7,7 @@
 use super::format::{
     DialectNames, List, Maybe, NoRepair, Object, PatternList, Strings, Switch, TypedTable,
 };
-use super::places::{CommandEnv, FilePath, Inherited, StateFolder};
+use super::places::{AuthorityFiles, CommandEnv, FilePath, Inherited, StateFolder};
 use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
 use crate::config::routes::route::{
     Admin, Cors, HttpUpstream, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
@@ -133,8 +133,9 @@ settings! { StdioUpstream, Self::new(Vec::new());
 settings! { HttpUpstream, Self::default();
     /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
     "http2" Switch => http2 {}
-    /// PEM file with certificate authorities that are trusted besides the system's.
-    "ca_file" Maybe<FilePath> => ca_file {}
+    /// PEM file with the certificate authorities that are trusted in the place of the system's, or a list of
+    /// such files; "system" in a list stands for the system's: ["system", "ca.pem"].
+    "ca_file" Maybe<AuthorityFiles> => ca_file { default: "the system's authorities" }
     /// The certificate that Milepost presents to a server that asks for one.
     "client_certificate" Maybe<TypedTable<ServerTls>> => client_certificate {}
 }

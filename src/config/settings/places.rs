@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::format::{Format, last};
-use super::toml_text::{ShowText, path, plain};
-use crate::config::routes::InheritedEnv;
+use super::toml_text::{ShowText, list, path, plain};
+use crate::config::routes::{Authorities, InheritedEnv};
 use crate::config::values::compound::WordOrList;
 use crate::config::values::{OFF, StateDir, nearest};
 
@@ -31,6 +31,36 @@ impl Format for FilePath {
     }
     fn print(field: &PathBuf, _: ShowText<'_>) -> Option<String> {
         Some(path(field))
+    }
+}
+
+/// A file of certificate authorities, or a list of such files and of the word `system`.
+pub(crate) struct AuthorityFiles;
+
+impl Format for AuthorityFiles {
+    type Written = WordOrList;
+    type Value = Authorities;
+    type Field = Authorities;
+
+    fn check(written: WordOrList) -> Result<Authorities, String> {
+        match written {
+            WordOrList::Word(file) => Ok(Authorities::one(file)),
+            WordOrList::List(names) => Self::read(&names),
+        }
+    }
+    fn read(texts: &[String]) -> Result<Authorities, String> {
+        if texts.is_empty() {
+            return Err("a file or a list of files is expected".to_owned());
+        }
+        Ok(Authorities::list(texts.to_vec()))
+    }
+    fn value(field: &Authorities) -> Option<Value> {
+        let mut names = field.elements(str::to_owned, |file| file.to_string_lossy().into_owned());
+        Some(if field.is_bare { names.remove(0).into() } else { names.into() })
+    }
+    fn print(field: &Authorities, _: ShowText<'_>) -> Option<String> {
+        let mut texts = field.elements(plain, |file| path(file));
+        Some(if field.is_bare { texts.remove(0) } else { list(texts) })
     }
 }
 

@@ -19,6 +19,7 @@ use super::client::Connector;
 use super::connection_pool::ConnectionPool;
 use super::request_body::RequestBody;
 use super::tls::{self, ClientTlsError};
+use crate::config::routes::Authorities;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Traffic;
 use crate::observe::otlp::settings::Collector;
@@ -71,7 +72,9 @@ impl CollectorClient {
             "https" => {
                 let own = client_certificate.as_ref();
                 let own = own.map(|(certificate, key)| (&**certificate, &**key));
-                let connector = tls::connector(ca_file.as_deref(), own, false)?;
+                let files = ca_file.iter().cloned().collect();
+                let trusted = Authorities { files, ..Authorities::default() };
+                let connector = tls::connector(&trusted, own, false)?;
                 let name =
                     ServerName::try_from(host.clone()).map_err(|_| CollectorError::Address)?;
                 Some((connector, name))

@@ -8,6 +8,8 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
+use crate::config::routes::Authorities;
+
 /// The reason why TLS towards a server cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientTlsError {
@@ -25,13 +27,13 @@ pub enum ClientTlsError {
     Setup(#[from] rustls::Error),
 }
 
-/// Makes a connector that trusts the system's authorities and those of `ca_file`, and shows the
-/// certificate of `own` (its file, then the file of its key). With `http2`, HTTP/2 is offered.
+/// Makes a connector that trusts these authorities and shows the certificate of `own` (its file, then
+/// the file of its key). With `http2`, HTTP/2 is offered.
 ///
 /// # Errors
 /// If a file cannot be read, or a certificate cannot be used.
 pub(crate) fn connector(
-    ca_file: Option<&Path>,
+    trusted: &Authorities,
     own: Option<(&Path, &Path)>,
     http2: bool,
 ) -> Result<TlsConnector, ClientTlsError> {
@@ -40,9 +42,11 @@ pub(crate) fn connector(
         move |source| ClientTlsError::Pem { file, source }
     };
     let mut roots = RootCertStore::empty();
-    // A system without authorities may still do with the file's.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(file) = ca_file {
+    if trusted.system {
+        // A system without authorities may still do with those of files.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    for file in &trusted.files {
         for certificate in CertificateDer::pem_file_iter(file).map_err(bad(file))? {
             roots.add(certificate.map_err(bad(file))?)?;
         }

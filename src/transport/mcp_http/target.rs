@@ -251,7 +251,8 @@ fn path_of(url: &Url) -> Option<PathAndQuery> {
 /// TLS towards the server, with the certificates that the route names.
 fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, TargetError> {
     let own = upstream.client_certificate.as_ref().map(|own| (&*own.certificate, &*own.key));
-    let connector = tls::connector(upstream.ca_file.as_deref(), own, upstream.http2);
+    let trusted = upstream.ca_file.clone().unwrap_or_default();
+    let connector = tls::connector(&trusted, own, upstream.http2);
     connector.map_err(|source| TargetError::Tls { route: route.path.clone(), source })
 }
 

@@ -144,7 +144,7 @@ fn endpoints(
             return Err(ConfigError::new(place, what));
         }
     }
-    if let Some(file) = &mut upstream.ca_file {
+    for file in upstream.ca_file.iter_mut().flat_map(|authorities| &mut authorities.files) {
         *file = folder.join(&*file);
         let place = section.http.place("ca_file").unwrap_or_default();
         pem::certificates(file).map_err(|what| ConfigError::new(place, what))?;

@@ -258,6 +258,30 @@ async fn a_server_that_nobody_vouches_for_is_502_and_the_log_says_why() {
 }
 
 #[tokio::test]
+async fn authorities_of_files_replace_those_of_the_system_unless_the_list_names_both() {
+    let (known, other) = (Pki::new("127.0.0.1"), Pki::new("127.0.0.1"));
+    let server = Legacy::start(1, Some(known.server(&[], false)));
+    let system = [("SSL_CERT_FILE", known.path("ca.pem").display().to_string())];
+    let start = Start { variables: &system, ..Start::default() };
+    let url = format!("upstream.url = \"{}\"", server.url("https"));
+    let (known, other) = (known.path("ca.pem"), other.path("ca.pem"));
+    let is_told = |proxy: &Proxy| proxy.log().contains("`ca_file` replaces the system's");
+    for (key, status) in [
+        (String::new(), 200),
+        (format!("upstream.ca_file = {other:?}"), 502),
+        (format!("upstream.ca_file = [{other:?}]"), 502),
+        (format!("upstream.ca_file = [{other:?}, {known:?}]"), 200),
+        (format!("upstream.ca_file = [\"system\", {other:?}]"), 200),
+    ] {
+        let proxy = Proxy::with(&start, &format!("{url}\n{key}"));
+        let mut client = Client::plain(proxy.address(), false).await;
+        let answer = client.send("POST", proxy.address(), &[], own_call()).await;
+        assert_eq!(answer.status(), status, "{key}");
+        assert_eq!(is_told(&proxy), key == format!("upstream.ca_file = {other:?}"), "{key}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_gives_up_a_stream_of_http_2_ends_only_that_call() {
     let server = Legacy::start(1, None);
     for http2 in [false, true] {

@@ -1,0 +1,53 @@
+//! The certificate authorities that the certificate of a server is checked with.
+
+use std::path::PathBuf;
+
+/// The word for the authorities of the system.
+const SYSTEM: &str = "system";
+
+/// Certificate authorities: those of files, those of the system, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorities {
+    /// Those of the system are trusted too.
+    pub system: bool,
+    /// PEM files with authorities.
+    pub files: Vec<PathBuf>,
+    /// The route file has one file and no list: earlier versions trusted the system's authorities too.
+    pub(crate) is_bare: bool,
+}
+
+impl Default for Authorities {
+    fn default() -> Self {
+        Self { system: true, files: Vec::new(), is_bare: false }
+    }
+}
+
+impl Authorities {
+    /// One file, without the system's authorities.
+    pub(crate) fn one(file: String) -> Self {
+        Self { system: false, files: vec![file.into()], is_bare: true }
+    }
+
+    /// The files of a list, in which the word `system` stands for the system's authorities.
+    pub(crate) fn list(names: Vec<String>) -> Self {
+        let (system, files): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|name| Self::is_system(name));
+        let files = files.into_iter().map(PathBuf::from).collect();
+        Self { system: !system.is_empty(), files, is_bare: false }
+    }
+
+    /// Whether an element of a list stands for the authorities of the system, and is no file.
+    pub(crate) fn is_system(name: &str) -> bool {
+        name == SYSTEM
+    }
+
+    /// The elements of the list: the word of the system first.
+    pub(crate) fn elements<T>(
+        &self,
+        word: impl Fn(&str) -> T,
+        file: impl Fn(&PathBuf) -> T,
+    ) -> Vec<T> {
+        let system = self.system.then(|| word(SYSTEM));
+        system.into_iter().chain(self.files.iter().map(file)).collect()
+    }
+}
