@@ -81,9 +81,10 @@ async fn run(command: Command) -> ExitCode {
             };
             let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
             let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
-            let memory = DurationStore::open(state_dir(None, routes.state()).as_deref());
+            let state = state_dir(None, routes.state());
+            let memory = DurationStore::open(state.as_deref());
             let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
-            let code = match listen::serve(&routes, &memory, &observers).await {
+            let code = match listen::serve(&routes, &memory, state.as_deref(), &observers).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };

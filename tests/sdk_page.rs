@@ -217,6 +217,21 @@ fn a_token_is_asked_for_where_there_is_one() {
     });
 }
 
+#[test]
+fn a_link_with_the_token_opens_the_page() {
+    aside(|| {
+        let silent = Server::start("silent", &[]);
+        let proxy =
+            operated("bearer = \"s3cret-of-ops\"\n", &route("/silent", "url", silent.url(), ""));
+        let seen = look("link", &proxy, &["--token", "s3cret-of-ops"], || ());
+        // In a tab that waits for the token, in a new one, and after a reload.
+        assert_eq!(seen["states"], json!(["Live", "Live", "Live"]), "{seen:#}");
+        assert_eq!(seen["addresses"], json!(["/", "/", "/"]), "{seen:#}");
+        assert_eq!(seen["refused"], 1, "{seen:#}");
+        proxy.finish();
+    });
+}
+
 /// A picture for `docs/live-page.md`, with `UPDATE_EXPECT`; it is different each time.
 #[test]
 fn the_picture_in_the_documentation() {

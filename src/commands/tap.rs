@@ -1,7 +1,10 @@
 //! `milepost tap`: shows the messages that pass through `milepost serve` in this terminal.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use console::Style;
@@ -9,8 +12,9 @@ use http::{Method, StatusCode};
 use tokio::io::{AsyncWriteExt, Stdout, stdout};
 use tokio::signal::ctrl_c;
 
-use crate::commands::args::{TapArgs, WrapError};
+use crate::commands::args::{AdminAddress, TapArgs, WrapError};
 use crate::commands::printable::printable;
+use crate::gateway::listen::{AdminToken, TOKEN_FILE};
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
@@ -41,6 +45,12 @@ pub enum TapError {
         "{0} requires the token `bearer` of [admin]: give --config FILE, or --bearer-file FILE"
     )]
     Unauthorized(String),
+    /// The token that the proxy made cannot be read.
+    #[error(
+        "{0} requires the token in {path}; run `tap` as the user of `milepost serve`, or give --bearer-file FILE",
+        path = .1.display()
+    )]
+    TokenFile(String, PathBuf, #[source] io::Error),
     /// The proxy refuses access.
     #[error("{0} refuses: {1}")]
     Refused(String, String),
@@ -70,13 +80,20 @@ impl TapError {
 /// # Errors
 /// If the proxy cannot be asked, or ends.
 pub async fn run(args: &TapArgs) -> Result<(), TapError> {
-    let (route, url) = args.resolve()?;
-    let admin = url.origin().ascii_serialization();
+    let mut address = args.resolve()?;
+    let admin = address.url.origin().ascii_serialization();
     let shown = async {
         let stranger = |what: &str| TapError::Stranger(admin.clone(), what.to_owned());
-        let visitor = RawHttpClient::new(&route)?.ok_or_else(|| stranger("nothing"))?;
-        let sent = visitor.send(Method::GET, [], Bytes::new()).await;
-        let mut reply = sent.map_err(|error| TapError::Nobody(admin.clone(), error))?;
+        let mut reply = ask(&address, &admin).await?;
+        if reply.status == StatusCode::UNAUTHORIZED
+            && address.takes_made_token()
+            && let Some(path) = reply.headers.get(TOKEN_FILE)
+        {
+            let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+            let unreadable = |source| TapError::TokenFile(admin.clone(), path.to_owned(), source);
+            address.present(AdminToken::read(path).map_err(unreadable)?.secret().reveal())?;
+            reply = ask(&address, &admin).await?;
+        }
         let kind = if args.json { "application/x-ndjson" } else { "text/plain" };
         match reply.status {
             StatusCode::OK if reply.content_type() == kind => {}
@@ -106,6 +123,14 @@ pub async fn run(args: &TapArgs) -> Result<(), TapError> {
         Err(TapError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         shown => shown,
     }
+}
+
+/// Asks for the messages.
+async fn ask(address: &AdminAddress, admin: &str) -> Result<RawResponse, TapError> {
+    let nothing = || TapError::Stranger(admin.to_owned(), "nothing".to_owned());
+    let client = RawHttpClient::new(&address.route)?.ok_or_else(nothing)?;
+    let sent = client.send(Method::GET, [], Bytes::new()).await;
+    sent.map_err(|error| TapError::Nobody(admin.to_owned(), error))
 }
 
 /// The text of a refusal.

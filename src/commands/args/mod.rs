@@ -31,7 +31,7 @@ pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
 pub use self::doctor::DoctorArgs;
 pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
-pub use self::tap::TapArgs;
+pub use self::tap::{AdminAddress, TapArgs};
 
 /// The route file of a folder.
 const ROUTE_FILE: &str = "proxy.toml";

@@ -1,16 +1,17 @@
 //! The command line of `milepost tap`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use url::Url;
 use url::form_urlencoded::Serializer;
+use url::{Host, Url};
 
 use super::WrapError;
 use super::remote::{RemoteTransport, at_address, bearer, read_token};
 use crate::config::routes::{Route, Routes};
+use crate::gateway::listen::{AdminToken, own_address};
 use crate::observe::calls::PATH_OF_TAP;
+use crate::observe::durations::state_dir;
 
 /// `milepost tap`.
 #[derive(Debug, Args)]
@@ -39,20 +40,57 @@ pub struct TapArgs {
     pub(crate) json: bool,
 }
 
+/// The admin listener that `milepost tap` asks.
+pub struct AdminAddress {
+    /// The address with its headers.
+    pub route: Route,
+    /// The URL of the request.
+    pub url: Url,
+    /// Whether the user or the route file gave the token.
+    has_token: bool,
+}
+
+impl AdminAddress {
+    /// Whether the token that a proxy of this machine made may be sent there.
+    pub fn takes_made_token(&self) -> bool {
+        let is_local = match self.url.host() {
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            Some(Host::Domain(name)) => name == "localhost",
+            None => false,
+        };
+        is_local && !self.has_token
+    }
+
+    /// Presents this token.
+    ///
+    /// # Errors
+    /// If no header can hold the token.
+    pub fn present(&mut self, token: &str) -> Result<(), WrapError> {
+        let no_token = || WrapError::BearerFile("the file holds no token".to_owned());
+        self.route.request_headers.set = vec![bearer(token).ok_or_else(no_token)?];
+        Ok(())
+    }
+}
+
 impl TapArgs {
-    /// The address with its headers, and the URL of the request.
+    /// The address and the token.
     ///
     /// # Errors
     /// If the route file cannot be used or has no admin listener, or a file holds no token.
-    pub fn resolve(&self) -> Result<(Route, Url), WrapError> {
+    pub fn resolve(&self) -> Result<AdminAddress, WrapError> {
         let mut admin = self.admin.clone();
-        let mut token = None;
+        let (mut token, mut made) = (None, None);
         if let Some(file) = &self.config {
             let routes = Routes::load(file)?;
             let listen = routes.admin().listen.ok_or_else(|| WrapError::NoAdmin(file.clone()))?;
-            let address = format!("http://{}", reachable_address(listen));
+            let address = format!("http://{}", own_address(listen));
             admin = Url::parse(&address).map_err(|_| WrapError::Admin(address))?;
             token = routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned());
+            // An address that other machines can reach does not tell where its token is.
+            made = state_dir(None, routes.state())
+                .and_then(|folder| AdminToken::read(&AdminToken::place(&folder)).ok())
+                .map(|made| made.secret().reveal().to_owned());
         }
         if let Some(file) = &self.bearer_file {
             token = Some(read_token(file)?);
@@ -70,22 +108,11 @@ impl TapArgs {
         query.extend_pairs(self.json.then_some(("format", "json")));
         let query = query.finish();
         admin.set_query((!query.is_empty()).then_some(&*query));
-        let mut route = at_address(admin.clone(), Some(RemoteTransport::Http), None);
-        if let Some(token) = token {
-            let no_token = || WrapError::BearerFile("the file holds no token".to_owned());
-            route.request_headers.set.push(bearer(&token).ok_or_else(no_token)?);
+        let route = at_address(admin.clone(), Some(RemoteTransport::Http), None);
+        let mut address = AdminAddress { route, url: admin, has_token: token.is_some() };
+        if let Some(token) = token.or(made) {
+            address.present(&token)?;
         }
-        Ok((route, admin))
+        Ok(address)
     }
-}
-
-/// The address of a listener from its own machine.
-fn reachable_address(mut listen: SocketAddr) -> SocketAddr {
-    if listen.ip().is_unspecified() {
-        listen.set_ip(match listen.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    listen
 }

@@ -44,8 +44,7 @@ impl Served {
             ..Server::default()
         };
         let listeners =
-            Listeners::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
-                .await?;
+            Listeners::bind(&server, &Admin::none(), None, listed, via, handler).await?;
         let address = listeners.address().unwrap_or(server.listen);
         let (stop, stopped) = mpsc::channel(2);
         let running = tokio::spawn(listeners.serve(stopped));

@@ -128,11 +128,21 @@ pub struct Admin {
     pub listen: Option<SocketAddr>,
     /// The token that operators have to present to see or change anything.
     pub bearer: Option<Secret>,
+    /// Whether a token is made at the start where there is no `bearer`.
+    pub make_token: bool,
+}
+
+impl Admin {
+    /// No admin listener.
+    pub fn none() -> Self {
+        Self { listen: None, ..Self::default() }
+    }
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 7333))), bearer: None }
+        let listen = SocketAddr::from(([127, 0, 0, 1], 7333));
+        Self { listen: Some(listen), bearer: None, make_token: true }
     }
 }
 

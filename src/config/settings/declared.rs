@@ -90,8 +90,13 @@ settings! { Admin, Self::default();
     "listen" Maybe<Address> => listen {}
     /// The token that operators present as `Authorization: Bearer` for all paths except /, /livez and /readyz.
     "bearer" Maybe<Hidden> => bearer {
-        default: "no token, and all paths but those three answer over loopback only"
+        default: "the token that Milepost makes; /metrics then needs no token, and answers over loopback only"
     }
+    /// Makes a token at the start where there is no `bearer`: the file `admin-token` in the folder of
+    /// `[state]`, which only this user can read. /calls, /tap and /log-level need the token; `milepost tap`
+    /// finds the file itself. With false, or where no file can be made, these paths answer over loopback
+    /// to every user of the machine.
+    "make_token" Switch => make_token {}
 }
 
 settings! { StateSettings, Self::default();

@@ -2,12 +2,17 @@
 //! page.
 //!
 //! Probes are answered for every client, and so is the page, which holds no data. All other paths
-//! need the `bearer` of `[admin]`; without a `bearer` they answer over loopback only.
+//! need the `bearer` of `[admin]`, or the token that Milepost made; `/metrics` needs only a `bearer`.
+//! Without a token they answer over loopback only.
 
+mod access;
 mod page;
 mod streams;
+mod token;
 
 use std::error::Error;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,15 +27,20 @@ use tokio::time::timeout;
 
 use super::handler::{Handler, Peer};
 use crate::config::routes::{Admin, Server};
-use crate::gateway::listen::admission::{admit, admit_page, authorize};
+use crate::gateway::listen::admission::{admit, admit_page};
 use crate::observe::calls::PATH_OF_TAP;
 use crate::observe::log::FilterError;
 use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
+use access::Access;
 use streams::AdminStreams;
 
-/// Connections open to the admin listener at one time.
+pub use access::{TOKEN_FILE, own_address};
+pub use token::AdminToken;
+
+/// Connections open to the admin listener at one time. For one more, the connection that was silent for
+/// longest is closed.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// Bytes of the head of a request to the admin listener. A longer head is refused.
@@ -52,17 +62,35 @@ type AdminResponse = Response<streams::AdminBody>;
 
 /// Answers operators.
 pub(super) struct AdminApi<H> {
-    /// The settings of the listener, with the token of operators.
-    server: ArcSwap<Server>,
+    access: ArcSwap<Access>,
+    /// The folder of the token that Milepost makes.
+    state: Option<PathBuf>,
     via: Via,
     handler: Arc<H>,
     streams: AdminStreams,
 }
 
 impl<H: Handler> AdminApi<H> {
-    pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
-        let server = ArcSwap::from_pointee(Self::seen(server, admin));
-        Self { server, via, handler, streams: AdminStreams::default() }
+    pub(super) fn new(
+        server: &Server,
+        admin: &Admin,
+        state: Option<&Path>,
+        via: Via,
+        handler: Arc<H>,
+    ) -> Self {
+        let access = ArcSwap::from_pointee(Access::new(server, admin, state));
+        let (state, streams) = (state.map(Path::to_owned), AdminStreams::default());
+        Self { access, state, via, handler, streams }
+    }
+
+    /// See [`Access::start_link`].
+    pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
+        self.access.load().start_link(listen, with_token)
+    }
+
+    /// The file of the token that was made.
+    pub(super) fn token_file(&self) -> Option<PathBuf> {
+        self.access.load().token_file()
     }
 
     /// Ends the endless streams.
@@ -72,11 +100,7 @@ impl<H: Handler> AdminApi<H> {
 
     /// From now on this holds.
     pub(super) fn take(&self, server: &Server, admin: &Admin) {
-        self.server.store(Arc::new(Self::seen(server, admin)));
-    }
-
-    fn seen(server: &Server, admin: &Admin) -> Server {
-        Server { bearer: admin.bearer.clone(), ..server.clone() }
+        self.access.store(Arc::new(Access::new(server, admin, self.state.as_deref())));
     }
 
     /// Answers one request. `ready` is whether clients may come.
@@ -95,7 +119,7 @@ impl<H: Handler> AdminApi<H> {
             Ok(AdminDecision::Change) => change(body).await,
             Err(refusal) => {
                 self.handler.count_refusal(refusal);
-                return refusal.response(&parts.method).map(streams::AdminBody::Whole);
+                return self.access.load().refuse(refusal, &client, &parts);
             }
         };
         let (mut head, body) = answer.into_parts();
@@ -104,10 +128,10 @@ impl<H: Handler> AdminApi<H> {
     }
 
     fn course(&self, client: &Peer, ready: bool, parts: &Parts) -> Result<AdminDecision, Refusal> {
-        let server = self.server.load();
-        admit(&server, &self.via, client.local, parts)?;
+        let access = self.access.load();
+        admit(&access.server, &self.via, client.local, parts)?;
         if !opens_page(parts) {
-            admit_page(&server, parts)?;
+            admit_page(&access.server, parts)?;
         }
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let read = |status, text: &str| {
@@ -124,7 +148,7 @@ impl<H: Handler> AdminApi<H> {
             "/" if reads => Ok(AdminDecision::Answered(live_page())),
             "/" => Err(Refusal::ReadOnly),
             "/metrics" => {
-                self.authorize(client, parts)?;
+                access.authorize_metrics(client, &parts.headers)?;
                 let text = self.handler.metrics().ok_or(Refusal::NoPage)?;
                 if !reads {
                     return Err(Refusal::ReadOnly);
@@ -132,15 +156,15 @@ impl<H: Handler> AdminApi<H> {
                 Ok(AdminDecision::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
             }
             path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
-                self.authorize(client, parts)?;
+                access.authorize(client, &parts.headers)?;
                 let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
                 if !reads {
                     return Err(Refusal::ReadOnly);
                 }
-                self.streams.answer(calls, parts).map(AdminDecision::Answered)
+                self.streams.answer(calls, client, parts).map(AdminDecision::Answered)
             }
             "/log-level" => {
-                self.authorize(client, parts)?;
+                access.authorize(client, &parts.headers)?;
                 match parts.method {
                     Method::GET | Method::HEAD => Ok(AdminDecision::Answered(log_level())),
                     Method::PUT | Method::DELETE if !is_our_own(parts) => {
@@ -156,15 +180,6 @@ impl<H: Handler> AdminApi<H> {
             }
             _ => Err(Refusal::NoPage),
         }
-    }
-
-    /// Checks whether this client may read data.
-    fn authorize(&self, client: &Peer, parts: &Parts) -> Result<(), Refusal> {
-        let server = self.server.load();
-        if server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {
-            return Err(Refusal::OperatorsOnly);
-        }
-        authorize(&server, &parts.headers).map(drop)
     }
 }
 

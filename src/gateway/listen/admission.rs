@@ -101,8 +101,8 @@ pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// If the listener requires a token and the request has another or none.
-pub fn authorize(server: &Server, headers: &HeaderMap) -> Result<bool, Refusal> {
-    let Some(secret) = &server.bearer else { return Ok(false) };
+pub fn authorize(bearer: Option<&Secret>, headers: &HeaderMap) -> Result<bool, Refusal> {
+    let Some(secret) = bearer else { return Ok(false) };
     let presented = headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.as_bytes().split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())

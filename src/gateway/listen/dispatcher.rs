@@ -179,7 +179,7 @@ impl<H: Handler> Dispatcher<H> {
             *found = Some(MatchedRoute { route: route_match.route, cors });
         }
         // Whether a path leads somewhere is told to nobody without the token.
-        let authorization_was_ours = authorize(&config.server, &parts.headers)?;
+        let authorization_was_ours = authorize(config.server.bearer.as_ref(), &parts.headers)?;
         let route_match = route_match.ok_or(Refusal::NoRoute)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         if matches!(route_match.part, EndpointKind::WellKnown(_)) && !reads {

@@ -10,6 +10,7 @@ use http::{Request, Response};
 use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 
+use super::last_use::LastUse;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
@@ -31,6 +32,8 @@ pub struct Peer {
     pub secure: bool,
     /// Whether the client takes written bytes.
     pub write_state: WriteState,
+    /// The last use of the connection; `None` where its listener closes no silent connection.
+    pub last_use: Option<LastUse>,
 }
 
 /// The facts about an admitted request.

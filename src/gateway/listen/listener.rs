@@ -23,6 +23,7 @@ use tracing::{debug, error, warn};
 
 use super::connection::{ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
+use super::last_use::{LastUse, SilentConnections};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
@@ -76,6 +77,7 @@ pub(super) struct HttpListener {
     socket: TcpListener,
     terms: Arc<ArcSwap<ConnectionTerms>>,
     open: Arc<AtomicUsize>,
+    silent: Option<SilentConnections>,
 }
 
 /// The settings for new connections.
@@ -107,6 +109,12 @@ impl Room {
         let room = Self(Arc::clone(open));
         (open.fetch_add(1, Ordering::Relaxed) < max).then_some(room)
     }
+
+    /// One more in the place of one that is closed.
+    fn exchange(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
 }
 
 impl Drop for Room {
@@ -118,7 +126,14 @@ impl Drop for Room {
 impl HttpListener {
     /// Serves connections to `socket`, on these terms.
     pub(super) fn new(socket: TcpListener, terms: ConnectionTerms) -> Self {
-        Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
+        let terms = Arc::new(ArcSwap::from_pointee(terms));
+        Self { socket, terms, open: Arc::default(), silent: None }
+    }
+
+    /// The same, but where one more connection comes than it serves, it closes the one that was silent for
+    /// longest. `count` is called for each of these.
+    pub(super) fn closing_silent(self, count: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { silent: Some(SilentConnections::new(count)), ..self }
     }
 
     /// The settings of the listener, which can be exchanged.
@@ -133,7 +148,7 @@ impl HttpListener {
 
     /// Serves until the phase ends, and returns the number of connections that had to be cut.
     pub(super) async fn serve<A, F, B>(
-        self,
+        mut self,
         answer: A,
         mut phase: watch::Receiver<ListenPhase>,
     ) -> usize
@@ -159,9 +174,24 @@ impl HttpListener {
                 Ok((stream, remote)) => {
                     let ConnectionTerms { tls, http, connections_max } =
                         ConnectionTerms::clone(&self.terms.load());
-                    if let Some(room) = Room::take(&self.open, connections_max) {
-                        let connection = AcceptedConnection { stream, remote, tls, http, room };
-                        connections.spawn(connection.run(answer.clone(), stop.clone()));
+                    let room = Room::take(&self.open, connections_max).or_else(|| {
+                        let is_closed = self.silent.as_mut()?.close_one();
+                        is_closed.then(|| Room::exchange(&self.open))
+                    });
+                    if let Some(room) = room {
+                        let last_use = self.silent.as_ref().map(SilentConnections::first_use);
+                        let connection = AcceptedConnection {
+                            stream,
+                            remote,
+                            tls,
+                            http,
+                            room,
+                            last_use: last_use.clone(),
+                        };
+                        let task = connections.spawn(connection.run(answer.clone(), stop.clone()));
+                        if let (Some(silent), Some(last_use)) = (&mut self.silent, last_use) {
+                            silent.add(last_use, task);
+                        }
                     } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned()
                         && tls.is_none()
                     {
@@ -221,6 +251,7 @@ struct AcceptedConnection {
     tls: Option<TlsAcceptor>,
     http: Http,
     room: Room,
+    last_use: Option<LastUse>,
 }
 
 impl AcceptedConnection {
@@ -230,14 +261,16 @@ impl AcceptedConnection {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        let Self { stream, remote, tls, http, room } = self;
+        let Self { stream, remote, tls, http, room, last_use } = self;
         // The connection has already gone.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
-        let write_state = WriteState::default();
-        let client =
-            Peer { remote, local, secure: tls.is_some(), write_state: write_state.clone() };
-        let answer = |request| answer(client.clone(), request);
+        let (secure, write_state) = (tls.is_some(), WriteState::default());
+        let client = Peer { remote, local, secure, write_state: write_state.clone(), last_use };
+        let answer = |request| {
+            client.last_use.iter().for_each(LastUse::renew);
+            answer(client.clone(), request)
+        };
         let ended = match tls {
             None => {
                 let stop = wait_for_phase(&mut phase, ListenPhase::Draining);

@@ -1,8 +1,9 @@
 //! Listeners, from their binding to their end.
 
 use std::future;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};
 use crate::observe::metrics::Traffic;
+use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
 /// The time that streams have at shutdown to end in the way that HTTP requires.
@@ -91,7 +93,8 @@ impl<H: Handler> Listeners<H> {
     /// Binds the listeners. Clients that connect from now on wait until they are served.
     ///
     /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
-    /// the second that of `[admin]`.
+    /// the second that of `[admin]`. `state` is the folder of the token for operators; `None` if nothing is
+    /// kept.
     ///
     /// # Errors
     /// If an address cannot be listened on, other machines could connect though no names are
@@ -99,6 +102,7 @@ impl<H: Handler> Listeners<H> {
     pub async fn bind<'a>(
         server: &Server,
         admin: &Admin,
+        state: Option<&Path>,
         routes: impl IntoIterator<Item = &'a Route> + Clone,
         via: Via,
         handler: Arc<H>,
@@ -111,22 +115,23 @@ impl<H: Handler> Listeners<H> {
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
         let socket = listen(socket, server.listen, "server").await?;
         let clients = HttpListener::new(socket, terms(server, tls, &*handler));
-        let admin_api = AdminApi::new(server, admin, via.clone(), Arc::clone(&handler));
-        let admin = match admin.listen {
+        let listener = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;
                 let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
-                Some(HttpListener::new(
-                    socket,
-                    ConnectionTerms::new(None, limits, Traffic::default()),
-                ))
+                let terms = ConnectionTerms::new(None, limits, Traffic::default());
+                let counter = Arc::clone(&handler);
+                let listener = HttpListener::new(socket, terms);
+                Some(listener.closing_silent(move || counter.count_refusal(Refusal::Busy)))
             }
             None => None,
         };
+        // Not before the addresses are known to be free: a process that ends at once makes no token.
+        let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler));
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, admin_api, tls) = (Arc::new(front), Arc::new(admin_api), server.tls.is_some());
-        Ok(Self { clients, admin, front, handler, tls, admin_api })
+        Ok(Self { clients, admin: listener, front, handler, tls, admin_api })
     }
 
     /// The settings that can be exchanged at run time.
@@ -214,7 +219,9 @@ impl<H: Handler> Listeners<H> {
             info!(address, tls = self.tls, "listening");
         }
         if let Ok(Some(address)) = self.admin_address() {
-            info!(%address, "listening for operators");
+            let page = self.admin_api.start_link(address, io::stderr().is_terminal());
+            let token_file = self.admin_api.token_file().map(|path| path.display().to_string());
+            info!(%address, page, token_file, "listening for operators");
         }
         for route in routes {
             info!(route = route.path, upstream = upstream(&route.upstream), "route");

@@ -9,12 +9,14 @@ mod connection;
 mod dispatcher;
 mod file_watch;
 mod handler;
+mod last_use;
 mod listener;
 mod listeners;
 mod reload;
 mod serve;
 mod tls;
 
+pub use admin::{AdminToken, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};
 pub use listeners::{Controls, Listeners, Readiness, ServeError};
 pub use serve::{StartError, run, serve};

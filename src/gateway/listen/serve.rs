@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,13 +37,15 @@ pub enum StartError {
 }
 
 /// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` holds the learned
-/// durations of the routes' tools; `observers` receive the events of every filter.
+/// durations of the routes' tools, and `state` is their folder, for the token of operators too (`None`:
+/// nothing is kept); `observers` receive the events of every filter.
 ///
 /// # Errors
 /// If a route or a listener cannot be served.
 pub async fn serve(
     routes: &Routes,
     memory: &DurationStore,
+    state: Option<&Path>,
     observers: &[Arc<dyn ObserverFactory>],
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
@@ -63,7 +66,7 @@ pub async fn serve(
         Reloading::new(routes, memory.clone(), Arc::clone(&proxy), listeners.controls())
             .run(hangups)
     };
-    let code = run(routes.server(), routes.admin(), listed, via, handler, reloading).await?;
+    let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await?;
     // Also when every client had left before.
     proxy.end_streams();
     if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
@@ -88,7 +91,7 @@ async fn tick() {
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
 /// to be cut at the end. See [`Listeners::serve`] for how it ends.
 ///
-/// `via` is the name of this proxy in `Via`, which `handler` uses too. `beside` makes a task for the
+/// `state` is the folder of the token for operators (`None`: nothing is kept), `via` is the name of this proxy in `Via`, which `handler` uses too. `beside` makes a task for the
 /// listeners, which runs until they have ended.
 ///
 /// # Errors
@@ -96,13 +99,14 @@ async fn tick() {
 pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
     server: &Server,
     admin: &Admin,
+    state: Option<&Path>,
     routes: impl IntoIterator<Item = &'a Route> + Clone,
     via: Via,
     handler: Arc<H>,
     beside: impl FnOnce(&Listeners<H>) -> B,
 ) -> Result<u8, ServeError> {
     let stop = signals().map_err(ServeError::Signals)?;
-    let listeners = Listeners::bind(server, admin, routes.clone(), via, handler).await?;
+    let listeners = Listeners::bind(server, admin, state, routes.clone(), via, handler).await?;
     listeners.log_addresses(routes);
     let beside = tokio::spawn(beside(&listeners));
     let code = listeners.serve(stop).await;

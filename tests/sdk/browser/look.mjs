@@ -230,6 +230,30 @@ const scenes = {
         seen.complaints = seen.complaints.filter(text => !text.includes('401'));
     },
 
+    /** A link has the token, as the log of a terminal has one. */
+    async link() {
+        seen.states = [];
+        seen.addresses = [];
+        const look = async on => {
+            await on.locator('#state[data-is=live]').waitFor();
+            seen.states.push(await on.locator('#state').textContent());
+            const { pathname, hash } = await on.evaluate(() => location);
+            seen.addresses.push(pathname + hash);
+        };
+        const link = `${options.url}#token=${options.token}`;
+        await page.goto(options.url);
+        await page.locator('#ask').waitFor();
+        await page.goto(link);
+        await look(page);
+        const other = await context.newPage();
+        await other.goto(link);
+        await look(other);
+        await other.reload();
+        await look(other);
+        seen.refused = seen.complaints.filter(text => text.includes('401')).length;
+        seen.complaints = seen.complaints.filter(text => !text.includes('401'));
+    },
+
     /** A picture of what goes on, for the documentation. */
     async picture() {
         await page.goto(options.url);

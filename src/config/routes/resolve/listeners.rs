@@ -19,8 +19,7 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
     }
     let admin = file.admin.as_ref();
     let place = admin.and_then(|admin| admin.place("listen"));
-    let admin =
-        admin.map_or(Admin { listen: None, bearer: None }, |admin| admin.over(Admin::default()));
+    let admin = admin.map_or_else(Admin::none, |admin| admin.over(Admin::default()));
     let closed = !server.insecure && server.allowed_hosts.is_empty();
     let written =
         [(file.server.place("listen"), Some(server.listen)), (place.clone(), admin.listen)];

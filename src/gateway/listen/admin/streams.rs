@@ -17,6 +17,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use url::form_urlencoded;
 
 use super::{AdminResponse, PLAIN, plain, typed};
+use crate::gateway::listen::handler::Peer;
+use crate::gateway::listen::last_use::{EndlessAnswer, LastUse};
 use crate::observe::calls::{CallTableReader, PATH_OF_TAP, ROUND, Table, TapFilter, TapReader};
 use crate::progress::{Reason, Repair};
 use crate::transport::http::refusal::Refusal;
@@ -57,6 +59,7 @@ impl AdminStreams {
     pub(super) fn answer(
         &self,
         calls: &Arc<Table>,
+        client: &Peer,
         parts: &Parts,
     ) -> Result<AdminResponse, Refusal> {
         let path = parts.uri.path();
@@ -102,7 +105,9 @@ impl AdminStreams {
             rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
             (EVENTS, AdminSource::Calls(Box::new(CallTableReader::at(calls)), Box::new(rounds)))
         };
-        let mut response = Response::new(AdminBody::Endless(Endless { source, over, _room: room }));
+        let answer = client.last_use.as_ref().map(LastUse::begin_answer);
+        let endless = Endless { source, over, _room: room, _answer: answer };
+        let mut response = Response::new(AdminBody::Endless(endless));
         response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
         Ok(response)
     }
@@ -150,6 +155,7 @@ pub(crate) struct Endless {
     source: AdminSource,
     over: Pin<Box<dyn Future<Output = ()> + Send>>,
     _room: OwnedSemaphorePermit,
+    _answer: Option<EndlessAnswer>,
 }
 
 enum AdminSource {

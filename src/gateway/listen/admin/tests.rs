@@ -33,9 +33,10 @@ impl Handler for Counting {
 }
 
 fn admin_api(bearer: Option<&str>) -> AdminApi<Counting> {
-    let admin = Admin { listen: None, bearer: bearer.map(|text| Secret::new(text.to_owned())) };
+    let bearer = bearer.map(|text| Secret::new(text.to_owned()));
+    let admin = Admin { listen: None, bearer, ..Admin::default() };
     let server = Server { allowed_hosts: vec!["ops.example".to_owned()], ..Server::default() };
-    AdminApi::new(&server, &admin, Via::named(1), Arc::default())
+    AdminApi::new(&server, &admin, None, Via::named(1), Arc::default())
 }
 
 /// The status that a desk answers with: `head` is a method, a path and headers.
@@ -59,7 +60,13 @@ fn ask(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> A
         request = request.header("host", "ops.example");
     }
     let local = here.parse().unwrap();
-    let client = Peer { remote: local, local, secure: false, write_state: WriteState::default() };
+    let client = Peer {
+        remote: local,
+        local,
+        secure: false,
+        write_state: WriteState::default(),
+        last_use: None,
+    };
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     admin_api.answer(client, ready, request).now_or_never().unwrap()
 }
@@ -182,4 +189,40 @@ fn refused_requests_are_counted() {
     check(&admin_api, BEYOND, true, "GET /metrics", 403);
     check(&admin_api, HERE, true, "GET /nothing", 404);
     assert_eq!(admin_api.handler.0.load(Relaxed), 3);
+}
+
+#[test]
+fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server { allowed_hosts: vec!["ops.example".to_owned()], ..Server::default() };
+    let admin = Admin::default();
+    let admin_api: AdminApi<Counting> =
+        AdminApi::new(&server, &admin, Some(folder.path()), Via::named(1), Arc::default());
+    let token = std::fs::read_to_string(AdminToken::place(folder.path())).unwrap();
+    let token = token.trim();
+    for here in [HERE, BEYOND] {
+        for path in ["/calls", "/calls/1", "/tap"] {
+            check(&admin_api, here, true, &format!("GET {path}"), 401);
+            let with = format!("GET {path} authorization=Bearer_{token}");
+            // There is no table of calls here.
+            check(&admin_api, here, true, &with, 404);
+            let foreign = format!("{with} origin=http://evil.example");
+            check(&admin_api, here, true, &foreign, 403);
+        }
+        check(&admin_api, here, true, "GET /log-level", 401);
+        check(&admin_api, here, true, "GET /livez", 200);
+        check(&admin_api, here, true, "GET /", 200);
+    }
+    check(&admin_api, HERE, true, "GET /metrics", 200);
+    check(&admin_api, BEYOND, true, "GET /metrics", 403);
+    let place = |here| ask(&admin_api, here, true, "GET /calls").headers().get(TOKEN_FILE).cloned();
+    assert!(place(HERE).is_some() && place(BEYOND).is_none());
+    let link = |listen: &str, with| admin_api.start_link(listen.parse().unwrap(), with);
+    assert_eq!(link(HERE, false), "http://127.0.0.1:7333/");
+    assert_eq!(link("0.0.0.0:1", true), format!("http://127.0.0.1:1/#token={token}"));
+    assert_eq!(link("[::]:1", false), "http://[::1]:1/");
+    let with_bearer = Admin { bearer: Some(Secret::new("s3cret".to_owned())), ..admin };
+    admin_api.take(&server, &with_bearer);
+    assert_eq!(link(HERE, true), "http://127.0.0.1:7333/");
+    check(&admin_api, HERE, true, &format!("GET /calls authorization=Bearer_{token}"), 401);
 }

@@ -251,7 +251,7 @@ fn a_listener_that_asks_for_a_token_takes_only_that_one() {
         if let Some(value) = header {
             headers.insert(AUTHORIZATION, value.parse().unwrap());
         }
-        assert_eq!(authorize(server, &headers), expected, "{header:?}");
+        assert_eq!(authorize(server.bearer.as_ref(), &headers), expected, "{header:?}");
     };
     let open = server(None);
     row(&open, None, Ok(false));

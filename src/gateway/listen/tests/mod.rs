@@ -105,7 +105,13 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let front = Arc::new(Dispatcher::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);
     let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
-    let client = Peer { remote: local, local, secure: false, write_state: WriteState::default() };
+    let client = Peer {
+        remote: local,
+        local,
+        secure: false,
+        write_state: WriteState::default(),
+        last_use: None,
+    };
     let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
     let connection = tokio::spawn(async move {
         http.converse(theirs, WriteState::default(), answer, std::future::pending()).await

@@ -13,7 +13,7 @@ use super::*;
 
 #[tokio::test]
 async fn an_error_at_the_start_says_what_to_do() {
-    let none = Admin { listen: None, bearer: None };
+    let none = Admin::none();
     let check = async |server: Server, admin: &Admin, expected: &[&str]| {
         let Err(error) = bind(&server, admin).await else { panic!("{expected:?} was expected") };
         let error = said(&error);
@@ -25,8 +25,8 @@ async fn an_error_at_the_start_says_what_to_do() {
     let in_use = "end what listens there, or choose another address with `listen` in";
     let here = Server { listen: address, ..server() };
     check(here, &none, &[&name, in_use, "[server]", "in use"]).await;
-    check(server(), &Admin { listen: Some(address), bearer: None }, &[&name, in_use, "[admin]"])
-        .await;
+    let operators = Admin { listen: Some(address), ..Admin::default() };
+    check(server(), &operators, &[&name, in_use, "[admin]"]).await;
     let open = Server { listen: "0.0.0.0:0".parse().unwrap(), ..server() };
     check(open.clone(), &none, &["0.0.0.0:0", "allowed_hosts", "127.0.0.1"]).await;
     let named = Server { allowed_hosts: vec!["tools.example".to_owned()], ..open.clone() };

@@ -120,11 +120,12 @@ fn server() -> Server {
 async fn bind(server: &Server, admin: &Admin) -> Result<Listeners<Talker>, ServeError> {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
     let handler = Arc::new(Talker::default());
-    Listeners::bind(server, admin, &routes, Via::named(1), handler).await
+    Listeners::bind(server, admin, None, &routes, Via::named(1), handler).await
 }
 
 async fn start(server: Server) -> Running {
-    let site = bind(&server, &Admin { listen: Some(loopback()), bearer: None }).await.unwrap();
+    let site =
+        bind(&server, &Admin { listen: Some(loopback()), ..Admin::default() }).await.unwrap();
     let address = site.address().unwrap();
     let admin = site.admin_address().unwrap().unwrap();
     let (stop, stopped) = mpsc::channel(2);

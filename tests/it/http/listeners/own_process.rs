@@ -111,7 +111,8 @@ fn it_is_a_service_of_systemd() {
 async fn service() {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
     let handler = Arc::new(Talker::default());
-    let none = Admin { listen: None, bearer: None };
-    let code = listen::run(&server(), &none, &routes, Via::named(1), handler, |_| async {}).await;
+    let none = Admin::none();
+    let code =
+        listen::run(&server(), &none, None, &routes, Via::named(1), handler, |_| async {}).await;
     assert_eq!(code.unwrap(), 0);
 }

@@ -1,6 +1,7 @@
 //! `milepost serve` as a process: real sockets, real signals, and what its log says.
 
 mod admin;
+mod admin_token;
 mod byte_exact;
 #[cfg(target_env = "gnu")]
 mod crowd;

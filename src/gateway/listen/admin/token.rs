@@ -1,0 +1,195 @@
+//! The token for operators where the route file has none: a file that only this user can read.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use nix::libc;
+use nix::unistd::geteuid;
+
+use crate::config::routes::Secret;
+use crate::transport::random::random_id;
+
+/// The name of the file in the state folder.
+const FILE: &str = "admin-token";
+
+/// Hexadecimal digits of a token: 128 random bits.
+const DIGITS: usize = 32;
+
+/// Permissions that no other user may have.
+const OF_OTHERS: u32 = 0o077;
+
+/// Attempts to read or make the file, while another process makes the file too.
+const ATTEMPTS_MAX: usize = 20;
+
+/// The pause between two attempts: writing a token takes less.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A token that Milepost made, and its file.
+#[derive(Debug)]
+pub struct AdminToken {
+    path: PathBuf,
+    secret: Secret,
+}
+
+impl AdminToken {
+    /// The file of a state folder.
+    pub fn place(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
+    /// The token of a state folder. Processes that share a folder share the token. A file that others may
+    /// read or have written, and a link, are replaced by a new file.
+    ///
+    /// # Errors
+    /// If the folder or the file cannot be made, or the system has no random bytes.
+    pub fn make(folder: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let path = Self::place(folder);
+        for attempt in 1..=ATTEMPTS_MAX {
+            match Self::open(&path, false) {
+                Ok(token) => return Ok(token),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // Perhaps another process has made the file and not written it yet.
+                Err(error)
+                    if error.kind() == io::ErrorKind::InvalidData && attempt < ATTEMPTS_MAX / 2 =>
+                {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+                // Of a link this removes the link.
+                Err(_) => fs::remove_file(&path)?,
+            }
+            let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            match created {
+                Ok(mut file) => {
+                    let text = random_id().ok_or(io::ErrorKind::Unsupported)?;
+                    file.write_all(format!("{text}\n").as_bytes())?;
+                    return Ok(Self { path, secret: Secret::new(text) });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// Reads the token that a running proxy made. The administrator may read those of all users.
+    ///
+    /// # Errors
+    /// If the file is no such file, or this user may not read it.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        if path.file_name().is_none_or(|name| name != FILE) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Self::open(path, geteuid().is_root())
+    }
+
+    /// Reads the file, without following a link at its end or waiting for a pipe.
+    fn open(path: &Path, is_anybodys: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(path)?;
+        let metadata = file.metadata()?;
+        let is_own = is_anybodys || metadata.uid() == geteuid().as_raw();
+        if !metadata.is_file() || !is_own || metadata.mode() & OF_OTHERS != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "other users may read or write the file",
+            ));
+        }
+        let mut text = String::new();
+        file.take(DIGITS as u64 + 2).read_to_string(&mut text)?;
+        let text = text.trim_end();
+        if text.len() != DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file holds no token"));
+        }
+        Ok(Self { path: path.to_owned(), secret: Secret::new(text.to_owned()) })
+    }
+
+    /// The file of the token.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The token.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode()
+    }
+
+    #[test]
+    fn a_token_is_made_once_for_all_processes_and_for_one_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("a/b");
+        let makers: Vec<_> = (0..8)
+            .map(|_| state.clone())
+            .map(|state| thread::spawn(move || AdminToken::make(&state).unwrap()))
+            .collect();
+        let made: Vec<_> = makers.into_iter().map(|maker| maker.join().unwrap()).collect();
+        let first = made[0].secret().reveal();
+        assert_eq!(first.len(), DIGITS);
+        assert!(made.iter().all(|token| token.secret().reveal() == first));
+        let path = AdminToken::place(&state);
+        assert_eq!(mode(&path), 0o100_600);
+        assert_eq!(mode(&state), 0o40_700);
+        assert_eq!(AdminToken::read(&path).unwrap().secret().reveal(), first);
+        assert!(!format!("{:?}", made[0]).contains(first));
+    }
+
+    #[test]
+    fn what_others_may_know_and_what_is_no_token_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = AdminToken::place(folder.path());
+        let elsewhere = folder.path().join("elsewhere");
+        let known = "0123456789abcdef0123456789abcdef";
+        let write = |to: &Path, text: &str, mode| {
+            fs::write(to, text).unwrap();
+            fs::set_permissions(to, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let expect_new = |what: &str| {
+            assert!(AdminToken::read(&path).is_err(), "{what}");
+            let token = AdminToken::make(folder.path()).unwrap();
+            assert!(token.secret().reveal() != known && mode(&path) == 0o100_600, "{what}");
+            fs::remove_file(&path).unwrap();
+        };
+        write(&path, known, 0o640);
+        expect_new("readable by a group");
+        write(&path, "", 0o600);
+        expect_new("empty");
+        write(&path, "the private key of somebody else...", 0o600);
+        expect_new("another text");
+        write(&elsewhere, known, 0o600);
+        symlink(&elsewhere, &path).unwrap();
+        expect_new("a link");
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), known);
+        symlink(folder.path().join("nothing"), &path).unwrap();
+        expect_new("a link to nothing");
+        assert!(!folder.path().join("nothing").exists());
+        // A name of another file is not read, whatever the file holds.
+        assert!(AdminToken::read(&elsewhere).is_err());
+    }
+
+    #[test]
+    fn where_no_file_can_be_made_there_is_no_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(AdminToken::make(&file).is_err());
+        fs::create_dir(AdminToken::place(folder.path())).unwrap();
+        assert!(AdminToken::make(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! Connections in the order of their last use, so that a full listener can close a silent one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::task::AbortHandle;
+use tokio::time::{Duration, Instant};
+use tracing::warn;
+
+/// The interval of the log message about closed connections.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// The last use of a connection. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LastUse(Arc<Use>);
+
+#[derive(Debug)]
+struct Use {
+    /// The number of uses of all connections of the listener.
+    order: Arc<AtomicU64>,
+    /// That number at the last use of this connection.
+    last: AtomicU64,
+    /// Shared with each endless answer.
+    answer: Arc<()>,
+}
+
+/// An endless answer on a connection, which is not silent meanwhile.
+pub(super) struct EndlessAnswer(#[expect(dead_code, reason = "it is there to be counted")] Arc<()>);
+
+impl LastUse {
+    fn new(order: &Arc<AtomicU64>) -> Self {
+        let (order, last) = (Arc::clone(order), AtomicU64::default());
+        let last_use = Self(Arc::new(Use { order, last, answer: Arc::default() }));
+        last_use.renew();
+        last_use
+    }
+
+    /// A request has come.
+    pub(super) fn renew(&self) {
+        let now = self.0.order.fetch_add(1, Ordering::Relaxed);
+        self.0.last.store(now, Ordering::Relaxed);
+    }
+
+    /// An endless answer begins.
+    pub(super) fn begin_answer(&self) -> EndlessAnswer {
+        EndlessAnswer(Arc::clone(&self.0.answer))
+    }
+
+    fn is_silent(&self) -> bool {
+        Arc::strong_count(&self.0.answer) == 1
+    }
+}
+
+/// The connections of a listener that closes a silent connection where one more comes than it serves.
+pub(super) struct SilentConnections {
+    order: Arc<AtomicU64>,
+    open: Vec<(LastUse, AbortHandle)>,
+    /// Is called for each connection that is closed.
+    count: Box<dyn Fn() + Send + Sync>,
+    last_warning: Option<Instant>,
+}
+
+impl SilentConnections {
+    /// None yet. `count` is called for each connection that is closed.
+    pub(super) fn new(count: impl Fn() + Send + Sync + 'static) -> Self {
+        let (order, open) = (Arc::default(), Vec::new());
+        Self { order, open, count: Box::new(count), last_warning: None }
+    }
+
+    /// The first use of a new connection.
+    pub(super) fn first_use(&self) -> LastUse {
+        LastUse::new(&self.order)
+    }
+
+    /// A connection is served by this task from now on.
+    pub(super) fn add(&mut self, last_use: LastUse, task: AbortHandle) {
+        self.open.retain(|(_, task)| !task.is_finished());
+        self.open.push((last_use, task));
+    }
+
+    /// Closes the connection without an endless answer whose last request is the oldest. False if there is
+    /// none.
+    pub(super) fn close_one(&mut self) -> bool {
+        self.open.retain(|(_, task)| !task.is_finished());
+        let silent = self.open.iter().enumerate().filter(|(_, (last_use, _))| last_use.is_silent());
+        let oldest =
+            silent.min_by_key(|(_, (last_use, _))| last_use.0.last.load(Ordering::Relaxed));
+        let Some((place, _)) = oldest else { return false };
+        self.open.swap_remove(place).1.abort();
+        (self.count)();
+        if self.last_warning.is_none_or(|last_warning| last_warning.elapsed() >= TOLD_EVERY) {
+            self.last_warning = Some(Instant::now());
+            warn!(
+                "the admin listener has as many connections as it serves; closed the one that was \
+                 silent for longest"
+            );
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_connection_that_was_silent_for_longest_is_closed() {
+        let mut connections = SilentConnections::new(|| ());
+        let mut tasks = Vec::new();
+        let mut uses = Vec::new();
+        for _ in 0..4 {
+            let last_use = connections.first_use();
+            let task = tokio::spawn(pending::<()>());
+            connections.add(last_use.clone(), task.abort_handle());
+            tasks.push(task);
+            uses.push(last_use);
+        }
+        // The first one looks on, the second one has just asked.
+        let answer = uses[0].begin_answer();
+        uses[1].renew();
+        let mut closed = Vec::new();
+        for _ in 0..3 {
+            assert!(connections.close_one());
+            tokio::task::yield_now().await;
+            let ended = |task: &tokio::task::JoinHandle<()>| task.is_finished();
+            closed.push(tasks.iter().map(ended).collect::<Vec<_>>());
+        }
+        assert_eq!(closed[0], [false, false, true, false]);
+        assert_eq!(closed[1], [false, false, true, true]);
+        assert_eq!(closed[2], [false, true, true, true]);
+        assert!(!connections.close_one());
+        drop(answer);
+        assert!(connections.close_one());
+        assert!(tasks.remove(0).await.unwrap_err().is_cancelled());
+        assert!(!connections.close_one());
+    }
+}
