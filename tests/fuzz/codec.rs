@@ -2,5 +2,9 @@
 
 #[path = "../it/codec/fuzz_bodies.rs"]
 pub(crate) mod fuzz_bodies;
+#[path = "../it/codec/fuzz_http.rs"]
+pub(crate) mod fuzz_http;
+#[path = "../it/codec/fuzz_messages.rs"]
+pub(crate) mod fuzz_messages;
 #[path = "../it/codec/sse_rig.rs"]
 pub(crate) mod sse_rig;

@@ -181,14 +181,14 @@ impl Figures {
 }
 
 /// A stream to be read, and how.
-struct Cut<'a> {
+pub(crate) struct Cut<'a> {
     limit: usize,
-    input: &'a [u8],
-    pieces: Vec<&'a [u8]>,
+    pub(crate) input: &'a [u8],
+    pub(crate) pieces: Vec<&'a [u8]>,
 }
 
 /// The first byte is the limit, the next ones up to a zero say where the rest is cut.
-fn cut(data: &[u8]) -> Option<Cut<'_>> {
+pub(crate) fn cut(data: &[u8]) -> Option<Cut<'_>> {
     let (limit, rest) = data.split_first()?;
     let cuts = rest.split(|&byte| byte == 0).next().unwrap_or_default();
     let input = rest.get(cuts.len() + 1..).unwrap_or_default();

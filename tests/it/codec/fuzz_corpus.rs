@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::codec::fuzz_bodies;
+use crate::codec::{fuzz_bodies, fuzz_http, fuzz_messages};
 
 #[track_caller]
 fn replay(target: &str, body: fn(&[u8])) {
@@ -21,7 +21,10 @@ fn replay(target: &str, body: fn(&[u8])) {
 #[test]
 fn corpus_replays() {
     replay("core", fuzz_bodies::core);
+    replay("http", fuzz_http::http);
+    replay("json", fuzz_messages::json);
     replay("lines", fuzz_bodies::lines);
+    replay("splice", fuzz_messages::splice);
     replay("sse", fuzz_bodies::sse);
     replay("terminal", fuzz_bodies::terminal);
     replay("text", fuzz_bodies::text);

@@ -2,6 +2,8 @@
 
 pub(crate) mod fuzz_bodies;
 mod fuzz_corpus;
+pub(crate) mod fuzz_http;
+pub(crate) mod fuzz_messages;
 mod lines;
 mod sse;
 pub(crate) mod sse_rig;
