@@ -28,6 +28,7 @@ use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
+use crate::transport::http::body_budget::BodyBudget;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::http::in_flight::InFlight;
@@ -54,6 +55,8 @@ pub struct Proxy {
     pub(crate) calls: Arc<InFlight>,
     /// Servers that run for sessions of the bridge.
     pub(crate) servers: Arc<InFlight>,
+    /// Bodies of requests that are not whole.
+    pub(crate) bodies: Arc<BodyBudget>,
 }
 
 impl Proxy {
@@ -79,6 +82,7 @@ impl Proxy {
             shutdown: Arc::default(),
             calls: Arc::default(),
             servers: Arc::default(),
+            bodies: Arc::default(),
         };
         let prepared = proxy.prepare(routes, memory)?;
         let (_, nothing) = proxy.take(routes, prepared);

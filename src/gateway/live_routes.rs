@@ -224,6 +224,7 @@ impl Proxy {
     pub fn take(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
+        self.bodies.set_max(routes.server().max_unread_bytes as u64);
         let mut live = self.routes();
         live.now = now;
         live.removed = removed.iter().map(Arc::downgrade).collect();
@@ -278,7 +279,8 @@ impl Proxy {
             None => {
                 let observers = Observers::new(&route.path, counts, &self.observers);
                 let connect = self.connect.as_ref();
-                Arc::new(RouteShared::new(observers, connect, &self.calls, &self.shutdown))
+                let (calls, shutdown) = (&self.calls, &self.shutdown);
+                Arc::new(RouteShared::new(observers, connect, calls, shutdown, &self.bodies))
             }
         };
         let mut previous: Vec<Weak<LiveRoute>> =

@@ -1,7 +1,7 @@
 //! Responses that the gateway itself makes on a route: no such route, too busy, server out of
 //! reach.
 
-use crate::gateway::route_state::RouteState;
+use crate::gateway::route_state::{RouteState, TOO_MANY_STREAMS};
 use crate::observe::error_chain::error_chain;
 use crate::observe::log::may_log_refusal;
 use crate::protocol::jsonrpc::own_error;
@@ -9,11 +9,14 @@ use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
-use crate::transport::http::request_body::RequestBodyError;
+use crate::transport::http::request_body::{BodyLimits, RequestBodyError};
 use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
+
+/// The seconds after which a client may try again what there is no room for now.
+const RETRY_AFTER: &str = "1";
 
 /// The response where there is no route.
 pub(crate) fn no_route() -> Response<Body> {
@@ -65,7 +68,11 @@ fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
         let left_out = (left_out > 0).then_some(left_out);
         tracing::info!(route = state.route.path, why, left_out, "refused");
     }
-    text(unread.status(), &why)
+    let mut response = text(unread.status(), &why);
+    if unread.status() == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    }
+    response
 }
 
 /// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
@@ -74,8 +81,11 @@ pub(crate) async fn read_or_refuse(
     body: PostedBody,
     parts: &Parts,
 ) -> Result<ReadBody, Box<Response<Body>>> {
-    let max = state.route.max_request_bytes;
-    let read = request_body::read(body, parts, max, INSPECT_MAX).await;
+    let Some(_reading) = state.reading() else {
+        return Err(Box::new(unavailable(TOO_MANY_STREAMS)));
+    };
+    let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
+    let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
     read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))
 }
 
@@ -114,7 +124,7 @@ pub(crate) fn unreachable(
         }
     };
     if let UpstreamError::StreamsFull(_) = error {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
     }
     response
 }

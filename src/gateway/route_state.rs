@@ -11,6 +11,7 @@ use crate::gateway::observers::Observers;
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
+use crate::transport::http::body_budget::BodyBudget;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::forwarder::Forwarder;
 use crate::transport::http::in_flight::InFlight;
@@ -50,6 +51,10 @@ pub(crate) struct RouteShared {
     pub(crate) over: Shutdown,
     hasher: RandomState,
     streams: AtomicUsize,
+    /// Requests whose bodies are being read.
+    reading: AtomicUsize,
+    /// The bytes of bodies that are not whole, of all routes.
+    pub(crate) bodies: Arc<BodyBudget>,
     /// Counts the reloads of the settings.
     generation: AtomicU64,
     /// The state for calls that begin now.
@@ -64,6 +69,7 @@ impl RouteShared {
         connect: Option<&InProcess>,
         calls: &Arc<InFlight>,
         shutdown: &Arc<Shutdown>,
+        bodies: &Arc<BodyBudget>,
     ) -> Self {
         Self {
             counts: Arc::clone(&observers.counts),
@@ -74,6 +80,8 @@ impl RouteShared {
             over: Shutdown::default(),
             hasher: RandomState::new(),
             streams: AtomicUsize::new(0),
+            reading: AtomicUsize::new(0),
+            bodies: Arc::clone(bodies),
             generation: AtomicU64::new(0),
             latest: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -112,6 +120,18 @@ impl StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.shared.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Requests whose bodies are read at a time, besides as many as there may be more streams.
+pub(crate) const READING_SPARE: usize = 64;
+
+/// Counts a request until its body has been read.
+pub(crate) struct ReadingPermit<'a>(&'a RouteShared);
+
+impl Drop for ReadingPermit<'_> {
+    fn drop(&mut self) {
+        self.0.reading.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -158,6 +178,15 @@ impl RouteState {
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit(Arc::clone(self));
         (open < self.route.max_streams).then_some(permit)
+    }
+
+    /// Counts a request whose body is read; `None` if streams and such requests are too many. Some more of these
+    /// than streams are read, because most end at once: a client says on a request of its own that it cancels.
+    pub(crate) fn reading(&self) -> Option<ReadingPermit<'_>> {
+        let reading = self.shared.reading.fetch_add(1, Ordering::Relaxed);
+        let permit = ReadingPermit(&self.shared);
+        let max = self.route.max_streams.saturating_add(READING_SPARE);
+        (reading + self.shared.streams() < max).then_some(permit)
     }
 
     /// A number for the caller with this `Authorization`.

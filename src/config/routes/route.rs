@@ -68,6 +68,8 @@ pub struct Server {
     pub max_connections: usize,
     /// Bytes of a request's head; more is refused with 431.
     pub max_header_bytes: usize,
+    /// Bytes that bodies of requests hold together before they are whole; more are refused with 503.
+    pub max_unread_bytes: usize,
 }
 
 impl Default for Server {
@@ -84,6 +86,7 @@ impl Default for Server {
             drain: Duration::from_secs(30),
             max_connections: 10_000,
             max_header_bytes: 64 << 10,
+            max_unread_bytes: 256 << 20,
         }
     }
 }
@@ -370,6 +373,10 @@ pub struct Route {
     pub cors: Option<Cors>,
     /// Bytes of a request's body; more is refused with 413.
     pub max_request_bytes: usize,
+    /// The time that a client may take to send the body of a request; `None`: any.
+    pub body_timeout: Option<Duration>,
+    /// Bytes of such a body that a client has to send a second after the first ten; 0: any.
+    pub body_min_rate: usize,
     /// Streams that may be open at once; more are refused with 503.
     pub max_streams: usize,
     /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
@@ -399,6 +406,8 @@ impl Route {
             own_get: false,
             cors: None,
             max_request_bytes: 64 << 20,
+            body_timeout: Some(Duration::from_secs(120)),
+            body_min_rate: 1024,
             max_streams: 10_000,
             max_sessions: 10_000,
             preset: None,

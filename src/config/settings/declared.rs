@@ -83,6 +83,9 @@ settings! { Server, Self::default();
     "max_connections" AtLeast<1> => max_connections {}
     /// The largest head of a request, in bytes; a longer head gets 431.
     "max_header_bytes" AtLeast<8192> => max_header_bytes {}
+    /// The largest number of bytes that bodies of requests hold together, in memory and in files, before they are
+    /// whole; a request for which there is no room gets 503.
+    "max_unread_bytes" AtLeast<65536> => max_unread_bytes {}
 }
 
 settings! { Admin, Self::default();
@@ -165,6 +168,12 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     "cors" Maybe<TypedTable<Cors>> => cors { default: "the upstream answers" }
     /// The longest body of a request, in bytes; a longer body gets 413.
     "max_request_bytes" AtLeast<1> => max_request_bytes {}
+    /// The longest time that clients take to send the body of a request; time in which the upstream does not
+    /// read does not count. A slower client gets 408.
+    "body_timeout" TimeOrOff => body_timeout {}
+    /// The bytes a second that a client has to send of such a body, on average, from the tenth second on; 0 is
+    /// any number. A slower client gets 408.
+    "body_min_rate" AtLeast<0> => body_min_rate {}
     /// The largest number of open streams; a further stream gets 503.
     "max_streams" AtLeast<1> => max_streams {}
     /// The largest number of known sessions; a new session replaces the session unused for longest.

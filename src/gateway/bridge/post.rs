@@ -101,7 +101,7 @@ async fn take_large(
     // A body without a length may turn out to be too long when its server has half of it.
     Ok(ReadBody::Large(match body.size_hint().exact() {
         Some(_) => body,
-        None => request_body::spool(body, max).await?,
+        None => body.spool(max).await?,
     }))
 }
 

@@ -1,6 +1,7 @@
 //! HTTP without MCP: connections to servers, bodies, headers, refusals.
 pub(crate) mod authority;
 pub mod body;
+pub(crate) mod body_budget;
 pub mod client;
 pub(crate) mod client_pacing;
 pub mod collector;

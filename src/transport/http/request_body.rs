@@ -16,12 +16,17 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use crate::config::routes::Route;
+use crate::transport::http::body_budget::{BodyBudget, BodyRoom};
 use crate::transport::spill::{Spill, SpillError};
 
 /// The longest pause of a client within the body of a request.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The time for which a client may take the body of a request as slowly as it likes.
+pub(crate) const RATE_GRACE: Duration = Duration::from_secs(10);
 
 /// The time that the rest of a refused body is read and thrown away. A connection that is closed with
 /// unread bytes is reset, and a client that writes all of its request before it reads would lose the
@@ -37,6 +42,15 @@ pub enum RequestBodyError {
     /// The client paused for too long.
     #[error("the body of the request paused for more than {max:?}", max = PAUSE_MAX)]
     Paused,
+    /// The client needed more time for all of the body.
+    #[error("the body of a request may take {0:?} on this route")]
+    TooLong(Duration),
+    /// The client sent fewer bytes a second than it must.
+    #[error("the body of a request must come with {0} bytes a second on this route")]
+    TooSlow(u64),
+    /// The bodies that wait for their ends take all bytes that they may.
+    #[error("too many bytes of requests that are not whole are held, try again later")]
+    NoRoom,
     /// The client left, or the bytes are no body.
     #[error("the body of the request cannot be read: {0}")]
     Unreadable(String),
@@ -50,7 +64,8 @@ impl RequestBodyError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Paused => StatusCode::REQUEST_TIMEOUT,
+            Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
             Self::NotKept(_) => StatusCode::INSUFFICIENT_STORAGE,
         }
@@ -66,8 +81,8 @@ pub(crate) enum RequestBody {
     Whole(Option<Bytes>),
     /// One too large to be held: its beginning, and the rest as it comes.
     Passing(Box<PassingBody>),
-    /// One too large to be held, in a file, with the bytes that are still to be read.
-    Spooled(BoxStream<'static, std::io::Result<Bytes>>, u64),
+    /// One too large to be held, in a file.
+    Spooled(Box<SpooledBody>),
 }
 
 impl RequestBody {
@@ -78,7 +93,7 @@ impl RequestBody {
 
     /// A body as it comes, of any length and pace.
     pub(crate) fn unlimited(body: Incoming) -> Self {
-        Self::Passing(Box::new(PassingBody::new(VecDeque::new(), body, None)))
+        Self::Passing(Box::new(PassingBody::unlimited(body)))
     }
 
     /// The place of the error of a body that is on its way.
@@ -93,16 +108,23 @@ impl RequestBody {
     ///
     /// # Errors
     /// If the body is longer or breaks off, or the file cannot be written.
-    pub(crate) async fn into_spill(mut self, max: usize) -> Result<Spill, RequestBodyError> {
+    pub(crate) async fn spool(mut self, max: usize) -> Result<Self, RequestBodyError> {
         let mut spill = Spill::new(max as u64);
+        let mut room = match &self {
+            Self::Passing(passing) => passing.limits.as_ref().map(|limits| limits.budget.room()),
+            _ => None,
+        };
         while let Some(frame) = self.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
+            room.as_mut().map_or(Ok(()), |room| room.hold(data.len()))?;
             spill.push(data).await.map_err(|error| match error {
                 SpillError::Full { .. } => RequestBodyError::TooLarge(max),
                 SpillError::Io(error) => RequestBodyError::NotKept(error.to_string()),
             })?;
         }
-        Ok(spill)
+        let left = spill.size();
+        let pieces = spill.into_reader(None).boxed();
+        Ok(Self::Spooled(Box::new(SpooledBody { pieces, left, _room: room })))
     }
 }
 
@@ -112,11 +134,12 @@ impl From<Bytes> for RequestBody {
     }
 }
 
-impl From<Spill> for RequestBody {
-    fn from(spill: Spill) -> Self {
-        let size = spill.size();
-        Self::Spooled(spill.into_reader(None).boxed(), size)
-    }
+/// A body in a file.
+pub(crate) struct SpooledBody {
+    pieces: BoxStream<'static, std::io::Result<Bytes>>,
+    /// Bytes that are still to be read.
+    left: u64,
+    _room: Option<BodyRoom>,
 }
 
 impl Body for RequestBody {
@@ -130,10 +153,10 @@ impl Body for RequestBody {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Passing(passing) => passing.poll_frame(cx),
-            Self::Spooled(pieces, left) => pieces.as_mut().poll_next(cx).map(|piece| {
+            Self::Spooled(spooled) => spooled.pieces.as_mut().poll_next(cx).map(|piece| {
                 let piece = piece?.map_err(|error| RequestBodyError::NotKept(error.to_string()));
                 Some(piece.map(|piece| {
-                    *left = left.saturating_sub(piece.len() as u64);
+                    spooled.left = spooled.left.saturating_sub(piece.len() as u64);
                     Frame::data(piece)
                 }))
             }),
@@ -144,7 +167,7 @@ impl Body for RequestBody {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Passing(passing) => passing.is_end(),
-            Self::Spooled(_, left) => *left == 0,
+            Self::Spooled(spooled) => spooled.left == 0,
         }
     }
 
@@ -152,7 +175,7 @@ impl Body for RequestBody {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Passing(passing) => passing.size(),
-            Self::Spooled(_, left) => SizeHint::with_exact(*left),
+            Self::Spooled(spooled) => SizeHint::with_exact(spooled.left),
         }
     }
 }
@@ -164,12 +187,23 @@ pub(crate) struct BodyLimits {
     /// The rest of a refused body is read: the client speaks HTTP/1, which cannot refuse a body without
     /// closing the connection.
     pub(crate) reads_rest: bool,
+    /// The time that the client may take for all of the body.
+    timeout: Option<Duration>,
+    /// Bytes a second that the client has to send, on average, after [`RATE_GRACE`]; 0: any.
+    min_rate: u64,
+    pub(crate) budget: Arc<BodyBudget>,
 }
 
 impl BodyLimits {
     /// The limits of the body of a request with this head.
-    pub(crate) fn of(parts: &Parts, max: usize) -> Self {
-        Self { max, reads_rest: parts.version < Version::HTTP_2 }
+    pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<BodyBudget>) -> Self {
+        Self {
+            max: route.max_request_bytes,
+            reads_rest: parts.version < Version::HTTP_2,
+            timeout: route.body_timeout,
+            min_rate: route.body_min_rate as u64,
+            budget: Arc::clone(budget),
+        }
     }
 
     /// Reads the rest of a body that nobody takes.
@@ -192,6 +226,49 @@ impl BodyLimits {
     }
 }
 
+/// The pace at which the body of a request comes. Only time counts in which the client is waited for: a server may
+/// read slowly.
+#[derive(Debug, Default)]
+pub(crate) struct BodyPace {
+    pub(crate) bytes: u64,
+    waited: Duration,
+    waits_since: Option<Instant>,
+}
+
+impl BodyPace {
+    /// The client is waited for from `now` on: until when.
+    pub(crate) fn wait(&mut self, now: Instant, limits: &BodyLimits) -> Instant {
+        self.waits_since = Some(now);
+        let left = limits.timeout.unwrap_or(Duration::MAX).min(self.rate_limit(limits));
+        now + left.saturating_sub(self.waited).min(PAUSE_MAX)
+    }
+
+    /// The client has said something.
+    pub(crate) fn stop_waiting(&mut self, now: Instant) {
+        self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
+    }
+
+    /// The error of a client that has said nothing until the end of the wait.
+    pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
+        self.stop_waiting(now);
+        match limits.timeout {
+            Some(timeout) if self.waited >= timeout => RequestBodyError::TooLong(timeout),
+            _ if self.waited >= self.rate_limit(limits) => {
+                RequestBodyError::TooSlow(limits.min_rate)
+            }
+            _ => RequestBodyError::Paused,
+        }
+    }
+
+    /// The time in which so many bytes have to come.
+    fn rate_limit(&self, limits: &BodyLimits) -> Duration {
+        match self.bytes.checked_div(limits.min_rate) {
+            Some(seconds) => Duration::from_secs(seconds).max(RATE_GRACE),
+            None => Duration::MAX,
+        }
+    }
+}
+
 /// A body that passes as it comes.
 pub(crate) struct PassingBody {
     first: VecDeque<Bytes>,
@@ -200,17 +277,40 @@ pub(crate) struct PassingBody {
     limits: Option<BodyLimits>,
     /// Bytes of `rest` that may yet come.
     left: usize,
-    /// Until when the client may pause.
+    pace: BodyPace,
+    /// Until when the client may take for more.
     pause: Option<Pin<Box<Sleep>>>,
+    /// For the bytes of `first`.
+    room: Option<BodyRoom>,
     fault: BodyFault,
 }
 
 impl PassingBody {
-    /// A body that begins with `first`, whose bytes are no more than the limit.
-    pub(crate) fn new(first: VecDeque<Bytes>, rest: Incoming, limits: Option<BodyLimits>) -> Self {
+    /// A body of any length and pace.
+    fn unlimited(rest: Incoming) -> Self {
+        Self {
+            first: VecDeque::new(),
+            rest: Some(rest),
+            limits: None,
+            left: usize::MAX,
+            pace: BodyPace::default(),
+            pause: None,
+            room: None,
+            fault: BodyFault::default(),
+        }
+    }
+
+    /// A body that begins with `first`, whose bytes are no more than the limit and have come at this pace.
+    pub(crate) fn new(
+        first: VecDeque<Bytes>,
+        rest: Incoming,
+        (limits, pace, room): (BodyLimits, BodyPace, BodyRoom),
+    ) -> Self {
         let begun: usize = first.iter().map(Bytes::len).sum();
-        let left = limits.as_ref().map_or(usize::MAX, |limits| limits.max.saturating_sub(begun));
-        Self { first, rest: Some(rest), limits, left, pause: None, fault: BodyFault::default() }
+        let mut body = Self::unlimited(rest);
+        body.left = limits.max.saturating_sub(begun);
+        (body.first, body.limits, body.pace, body.room) = (first, Some(limits), pace, Some(room));
+        body
     }
 
     fn poll_frame(
@@ -220,20 +320,26 @@ impl PassingBody {
         if let Some(bytes) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
+        self.room = None;
         let Some(rest) = &mut self.rest else {
             return Poll::Ready(self.fault.get().cloned().map(Err));
         };
         let error = match Pin::new(rest).poll_frame(cx) {
-            Poll::Pending if self.is_paused(cx) => RequestBodyError::Paused,
-            Poll::Pending => return Poll::Pending,
+            Poll::Pending => match self.delay(cx) {
+                Some(error) => error,
+                None => return Poll::Pending,
+            },
             Poll::Ready(None) => {
                 self.rest = None;
                 return Poll::Ready(None);
             }
             Poll::Ready(Some(Err(error))) => RequestBodyError::Unreadable(error.to_string()),
             Poll::Ready(Some(Ok(frame))) => {
-                self.pause = None;
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
+                if self.pause.take().is_some() {
+                    self.pace.stop_waiting(Instant::now());
+                }
+                self.pace.bytes += bytes as u64;
                 match self.left.checked_sub(bytes) {
                     Some(left) => {
                         self.left = left;
@@ -250,14 +356,17 @@ impl PassingBody {
         Poll::Ready(Some(Err(error)))
     }
 
-    fn is_paused(&mut self, cx: &mut Context<'_>) -> bool {
-        self.limits.is_some()
-            && self
-                .pause
-                .get_or_insert_with(|| Box::pin(sleep(PAUSE_MAX)))
-                .as_mut()
-                .poll(cx)
-                .is_ready()
+    /// The error of a client that takes too long.
+    fn delay(&mut self, cx: &mut Context<'_>) -> Option<RequestBodyError> {
+        let limits = self.limits.as_ref()?;
+        let pause = match &mut self.pause {
+            Some(pause) => pause,
+            none => {
+                let deadline = self.pace.wait(Instant::now(), limits);
+                none.insert(Box::pin(sleep_until(deadline)))
+            }
+        };
+        pause.as_mut().poll(cx).is_ready().then(|| self.pace.error(Instant::now(), limits))
     }
 
     fn is_end(&self) -> bool {

@@ -9,13 +9,14 @@ use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
+use hyper::body::Body;
 use hyper::body::Incoming;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::progress::Policy;
 use crate::transport::http::headers::remove_body_headers;
 use crate::transport::http::request_body::{
-    BodyLimits, PAUSE_MAX, PassingBody, RequestBody, RequestBodyError,
+    BodyLimits, BodyPace, PassingBody, RequestBody, RequestBodyError,
 };
 
 /// Frames of a body below this number of bytes are copied into one buffer.
@@ -80,19 +81,19 @@ pub(crate) fn for_server(
     }
 }
 
-/// Reads the body of a request with this head, of at most `max` bytes. One of more than `held_max` is not
-/// held, whether or not its length was announced: the rest of it passes, up to `max`.
+/// Reads the body of a request with this head within its limits. One of more than `held_max` is not held,
+/// whether or not its length was announced: the rest of it passes.
 pub(crate) async fn read(
     body: PostedBody,
     parts: &Parts,
-    max: usize,
+    limits: BodyLimits,
     held_max: usize,
 ) -> Result<ReadBody, RequestBodyError> {
     let mut body = match body {
         PostedBody::Fresh(body) => body,
         PostedBody::Read(read) => return Ok(read),
     };
-    let limits = BodyLimits::of(parts, max);
+    let max = limits.max;
     let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
     let announced = announced.and_then(|size| size.parse::<usize>().ok());
     if announced.is_some_and(|size| size > max) {
@@ -104,12 +105,24 @@ pub(crate) async fn read(
     let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut gathered = BytesMut::new();
     let mut bytes = 0;
+    let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
     loop {
-        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| RequestBodyError::Paused)?;
+        let deadline = pace.wait(Instant::now(), &limits);
+        let Ok(frame) = timeout_at(deadline, body.frame()).await else {
+            return Err(pace.error(Instant::now(), &limits));
+        };
+        pace.stop_waiting(Instant::now());
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         bytes += data.len();
+        pace.bytes = bytes as u64;
+        if !body.is_end_stream()
+            && let Err(no_room) = room.hold(data.len())
+        {
+            limits.refuse(body);
+            return Err(no_room);
+        }
         hold(&mut held, &mut gathered, data);
         if bytes > max {
             limits.refuse(body);
@@ -117,7 +130,7 @@ pub(crate) async fn read(
         }
         if bytes > held_max {
             held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-            let passing = PassingBody::new(held, body, Some(limits));
+            let passing = PassingBody::new(held, body, (limits, pace, room));
             return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
         }
     }
@@ -139,14 +152,9 @@ fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     held.push_back(frame);
 }
 
-/// Keeps a large body in a file until all of it is there.
-pub(crate) async fn spool(body: RequestBody, max: usize) -> Result<RequestBody, RequestBodyError> {
-    Ok(body.into_spill(max).await?.into())
-}
-
 /// All of a large body, which waits in a file until it is there.
 pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, RequestBodyError> {
-    let spooled = spool(body, max).await?;
+    let spooled = body.spool(max).await?;
     Ok(spooled.collect().await?.to_bytes())
 }
 

@@ -6,7 +6,14 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 3] = ["check_pages", "make_token", "upstream.inherit_env"];
+const NAMED: [&str; 6] = [
+    "body_min_rate",
+    "body_timeout",
+    "check_pages",
+    "make_token",
+    "max_unread_bytes",
+    "upstream.inherit_env",
+];
 
 /// The variables that the files name.
 fn environment() -> Environment {

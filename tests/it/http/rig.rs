@@ -204,10 +204,16 @@ impl Rig {
         self.proxy.end_streams();
     }
 
-    /// A client sends a request, on a connection of its own.
-    pub(crate) fn send(&self, start: &str, headers: &[&str], body: &[u8]) -> Answer {
+    /// A new connection of a client, to be read and written by hand.
+    pub(crate) fn connection(&self) -> DuplexStream {
         let (near, far) = duplex(ROOM);
         tokio::spawn(listen(far, Arc::clone(&self.proxy), Arc::clone(&self.places)));
+        near
+    }
+
+    /// A client sends a request, on a connection of its own.
+    pub(crate) fn send(&self, start: &str, headers: &[&str], body: &[u8]) -> Answer {
+        let near = self.connection();
         let said = request("localhost:7332", start, headers, body);
         Answer::to(async { Ok(near) }, said, body, self.start)
     }

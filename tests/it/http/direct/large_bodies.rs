@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use milepost::protocol::lines::INSPECT_MAX;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::http::direct::transcripts_over_http::Wire;
-use crate::http::rig::{CHUNKED, Rig, chunked, pass, secs, settle};
+use crate::http::rig::{Answer, BOTH, CHUNKED, Rig, chunked, pass, request, secs, settle};
 use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
@@ -220,4 +221,97 @@ async fn a_client_that_pauses_in_a_large_body_is_408() {
     assert!(answer.is_silent());
     pass(secs(2)).await;
     assert_eq!(answer.status(), 408);
+}
+
+/// A client on a connection of its own says this, and then so many pieces, one each time this time has passed;
+/// what it is told, and when.
+async fn say_slowly(
+    rig: &Rig,
+    head: &[&str],
+    piece: &[u8],
+    (count, every): (usize, Duration),
+) -> (String, Duration) {
+    let mut near = rig.connection();
+    let mut all = vec!["Content-Type: application/json", BOTH];
+    all.extend(head);
+    let begun = rig.now();
+    near.write_all(&request("localhost:7332", "POST /r", &all, b"")).await.unwrap();
+    let (mut from, mut to) = tokio::io::split(near);
+    let piece = piece.to_vec();
+    let says = tokio::spawn(async move {
+        for _ in 0..count {
+            tokio::time::sleep(every).await;
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut told = vec![0; 1 << 10];
+    let count = from.read(&mut told).await.unwrap();
+    says.abort();
+    (String::from_utf8_lossy(&told[..count]).into_owned(), rig.now() - begun)
+}
+
+const LENGTH: &str = "Content-Length: 8000000";
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sends_its_body_too_slowly_is_408() {
+    let slow = (1000, secs(1));
+    // Keys, bytes a second, the second in which the client is refused, and the words.
+    for (keys, bytes, at, words) in [
+        ("", 1, 10, "must come with 1024 bytes a second"),
+        ("", 1000, 10, "must come with 1024 bytes a second"),
+        ("", 2000, 120, "may take 120s"),
+        ("body_min_rate = 0", 1, 120, "may take 120s"),
+        ("body_min_rate = 0\nbody_timeout = \"5s\"", 1, 5, "may take 5s"),
+        ("body_min_rate = 5000\nbody_timeout = \"off\"", 4900, 10, "5000 bytes a second"),
+    ] {
+        let (told, after) = say_slowly(&Rig::new(keys), &[LENGTH], &vec![b' '; bytes], slow).await;
+        assert!(told.starts_with("HTTP/1.1 408 "), "{keys}: {told}");
+        assert!(told.contains(words), "{keys}: {told}");
+        let differs = after.as_secs().abs_diff(at);
+        assert!(differs <= 1, "{keys}: after {after:?}");
+    }
+    // Whoever is quick enough is not refused.
+    let body = call("1", "1");
+    let keys = "body_min_rate = 0\nbody_timeout = \"off\"";
+    let length = format!("Content-Length: {}", body.len());
+    let mut rig = Rig::new(keys);
+    let (mut from, mut to) = tokio::io::split(rig.connection());
+    let head = request("localhost:7332", "POST /r", &[BOTH, &length], b"");
+    to.write_all(&head).await.unwrap();
+    for byte in body.as_bytes() {
+        pass(secs(9)).await;
+        to.write_all(&[*byte]).await.unwrap();
+    }
+    rig.asked().await.json(&[], &result("1"));
+    let mut told = vec![0; 1 << 10];
+    let count = from.read(&mut told).await.unwrap();
+    assert!(told[..count].starts_with(b"HTTP/1.1 200 "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unfinished_bodies_have_one_budget_and_others_go_on() {
+    let mut rig = Rig::with("[server]\nmax_unread_bytes = 4000000", "");
+    let half = vec![b' '; 50_000];
+    let answers: Vec<Answer> =
+        (0..100).map(|_| rig.post(&["Content-Length: 100000"], &half)).collect();
+    pass(secs(1)).await;
+    let refused = answers.iter().filter(|answer| !answer.is_silent()).collect::<Vec<_>>();
+    assert_eq!(refused.len(), 20);
+    for answer in refused {
+        assert_eq!(answer.status(), 503);
+        assert_eq!(answer.header("retry-after").as_deref(), Some("1"));
+    }
+    // A request that is whole at once waits for nothing.
+    let answer = rig.post(&[], call("1", "1"));
+    rig.asked().await.json(&[], &result("1"));
+    settle().await;
+    assert_eq!(answer.text(), result("1"));
+    // Bodies that have ended make room.
+    drop(answers);
+    pass(secs(11)).await;
+    let answer = rig.post(&["Content-Length: 100000"], &half);
+    pass(secs(1)).await;
+    assert!(answer.is_silent());
 }
