@@ -28,7 +28,7 @@ impl Bridge {
         if !takes_events(&parts.headers) {
             return no_events();
         }
-        let session = match self.session_named(&parts.headers) {
+        let session = match self.session_named(&parts.method, &parts.headers) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
@@ -56,7 +56,7 @@ impl Bridge {
 
     /// A client ends its session.
     pub(crate) fn delete(&self, parts: &Parts) -> Response<Body> {
-        match self.session_named(&parts.headers) {
+        match self.session_named(&parts.method, &parts.headers) {
             Ok(session) => {
                 self.sessions.forget(&session.id);
                 session.end(ENDED);

@@ -52,6 +52,7 @@ impl Bridge {
             id: None,
             ours,
             principal: None,
+            owner: self.owner_of(&parts.headers, ours),
         }) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
@@ -75,7 +76,9 @@ impl Bridge {
     /// A client posts for its stream.
     pub(crate) async fn post_to_stream(&self, parts: Parts, body: PostedBody) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
-        let Some(session) = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse)) else {
+        let session = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse));
+        let Some(session) = session.filter(|session| self.may_speak(session, &parts.headers))
+        else {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         };

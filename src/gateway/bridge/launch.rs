@@ -20,7 +20,7 @@ use crate::observe::events::{EventEmitter, Scope};
 use crate::observe::log::{Connection, may_log_refusal};
 use crate::progress::{Policy, StreamPacing};
 use crate::relay::child_session::{ChildSession, SpoolLimits};
-use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
+use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{ClientLeg, DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
@@ -37,6 +37,8 @@ pub(crate) struct SessionRequest<'a> {
     /// The number of the principal of all clients that will share the server, if they present
     /// credentials.
     pub(crate) principal: Option<u64>,
+    /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
+    pub(crate) owner: Option<u64>,
 }
 
 impl Bridge {
@@ -46,7 +48,8 @@ impl Bridge {
         request: &SessionRequest<'_>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let running = self.server_permit(request.id)?;
-        let Some((session, commands)) = self.sessions.begin(request.kind, request.principal) else {
+        let begun = self.sessions.begin(request.kind, request.principal, request.owner);
+        let Some((session, commands)) = begun else {
             let why = "no session id can be made";
             return Err(self.no_session(StatusCode::INTERNAL_SERVER_ERROR, why, request.id));
         };
@@ -69,7 +72,12 @@ impl Bridge {
         // servers, and the caller holds that lock.
         let (servers, ends) = (Arc::clone(&self.shared), Arc::clone(&session));
         let ended = move || EndNotice { servers, session: ends };
-        match self.launch(clients, policy, request.ours, running, ended) {
+        let accepted = request.owner.map(|_| {
+            let (state, owned) = (Arc::clone(&self.state), Arc::clone(&session));
+            Box::new(move |headers: &HeaderMap| owned.give_to(state.caller(headers)))
+                as HeadersAccepted
+        });
+        match self.launch(clients, policy, (request.ours, accepted), running, ended) {
             Ok(()) => Ok(session),
             Err(why) => Err(self.no_session(StatusCode::BAD_GATEWAY, &why, request.id)),
         }
@@ -129,14 +137,15 @@ impl Bridge {
                 id,
                 ours: false,
                 principal,
+                owner: None,
             })
         };
         self.shared.session_of(headers, restarts, dead, start).await
     }
 
     /// Starts the server of the route for `clients`, and the task that relays their messages.
-    /// `ours`: the client's `Authorization` was for Milepost. The task drops the value of `ended`
-    /// at its end.
+    /// `ours`: the client's `Authorization` was for Milepost; `accepted` is told the headers of requests that
+    /// the server accepts. The task drops the value of `ended` at its end.
     ///
     /// # Errors
     /// Why the server does not start.
@@ -144,7 +153,7 @@ impl Bridge {
         &self,
         clients: C,
         policy: &Arc<Policy>,
-        ours: bool,
+        (ours, accepted): (bool, Option<HeadersAccepted>),
         running: ServerPermit,
         ended: impl FnOnce() -> E + Send + 'static,
     ) -> Result<(), String> {
@@ -155,7 +164,7 @@ impl Bridge {
         let tokens = (!clients.are_strangers()).then(|| self.sessions.tokens());
         let span = tracing::info_span!("session", route = %self.state.route.path);
         let Upstream::Command(stdio) = &self.state.route.upstream else {
-            let server = HttpUpstreamLeg::new(target_of(&self.state, ours));
+            let server = HttpUpstreamLeg::new(target_of(&self.state, ours).telling(accepted));
             let mut relay = relay_of(clients, server, policy, emitter, no_noise());
             relay.set_tokens(tokens);
             let task = async move {

@@ -12,7 +12,8 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Response, StatusCode, Version};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method, Response, StatusCode, Version};
 
 use self::responses::refusal;
 use self::session::{BridgeSession, BridgeSessions, SessionKind};
@@ -86,16 +87,41 @@ impl Bridge {
         self.state.permit().ok_or_else(|| Box::new(refused()))
     }
 
-    /// The session that a request names; the refusal if there is none.
+    /// The number of the caller that a new session belongs to. `None` where the server does not see the
+    /// credentials of clients: the id alone says whose the session is.
+    pub(crate) fn owner_of(&self, headers: &HeaderMap, ours: bool) -> Option<u64> {
+        let rules = &self.state.route.request_headers;
+        let is_set = rules.set.iter().any(|(name, _)| name == AUTHORIZATION);
+        let is_checked = matches!(self.state.route.upstream, Upstream::Http(_))
+            && !ours
+            && !is_set
+            && !rules.remove.contains(&AUTHORIZATION);
+        is_checked.then(|| self.state.caller(headers))
+    }
+
+    /// Whether whoever presents these credentials may speak in a session: its owner, and a caller with other
+    /// credentials, which the server judges. If it accepts them, the session belongs to that caller.
+    pub(crate) fn may_speak(&self, session: &BridgeSession, headers: &HeaderMap) -> bool {
+        headers.contains_key(AUTHORIZATION) || session.belongs_to(self.state.caller(headers))
+    }
+
+    /// The session that a request names; the refusal if there is none, or none of this caller.
     pub(crate) fn session_named(
         &self,
+        method: &Method,
         headers: &HeaderMap,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let Some(id) = headers.get(SESSION_ID) else {
             let why = "this request names no session; send Mcp-Session-Id, or initialize first";
             return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
         };
-        let Some(session) = self.sessions.find(id.as_bytes(), SessionKind::Own) else {
+        let session = self.sessions.find(id.as_bytes(), SessionKind::Own);
+        let session = session.filter(|session| match *method {
+            Method::POST => self.may_speak(session, headers),
+            // No server judges these.
+            _ => session.belongs_to(self.state.caller(headers)),
+        });
+        let Some(session) = session else {
             return Err(Box::new(refusal(StatusCode::NOT_FOUND, NO_SESSION, None)));
         };
         if let Some(date) = headers.get(REVISION) {

@@ -135,7 +135,8 @@ impl Bridge {
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
-        let found = if new { None } else { Some(self.session_named(&parts.headers)) };
+        let found =
+            if new { None } else { Some(self.session_named(&parts.method, &parts.headers)) };
         let session = match found.transpose() {
             Ok(session) => session,
             Err(refusal) => return *refusal,
@@ -183,6 +184,7 @@ impl Bridge {
                     id,
                     ours,
                     principal: None,
+                    owner: self.owner_of(&parts.headers, ours),
                 }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,

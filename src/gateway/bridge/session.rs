@@ -2,7 +2,7 @@
 
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +80,8 @@ pub(crate) struct BridgeSession {
     pub(crate) kind: SessionKind,
     /// The number of the principal that all clients of a shared session are, if they present credentials.
     pub(crate) principal: Option<u64>,
+    /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
+    owner: Option<AtomicU64>,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
@@ -99,6 +101,7 @@ impl BridgeSession {
         id: String,
         kind: SessionKind,
         principal: Option<u64>,
+        owner: Option<u64>,
     ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let signals = Arc::new(SessionSignals::default());
@@ -107,6 +110,7 @@ impl BridgeSession {
             id,
             kind,
             principal,
+            owner: owner.map(AtomicU64::new),
             signals,
             commands,
             session_buffer,
@@ -126,6 +130,18 @@ impl BridgeSession {
     /// What is known of the headers of calls.
     pub(crate) fn tools(&self) -> MutexGuard<'_, ToolHeaders> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the session belongs to this caller.
+    pub(crate) fn belongs_to(&self, caller: u64) -> bool {
+        self.owner.as_ref().is_none_or(|owner| owner.load(Ordering::Relaxed) == caller)
+    }
+
+    /// From now on the session belongs to this caller.
+    pub(crate) fn give_to(&self, caller: u64) {
+        if let Some(owner) = &self.owner {
+            owner.store(caller, Ordering::Relaxed);
+        }
     }
 
     /// The session is in use.
@@ -280,8 +296,9 @@ impl BridgeSessions {
         &self,
         kind: SessionKind,
         principal: Option<u64>,
+        owner: Option<u64>,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
-        let (session, commands) = BridgeSession::new(random_id()?, kind, principal);
+        let (session, commands) = BridgeSession::new(random_id()?, kind, principal, owner);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }

@@ -28,4 +28,5 @@ mod tool_refresh;
 
 pub use client::Reachability;
 pub use leg::HttpUpstreamLeg;
+pub(crate) use target::HeadersAccepted;
 pub use target::{Bearer, UpstreamTarget};

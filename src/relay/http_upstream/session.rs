@@ -1,8 +1,11 @@
 //! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that begins
 //! a lost session again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use super::outgoing::{Outgoing, RequestKind};
@@ -44,8 +47,11 @@ pub(crate) struct UpstreamSession {
     begun: Option<Message>,
     /// The client's `initialize`, until the server has answered.
     beginning: Option<Message>,
-    /// The headers of the client's last request.
+    /// The headers of the client's last request, for requests of the leg's own. Once the server has accepted
+    /// credentials, only a request with credentials that it accepts too takes their place.
     pub(crate) client_headers: ClientHeaders,
+    /// Whether the server has accepted these.
+    has_accepted: bool,
 }
 
 impl UpstreamSession {
@@ -57,9 +63,26 @@ impl UpstreamSession {
             (self.id, self.revision, self.begun) = (None, None, None);
             self.beginning = Some(out.message.clone());
         }
-        if out.headers.is_some() {
+        if let Some(headers) = &out.headers
+            && (!self.has_accepted || self.has_credentials_of(headers))
+        {
             self.client_headers.clone_from(&out.headers);
         }
+    }
+
+    /// Takes note of the headers of a client's request that the server has answered with success.
+    pub(crate) fn accept_headers(&mut self, headers: &Arc<HeaderMap>) {
+        if !self.has_accepted || !self.has_credentials_of(headers) {
+            self.client_headers = Some(Arc::clone(headers));
+        }
+        self.has_accepted = true;
+    }
+
+    /// Whether the client presents the same credentials as before.
+    fn has_credentials_of(&self, headers: &HeaderMap) -> bool {
+        let known = self.client_headers.as_ref();
+        let known = known.into_iter().flat_map(|known| known.get_all(AUTHORIZATION));
+        known.eq(headers.get_all(AUTHORIZATION))
     }
 
     /// The number of the session that a message belongs to, if it belongs to one.

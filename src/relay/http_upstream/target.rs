@@ -76,6 +76,9 @@ fn bearer(token: &str) -> Option<HeaderValue> {
     Some(header)
 }
 
+/// Is told the headers of each client's request that the server answers with success.
+pub(crate) type HeadersAccepted = Box<dyn Fn(&HeaderMap) + Send + Sync>;
+
 /// Finds the newest settings of a route; `None` if they are those of the beginning.
 pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
@@ -101,6 +104,8 @@ pub struct UpstreamTarget {
     pub(crate) renewal_timeout: Duration,
     /// The counters of its failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
+    /// Is told what the server accepts.
+    pub(crate) accepted: Option<HeadersAccepted>,
 }
 
 impl UpstreamTarget {
@@ -127,6 +132,7 @@ impl UpstreamTarget {
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,
             counts: None,
+            accepted: None,
         })
     }
 
@@ -152,7 +158,14 @@ impl UpstreamTarget {
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,
             counts: Some(Arc::clone(counts)),
+            accepted: None,
         }
+    }
+
+    /// The same; `accepted` is told the headers of each client's request that the server answers with
+    /// success.
+    pub(crate) fn telling(self, accepted: Option<HeadersAccepted>) -> Self {
+        Self { accepted, ..self }
     }
 
     /// The endpoint for HTTP+SSE: its own, or the one of which the transport is not known.

@@ -33,6 +33,14 @@ impl UpstreamClient {
         let (http_sse, listens) = (self.http_sse.is_some(), self.listen.is_open());
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let is_initialized = exchange.out.is(mcp::INITIALIZED);
+        if response.status().is_success()
+            && let Some(headers) = &exchange.out.headers
+        {
+            self.session.accept_headers(headers);
+            if let Some(accepted) = &self.target.accepted {
+                accepted(headers);
+            }
+        }
         if response.status().is_success() && exchange.out.begins_session() && !http_sse {
             self.session.id = response.headers().get(SESSION_ID).cloned();
         }

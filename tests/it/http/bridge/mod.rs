@@ -3,6 +3,7 @@
 mod http_servers;
 mod http_sse_clients;
 mod missed_events;
+mod owners;
 pub(crate) mod sessions;
 mod shared_isolation;
 mod shared_servers;
