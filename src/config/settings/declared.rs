@@ -174,7 +174,8 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     /// The bytes a second that a client has to send of such a body, on average, from the tenth second on; 0 is
     /// any number. A slower client gets 408.
     "body_min_rate" AtLeast<0> => body_min_rate {}
-    /// The largest number of open streams; a further stream gets 503.
+    /// The largest number of open streams; a further stream gets 503. Where a session of Milepost's own is
+    /// between, a call counts until it is answered, also if its client has left.
     "max_streams" AtLeast<1> => max_streams {}
     /// The largest number of known sessions; a new session replaces the session unused for longest.
     "max_sessions" AtLeast<1> => max_sessions {}

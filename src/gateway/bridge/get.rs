@@ -37,7 +37,8 @@ impl Bridge {
             // There is nothing to come back for: a stream would have the client come back again.
             return no_method();
         }
-        let permit = match self.stream_permit(None) {
+        // A call that its client has left still counts.
+        let permit = match buffer.permit().map_or_else(|| self.stream_permit(None), Ok) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };

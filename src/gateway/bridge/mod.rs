@@ -82,9 +82,9 @@ impl Bridge {
     pub(crate) fn stream_permit(
         &self,
         id: Option<&[u8]>,
-    ) -> Result<StreamPermit, Box<Response<Body>>> {
+    ) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
         let refused = || refusal(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_STREAMS, id);
-        self.state.permit().ok_or_else(|| Box::new(refused()))
+        self.state.permit().map(Arc::new).ok_or_else(|| Box::new(refused()))
     }
 
     /// The number of the caller that a new session belongs to. `None` where the server does not see the

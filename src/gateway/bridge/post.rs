@@ -119,7 +119,7 @@ struct PendingPost {
     /// The ids of its requests.
     ids: Vec<Bytes>,
     write_state: WriteState,
-    permit: StreamPermit,
+    permit: Arc<StreamPermit>,
 }
 
 impl Bridge {
@@ -207,7 +207,7 @@ impl Bridge {
         parts: &Parts,
         session: Arc<BridgeSession>,
         ids: Vec<Bytes>,
-        (write_state, permit): (WriteState, StreamPermit),
+        (write_state, permit): (WriteState, Arc<StreamPermit>),
     ) -> PendingPost {
         let asked = RequestHead::of(self.state.caller(&parts.headers), parts);
         PendingPost {
@@ -280,7 +280,8 @@ impl PendingPost {
         let complete = match posted {
             PostedMessage::Whole(message) => {
                 let _order = self.session.speaking.lock().await;
-                self.session.send(SessionCommand::Ask(buffer, message, self.headers.clone())).await
+                let ask = SessionCommand::Ask(Arc::clone(&buffer), message, self.headers.clone());
+                self.session.send(ask).await
             }
             PostedMessage::Large(body) => {
                 match self.session.send_in_pieces(body, &buffer, self.headers.clone()).await {
@@ -289,7 +290,12 @@ impl PendingPost {
                 }
             }
         };
-        if complete { Ok(subscription) } else { Err(Box::new(self.gone())) }
+        if !complete {
+            return Err(Box::new(self.gone()));
+        }
+        // Only now: a message that the relay does not get has a stream that nobody ends.
+        buffer.count(&self.permit);
+        Ok(subscription)
     }
 
     /// Answers `initialize`. The response waits until the session exists or has failed.

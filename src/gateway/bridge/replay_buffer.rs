@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 
 use crate::gateway::bridge::subscription::Subscription;
+use crate::gateway::route_state::StreamPermit;
 use crate::progress::{StreamId, TransmitKind};
 use crate::protocol::jsonrpc::{Key, Kind, Scan, own_error};
 use crate::transport::http::body::BATCH_BYTES;
@@ -89,6 +90,8 @@ pub(crate) struct BufferState {
     pub(crate) broken: Option<Broken>,
     /// The client was given event ids.
     pub(crate) resumable: bool,
+    /// The place of the stream among those of its route, until the stream is over.
+    permit: Option<Arc<StreamPermit>>,
 }
 
 /// The kept messages of one client stream.
@@ -298,7 +301,11 @@ impl ReplayBuffer {
 
     /// Ends the stream.
     pub(crate) fn end(&self) {
-        self.lock().over = true;
+        let mut state = self.lock();
+        state.over = true;
+        let permit = state.permit.take();
+        drop(state);
+        drop(permit);
         self.client.wake();
     }
 
@@ -309,11 +316,26 @@ impl ReplayBuffer {
             state.over = true;
             state.broken = Some(broken.clone());
         }
+        let permit = state.permit.take();
         drop(state);
+        drop(permit);
         self.client.wake();
     }
 
     // ---- the session's side ----
+
+    /// The stream counts until it is over, whether its client stays or leaves. The relay knows the stream.
+    pub(crate) fn count(&self, permit: &Arc<StreamPermit>) {
+        let mut state = self.lock();
+        if !state.over {
+            state.permit = Some(Arc::clone(permit));
+        }
+    }
+
+    /// The place of the stream among those of its route, for a client that comes back.
+    pub(crate) fn permit(&self) -> Option<Arc<StreamPermit>> {
+        self.lock().permit.clone()
+    }
 
     /// Whether the stream is over.
     pub(crate) fn is_over(&self) -> bool {

@@ -36,7 +36,7 @@ pub(crate) struct BridgeBody {
     pacing: ClientPacing,
     /// The session ends with this response.
     ends_session: bool,
-    _counted: StreamPermit,
+    _counted: Arc<StreamPermit>,
 }
 
 impl BridgeBody {
@@ -46,7 +46,7 @@ impl BridgeBody {
         session: &Arc<BridgeSession>,
         form: ResponseForm,
         first: &Bytes,
-        (keep_alive, write_state, counted): (Option<Duration>, WriteState, StreamPermit),
+        (keep_alive, write_state, counted): (Option<Duration>, WriteState, Arc<StreamPermit>),
     ) -> Self {
         let mut out = Batch::default();
         out.raw(first);

@@ -675,3 +675,52 @@ async fn a_token_that_is_active_in_another_session_is_nobodys() {
     assert!(second.messages()[1].contains(r#""progressToken":9"#));
     check([&second]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
+    let mut begun = begun("max_streams = 1", "2025-11-25").await;
+    let left = begun.post(call("1", "1"));
+    settle().await;
+    left.leave();
+    settle().await;
+    let refused = begun.post(call("2", "2"));
+    settle().await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(begun.server.told().await, [call("1", "1")]);
+    begun.server.say(result("1"));
+    settle().await;
+    // The same with a stream. Who comes back to a call takes no further place.
+    let left = begun.post(call("3", "3"));
+    settle().await;
+    begun.server.say(progress("3", 1));
+    pass(secs(1)).await;
+    assert_eq!(left.messages(), [progress("3", 1)]);
+    let last = left.blocks().iter().rev().find_map(|block| block.id.clone()).unwrap();
+    left.leave();
+    settle().await;
+    let refused = begun.post(call("4", "4"));
+    settle().await;
+    assert_eq!(refused.status(), 503);
+    let back = begun.get(&[&format!("Last-Event-ID: {last}")]);
+    settle().await;
+    assert_eq!(back.status(), 200);
+    begun.server.say(result("3"));
+    pass(secs(1)).await;
+    assert_eq!(back.messages(), [result("3")]);
+    back.leave();
+    settle().await;
+    let answered = begun.post(call("5", "5"));
+    settle().await;
+    begun.server.say(result("5"));
+    pass(secs(1)).await;
+    assert_eq!(answered.text(), result("5"));
+    // A message that breaks off has no answer to wait for.
+    let half =
+        format!(r#"{{"jsonrpc":"2.0","id":7,"method":"x","params":"{}"#, "y".repeat(5_000_000));
+    let broken = begun.rig.post(&[&begun.session, "Content-Length: 6000000"], &half);
+    pass(secs(200)).await;
+    assert_eq!(broken.status(), 400, "{}", broken.text());
+    let next = begun.post(call("8", "8"));
+    settle().await;
+    assert!(next.is_silent(), "{}", next.text());
+}
