@@ -175,7 +175,7 @@ impl Proxy {
             Method::GET => Box::pin(direct.get(target, parts, ours, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);
-                let head = RequestHead::of(state.caller(&parts.headers), &parts);
+                let head = RequestHead::of(state.caller(&parts), &parts);
                 let response = Box::pin(direct.forward(target, parts, body, ours)).await;
                 let status = response.status();
                 if head.method == Method::DELETE

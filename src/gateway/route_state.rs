@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use http::request::Parts;
 use http::{HeaderMap, header};
 
 use crate::config::routes::{Route, Routes};
@@ -13,6 +14,7 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
 use crate::transport::http::body_budget::BodyBudget;
 use crate::transport::http::client::InProcess;
+use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::forwarder::Forwarder;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::http::shutdown::Shutdown;
@@ -189,8 +191,14 @@ impl RouteState {
         (reading + self.shared.streams() < max).then_some(permit)
     }
 
-    /// A number for the caller with this `Authorization`.
-    pub(crate) fn caller(&self, headers: &HeaderMap) -> u64 {
+    /// A number for the caller with this certificate and `Authorization`.
+    pub(crate) fn caller(&self, parts: &Parts) -> u64 {
+        let certificate = parts.extensions.get::<CertificateName>();
+        self.shared.hasher.hash_one((certificate, self.credentials(&parts.headers)))
+    }
+
+    /// A number for this `Authorization`.
+    pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
         self.shared.hasher.hash_one(values)

@@ -11,7 +11,8 @@ use super::env::Environment;
 const NAMED_MAX: usize = 4096;
 
 /// The places that name certificates and keys: the table, and its keys.
-const CERTIFICATES: [(&str, &[&str]); 3] = [
+const CERTIFICATES: [(&str, &[&str]); 4] = [
+    ("server", &["client_ca_file"]),
     ("tls", &["certificate", "key"]),
     ("client_certificate", &["certificate", "key"]),
     ("upstream", &["ca_file"]),
@@ -68,6 +69,7 @@ mod tests {
     #[test]
     fn files_are_named_by_certificates_and_keys() {
         let text = r#"
+            server.client_ca_file = "clients.pem"
             server.tls = { certificate = "tls/${NAME}.pem", key = "/k.pem" }
             [[route]]
             path = "/a"
@@ -83,7 +85,10 @@ mod tests {
         let environment = [("NAME", "site")].into_iter().collect();
         let files = named_files(Path::new("/etc/m/proxy.toml"), text, &environment);
         let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
-        assert_eq!(files, ["/etc/m/ca.pem", "/etc/m/own.pem", "/etc/m/tls/site.pem", "/k.pem"]);
+        let below = ["ca.pem", "clients.pem", "own.pem", "tls/site.pem"];
+        let below = below.map(|file| format!("/etc/m/{file}"));
+        assert_eq!(files[..4], below);
+        assert_eq!(files[4..], ["/k.pem"]);
         assert!(named_files(Path::new("p"), "no [toml", &environment).is_empty());
     }
 }

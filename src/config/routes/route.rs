@@ -60,6 +60,9 @@ pub struct Server {
     pub public_url: Option<Url>,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
+    /// PEM file with the authorities of the certificates that clients have to present; `None`: clients
+    /// present none.
+    pub client_ca_file: Option<PathBuf>,
     /// The token that clients have to present as `Authorization: Bearer`; none by default.
     pub bearer: Option<Secret>,
     /// The time that open calls may go on after SIGTERM.
@@ -82,6 +85,7 @@ impl Default for Server {
             insecure: false,
             public_url: None,
             tls: None,
+            client_ca_file: None,
             bearer: None,
             drain: Duration::from_secs(30),
             max_connections: 10_000,

@@ -75,6 +75,10 @@ settings! { Server, Self::default();
     "public_url" Maybe<PublicUrl> => public_url { default: "the address that the client uses" }
     /// The certificate and key of the listener.
     "tls" Maybe<TypedTable<ServerTls>> => tls { default: "none, it speaks plain HTTP" }
+    /// PEM file with certificate authorities: each client must present a certificate of theirs. Needs `tls`.
+    /// The name in the certificate (its first URI, else its first DNS name, else its common name) says who
+    /// the client is: clients of one name share a child, others do not.
+    "client_ca_file" Maybe<FilePath> => client_ca_file { default: "none, clients present no certificate" }
     /// The token that clients present as `Authorization: Bearer`.
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
     /// The time that open calls have to end after SIGTERM.

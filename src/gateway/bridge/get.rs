@@ -28,7 +28,7 @@ impl Bridge {
         if !takes_events(&parts.headers) {
             return no_events();
         }
-        let session = match self.session_named(&parts.method, &parts.headers) {
+        let session = match self.session_named(parts) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
@@ -57,7 +57,7 @@ impl Bridge {
 
     /// A client ends its session.
     pub(crate) fn delete(&self, parts: &Parts) -> Response<Body> {
-        match self.session_named(&parts.method, &parts.headers) {
+        match self.session_named(parts) {
             Ok(session) => {
                 self.sessions.forget(&session.id);
                 session.end(ENDED);

@@ -53,6 +53,7 @@ impl Bridge {
             ours,
             principal: None,
             owner: self.owner_of(&parts.headers, ours),
+            certificate: parts.extensions.get().cloned(),
         }) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
@@ -77,8 +78,7 @@ impl Bridge {
     pub(crate) async fn post_to_stream(&self, parts: Parts, body: PostedBody) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
         let session = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse));
-        let Some(session) = session.filter(|session| self.may_speak(session, &parts.headers))
-        else {
+        let Some(session) = session.filter(|session| self.may_speak(session, &parts)) else {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         };

@@ -1,10 +1,10 @@
 //! The start of a session's server side.
 
-use http::{HeaderMap, header};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode, header};
 use tracing::Instrument;
 
 use super::Bridge;
@@ -13,7 +13,7 @@ use super::session::{BridgeSession, ServerPermit, SessionKind};
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::server_log::ServerLog;
-use crate::gateway::bridge::shared_servers::EndNotice;
+use crate::gateway::bridge::shared_servers::{EndNotice, caller};
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, Scope};
@@ -24,6 +24,7 @@ use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarg
 use crate::relay::{ClientLeg, DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
+use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
 
 /// A request for a session.
@@ -39,6 +40,8 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) principal: Option<u64>,
     /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
     pub(crate) owner: Option<u64>,
+    /// The name in the client's certificate.
+    pub(crate) certificate: Option<CertificateName>,
 }
 
 impl Bridge {
@@ -48,7 +51,12 @@ impl Bridge {
         request: &SessionRequest<'_>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let running = self.server_permit(request.id)?;
-        let begun = self.sessions.begin(request.kind, request.principal, request.owner);
+        let begun = self.sessions.begin(
+            request.kind,
+            request.principal,
+            request.owner,
+            request.certificate.clone(),
+        );
         let Some((session, commands)) = begun else {
             let why = "no session id can be made";
             return Err(self.no_session(StatusCode::INTERNAL_SERVER_ERROR, why, request.id));
@@ -74,7 +82,7 @@ impl Bridge {
         let ended = move || EndNotice { servers, session: ends };
         let accepted = request.owner.map(|_| {
             let (state, owned) = (Arc::clone(&self.state), Arc::clone(&session));
-            Box::new(move |headers: &HeaderMap| owned.give_to(state.caller(headers)))
+            Box::new(move |headers: &HeaderMap| owned.give_to(state.credentials(headers)))
                 as HeadersAccepted
         });
         match self.launch(clients, policy, (request.ours, accepted), running, ended) {
@@ -113,7 +121,7 @@ impl Bridge {
     /// can be none.
     pub(crate) async fn shared_session(
         &self,
-        headers: &HeaderMap,
+        parts: &Parts,
         ours: bool,
         id: Option<&[u8]>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
@@ -130,17 +138,22 @@ impl Bridge {
                 self.state.shared.counts.record_child_restart();
             }
             // The bearer of the listener lets a client in and does not say who the client is.
-            let principal = headers.contains_key(header::AUTHORIZATION) && !ours;
-            let principal = principal.then(|| self.state.caller(headers));
+            let is_named = parts.extensions.get::<CertificateName>().is_some()
+                || parts.headers.contains_key(header::AUTHORIZATION) && !ours;
+            let principal = is_named.then(|| self.state.caller(parts));
             self.begin_session(&SessionRequest {
                 kind: SessionKind::Shared,
                 id,
                 ours: false,
                 principal,
                 owner: None,
+                // Found by who asks, and never by an id.
+                certificate: None,
             })
         };
-        self.shared.session_of(headers, restarts, dead, start).await
+        // A child sees no `Authorization`: a client keeps its child when its token is renewed.
+        let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
+        self.shared.session_of(caller(parts, is_over_http), restarts, dead, start).await
     }
 
     /// Starts the server of the route for `clients`, and the task that relays their messages.

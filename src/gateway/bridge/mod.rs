@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
+use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 
 use self::responses::refusal;
@@ -96,30 +97,37 @@ impl Bridge {
             && !ours
             && !is_set
             && !rules.remove.contains(&AUTHORIZATION);
-        is_checked.then(|| self.state.caller(headers))
+        is_checked.then(|| self.state.credentials(headers))
     }
 
-    /// Whether whoever presents these credentials may speak in a session: its owner, and a caller with other
-    /// credentials, which the server judges. If it accepts them, the session belongs to that caller.
-    pub(crate) fn may_speak(&self, session: &BridgeSession, headers: &HeaderMap) -> bool {
-        headers.contains_key(AUTHORIZATION) || session.belongs_to(self.state.caller(headers))
+    /// Whether the client of a request may speak in a session: its owner, and a caller with other
+    /// credentials, which the server judges. If it accepts them, the session belongs to that caller. The
+    /// name in the certificate stays that of the beginning.
+    pub(crate) fn may_speak(&self, session: &BridgeSession, parts: &Parts) -> bool {
+        let headers = &parts.headers;
+        session.began_with(parts.extensions.get())
+            && (headers.contains_key(AUTHORIZATION)
+                || session.belongs_to(self.state.credentials(headers)))
     }
 
     /// The session that a request names; the refusal if there is none, or none of this caller.
     pub(crate) fn session_named(
         &self,
-        method: &Method,
-        headers: &HeaderMap,
+        parts: &Parts,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
+        let headers = &parts.headers;
         let Some(id) = headers.get(SESSION_ID) else {
             let why = "this request names no session; send Mcp-Session-Id, or initialize first";
             return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
         };
         let session = self.sessions.find(id.as_bytes(), SessionKind::Own);
-        let session = session.filter(|session| match *method {
-            Method::POST => self.may_speak(session, headers),
+        let session = session.filter(|session| match parts.method {
+            Method::POST => self.may_speak(session, parts),
             // No server judges these.
-            _ => session.belongs_to(self.state.caller(headers)),
+            _ => {
+                session.began_with(parts.extensions.get())
+                    && session.belongs_to(self.state.credentials(headers))
+            }
         });
         let Some(session) = session else {
             return Err(Box::new(refusal(StatusCode::NOT_FOUND, NO_SESSION, None)));

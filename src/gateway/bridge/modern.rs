@@ -92,7 +92,7 @@ impl Bridge {
             let text = error_answer(id.as_deref().unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
             return with_error(StatusCode::NOT_FOUND, text);
         }
-        match self.shared_session(&parts.headers, ours, id.as_deref()).await {
+        match self.shared_session(parts, ours, id.as_deref()).await {
             Ok(session) => {
                 let checked = session.tools().check(&parts.headers, &message);
                 match checked {

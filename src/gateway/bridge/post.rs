@@ -135,8 +135,7 @@ impl Bridge {
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
-        let found =
-            if new { None } else { Some(self.session_named(&parts.method, &parts.headers)) };
+        let found = if new { None } else { Some(self.session_named(&parts)) };
         let session = match found.transpose() {
             Ok(session) => session,
             Err(refusal) => return *refusal,
@@ -185,6 +184,7 @@ impl Bridge {
                     ours,
                     principal: None,
                     owner: self.owner_of(&parts.headers, ours),
+                    certificate: parts.extensions.get().cloned(),
                 }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
@@ -209,7 +209,7 @@ impl Bridge {
         ids: Vec<Bytes>,
         (write_state, permit): (WriteState, Arc<StreamPermit>),
     ) -> PendingPost {
-        let asked = RequestHead::of(self.state.caller(&parts.headers), parts);
+        let asked = RequestHead::of(self.state.caller(parts), parts);
         PendingPost {
             bridge: Arc::clone(self),
             reads_events: asked.reads_events,

@@ -16,6 +16,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens};
 use crate::relay::{ClientHeaders, SOLE_STREAM};
+use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 use crate::transport::random::random_id;
@@ -82,6 +83,8 @@ pub(crate) struct BridgeSession {
     pub(crate) principal: Option<u64>,
     /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
     owner: Option<AtomicU64>,
+    /// The name in the certificate of the client that began the session, if it presented one.
+    certificate: Option<CertificateName>,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
@@ -102,6 +105,7 @@ impl BridgeSession {
         kind: SessionKind,
         principal: Option<u64>,
         owner: Option<u64>,
+        certificate: Option<CertificateName>,
     ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let signals = Arc::new(SessionSignals::default());
@@ -111,6 +115,7 @@ impl BridgeSession {
             kind,
             principal,
             owner: owner.map(AtomicU64::new),
+            certificate,
             signals,
             commands,
             session_buffer,
@@ -135,6 +140,11 @@ impl BridgeSession {
     /// Whether the session belongs to this caller.
     pub(crate) fn belongs_to(&self, caller: u64) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner.load(Ordering::Relaxed) == caller)
+    }
+
+    /// Whether a client with this certificate began the session.
+    pub(crate) fn began_with(&self, certificate: Option<&CertificateName>) -> bool {
+        self.certificate.as_ref() == certificate
     }
 
     /// From now on the session belongs to this caller.
@@ -297,8 +307,10 @@ impl BridgeSessions {
         kind: SessionKind,
         principal: Option<u64>,
         owner: Option<u64>,
+        certificate: Option<CertificateName>,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
-        let (session, commands) = BridgeSession::new(random_id()?, kind, principal, owner);
+        let (session, commands) =
+            BridgeSession::new(random_id()?, kind, principal, owner, certificate);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, header};
+use http::header;
+use http::request::Parts;
 use tokio::time::{Instant, sleep_until};
 
 use super::session::BridgeSession;
+use crate::transport::http::client_certificate::CertificateName;
 
 /// The pause before a server is started again that has died once; it doubles with each further death.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -26,7 +28,8 @@ const LIVED: Duration = Duration::from_secs(60);
 /// Callers whose servers have died and whose restart pause is remembered.
 const DEAD_MAX: usize = 1000;
 
-/// The values of `Authorization`, one after the other. They are compared whole: a hash might be another's.
+/// The name of the certificate and the values of `Authorization`, one after the other. They are compared
+/// whole: a hash might be another's.
 type Caller = Box<[u8]>;
 
 struct SharedServer {
@@ -81,12 +84,11 @@ impl SharedServers {
     /// server that has died and must not be started again.
     pub(crate) async fn session_of<E>(
         &self,
-        headers: &HeaderMap,
+        caller: Caller,
         restarts: bool,
         dead: impl Fn() -> E,
         start: impl Fn(bool) -> Result<Arc<BridgeSession>, E>,
     ) -> Result<Arc<BridgeSession>, E> {
-        let caller = caller(headers);
         loop {
             let at = {
                 let mut known = self.lock();
@@ -149,10 +151,16 @@ fn pause(deaths: u32) -> Duration {
     doubled.min(PAUSE_MAX)
 }
 
-fn caller(headers: &HeaderMap) -> Caller {
-    let values = headers.get_all(header::AUTHORIZATION).iter();
-    // No value has a zero.
-    values.flat_map(|value| value.as_bytes().iter().copied().chain([0])).collect()
+/// Who shares a server: the clients of one certificate, else those of one `Authorization`. A server over
+/// HTTP gets the `Authorization` of its first client, so that there both count.
+pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
+    let name = parts.extensions.get::<CertificateName>();
+    let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());
+    let is_counted = is_over_http || certificate.is_none();
+    let values = parts.headers.get_all(header::AUTHORIZATION).iter().filter(|_| is_counted);
+    // A value of a header has neither a one nor a zero.
+    let values = values.flat_map(|value| value.as_bytes().iter().copied().chain([0]));
+    certificate.into_iter().flatten().chain(values).collect()
 }
 
 #[cfg(test)]
@@ -167,16 +175,42 @@ mod tests {
 
     #[test]
     fn callers_are_told_apart_by_all_they_present() {
-        let of = |values: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(header::AUTHORIZATION, value.parse().unwrap());
-            }
-            caller(&headers)
-        };
+        let of = |values: &[&str]| caller(&parts(None, values), false);
         assert_eq!(of(&["a"]), of(&["a"]));
         for (one, other) in [(&[][..], &["a"][..]), (&["a"], &["b"]), (&["a", "b"], &["ab"])] {
             assert_ne!(of(one), of(other));
         }
+    }
+
+    #[test]
+    fn a_certificate_says_who_a_client_is_and_its_token_counts_only_over_http() {
+        let (ada, bob) = (certificate("ada.example.com"), certificate("bob.example.com"));
+        for is_over_http in [false, true] {
+            let of = |name: Option<&CertificateName>, token: &str| {
+                caller(&parts(name, &[token]), is_over_http)
+            };
+            assert_ne!(of(Some(&ada), "a"), of(Some(&bob), "a"));
+            assert_ne!(of(Some(&ada), "a"), of(None, "a"));
+            assert_eq!(of(Some(&ada), "a") == of(Some(&ada), "b"), !is_over_http);
+        }
+        // A header cannot be made to look like a certificate.
+        let spelt = caller(&parts(None, &["", ada.as_str()]), false);
+        assert_ne!(spelt, caller(&parts(Some(&ada), &[]), false));
+    }
+
+    fn certificate(name: &str) -> CertificateName {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        CertificateName::of(made.cert.der())
+    }
+
+    fn parts(name: Option<&CertificateName>, values: &[&str]) -> Parts {
+        let mut request = http::Request::new(());
+        for value in values {
+            request.headers_mut().append(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        if let Some(name) = name {
+            request.extensions_mut().insert(name.clone());
+        }
+        request.into_parts().0
     }
 }

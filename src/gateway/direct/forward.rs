@@ -92,7 +92,7 @@ impl Direct {
         ours: bool,
         write_state: WriteState,
     ) -> Response<Body> {
-        let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         if let Some(held) = self.held_get(&request_head, &write_state).await {
             return held;
         }

@@ -91,7 +91,7 @@ impl Direct {
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let (parts, ()) = get.into_parts();
-        let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         let request =
             self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
         let Some(permit) = self.state.permit() else {

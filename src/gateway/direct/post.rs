@@ -76,7 +76,7 @@ impl Direct {
         {
             return *refusal;
         }
-        let request_head = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         let post = Post {
             direct: Arc::clone(self),
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),

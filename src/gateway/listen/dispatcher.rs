@@ -125,7 +125,10 @@ impl<H: Handler> Dispatcher<H> {
         request: Request<Incoming>,
     ) -> Response<AnswerBody<H::Body>> {
         let open = OpenRequest::enter(&self.open);
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if let Some(name) = client.name.clone() {
+            parts.extensions.insert(name);
+        }
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut found = None;

@@ -17,6 +17,7 @@ use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
+use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::endpoints::RouteMatch;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
@@ -30,6 +31,8 @@ pub struct Peer {
     pub local: SocketAddr,
     /// Whether the connection uses TLS.
     pub secure: bool,
+    /// The name in the client's certificate, if the listener asks for one.
+    pub name: Option<CertificateName>,
     /// Whether the client takes written bytes.
     pub write_state: WriteState,
     /// The last use of the connection; `None` where its listener closes no silent connection.

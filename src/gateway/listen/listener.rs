@@ -25,6 +25,7 @@ use super::connection::{ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
 use super::last_use::{LastUse, SilentConnections};
 use crate::observe::metrics::Traffic;
+use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -266,14 +267,16 @@ impl AcceptedConnection {
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
         let (secure, write_state) = (tls.is_some(), WriteState::default());
-        let client = Peer { remote, local, secure, write_state: write_state.clone(), last_use };
-        let answer = |request| {
+        let mut client =
+            Peer { remote, local, secure, name: None, write_state: write_state.clone(), last_use };
+        let answer = |client: &Peer, request| {
             client.last_use.iter().for_each(LastUse::renew);
             answer(client.clone(), request)
         };
         let ended = match tls {
             None => {
                 let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
+                let answer = |request| answer(&client, request);
                 Box::pin(http.converse(stream, write_state, answer, stop)).await
             }
             Some(tls) => {
@@ -283,6 +286,9 @@ impl AcceptedConnection {
                 };
                 match agreed {
                     Ok(Ok(stream)) => {
+                        let shown = stream.get_ref().1.peer_certificates();
+                        client.name = shown.and_then(<[_]>::first).map(CertificateName::of);
+                        let answer = |request| answer(&client, request);
                         let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
                         Box::pin(http.converse(stream, write_state, answer, stop)).await
                     }

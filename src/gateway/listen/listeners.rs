@@ -112,7 +112,7 @@ impl<H: Handler> Listeners<H> {
         let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let address = own.unwrap_or(server.listen);
         shelter(server, address)?;
-        let tls = server.tls.as_ref().map(tls::load).transpose()?;
+        let tls = tls::load(server)?;
         let socket = listen(socket, server.listen, "server").await?;
         let clients = HttpListener::new(socket, terms(server, tls, &*handler));
         let listener = match admin.listen {
@@ -261,7 +261,7 @@ impl<H: Handler> Controls<H> {
     /// certificate cannot be used.
     pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
-        let tls = server.tls.as_ref().map(tls::load).transpose()?;
+        let tls = tls::load(server)?;
         Ok(Readiness(terms(server, tls, &*self.handler)))
     }
 

@@ -3,6 +3,7 @@ pub(crate) mod authority;
 pub mod body;
 pub(crate) mod body_budget;
 pub mod client;
+pub mod client_certificate;
 pub(crate) mod client_pacing;
 pub mod collector;
 pub(crate) mod connection_pool;

@@ -6,10 +6,11 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 6] = [
+const NAMED: [&str; 7] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
+    "client_ca_file",
     "make_token",
     "max_unread_bytes",
     "upstream.inherit_env",

@@ -17,6 +17,17 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
     if let Some(tls) = &mut server.tls {
         certificate(tls, folder, &file.server, "tls")?;
     }
+    if let Some(authorities) = &mut server.client_ca_file {
+        let wrong = |what: String| {
+            ConfigError::new(file.server.place("client_ca_file").unwrap_or_default(), what)
+        };
+        if server.tls.is_none() {
+            let what = "`client_ca_file` goes with `tls`, which this listener does not have";
+            return Err(wrong(what.to_owned()));
+        }
+        *authorities = folder.join(&*authorities);
+        pem::certificates(authorities).map_err(wrong)?;
+    }
     let admin = file.admin.as_ref();
     let place = admin.and_then(|admin| admin.place("listen"));
     let admin = admin.map_or_else(Admin::none, |admin| admin.over(Admin::default()));

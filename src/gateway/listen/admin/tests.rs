@@ -64,6 +64,7 @@ fn ask(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> A
         remote: local,
         local,
         secure: false,
+        name: None,
         write_state: WriteState::default(),
         last_use: None,
     };

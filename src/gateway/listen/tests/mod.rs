@@ -109,6 +109,7 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
         remote: local,
         local,
         secure: false,
+        name: None,
         write_state: WriteState::default(),
         last_use: None,
     };

@@ -3,6 +3,7 @@
 mod admin;
 mod admin_token;
 mod byte_exact;
+mod client_certificates;
 #[cfg(target_env = "gnu")]
 mod crowd;
 mod http2_upstream;

@@ -23,12 +23,13 @@ use crate::http::serve::http_client::{Client, rest};
 use crate::http::serve::legacy_server::Legacy;
 
 /// An authority, a certificate of a server and one of a client, in files.
-struct Pki {
+pub(super) struct Pki {
     folder: TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -49,10 +50,10 @@ impl Pki {
             write(&format!("{file}.pem"), certificate.pem());
             write(&format!("{file}.key"), key.serialize_pem());
         }
-        Self { folder }
+        Self { folder, authority }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -83,7 +84,7 @@ impl Pki {
     }
 
     /// A client that trusts its authority and offers these versions.
-    fn client(&self, offers: &[&str]) -> ClientConfig {
+    pub(super) fn client(&self, offers: &[&str]) -> ClientConfig {
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -91,6 +92,21 @@ impl Pki {
             .with_no_client_auth();
         config.alpn_protocols = offers.iter().map(|name| name.as_bytes().to_vec()).collect();
         config
+    }
+
+    /// A client that trusts this authority and presents a certificate of `by` with this name.
+    pub(super) fn client_named(&self, name: &str, by: &Self) -> ClientConfig {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &by.authority).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(self.roots())
+            .with_client_auth_cert(vec![certificate.der().clone()], key)
+            .unwrap()
     }
 }
 

@@ -1,0 +1,135 @@
+//! The name of a client in the certificate that it presents.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
+/// The object identifier of a common name (2.5.4.3), in DER.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// The tags of texts that are read: UTF8String, PrintableString and IA5String.
+const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+
+/// The name of a client whose certificate has been verified. The kind of the name goes before the name, so
+/// that a name of one kind is none of another: `uri:`, `dns:`, `cn:` or `sha256:`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CertificateName(Arc<str>);
+
+impl CertificateName {
+    /// The first URI of the subject alternative names; else their first DNS name, else the common name of
+    /// the subject, else the fingerprint of the certificate.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let name = EndEntityCert::try_from(certificate).ok().and_then(|read| {
+            let uri = read.valid_uri_names().next().map(|name| format!("uri:{name}"));
+            let dns = || read.valid_dns_names().next().map(|name| format!("dns:{name}"));
+            uri.or_else(dns).or_else(|| Some(format!("cn:{}", common_name(read.subject())?)))
+        });
+        Self(name.unwrap_or_else(|| fingerprint(certificate)).into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let mut text = "sha256:".to_owned();
+    for byte in digest(&SHA256, certificate).as_ref() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The first common name of a subject (the content of its outer sequence).
+fn common_name(mut subject: &[u8]) -> Option<&str> {
+    while !subject.is_empty() {
+        let mut set = element(&mut subject, SET)?;
+        while !set.is_empty() {
+            let mut pair = element(&mut set, SEQUENCE)?;
+            if element(&mut pair, OBJECT_IDENTIFIER)? == COMMON_NAME {
+                let tag = TEXTS.into_iter().find(|tag| pair.first() == Some(tag))?;
+                let name = std::str::from_utf8(element(&mut pair, tag)?).ok();
+                return name.filter(|name| !name.is_empty());
+            }
+        }
+    }
+    None
+}
+
+/// Takes an element of DER with this tag from the front of `from`.
+fn element<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    let (&[found, short], mut rest) = from.split_first_chunk::<2>()?;
+    let mut length = usize::from(short);
+    if short >= 0x80 {
+        let (bytes, after) = rest.split_at_checked(usize::from(short & 0x7f))?;
+        if bytes.is_empty() || bytes.len() > 3 {
+            return None;
+        }
+        length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+        rest = after;
+    }
+    let (content, rest) = rest.split_at_checked(length)?;
+    *from = rest;
+    (found == tag).then_some(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn name(alternatives: &[SanType], subject: &[(DnType, &str)]) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        subject.iter().for_each(|(kind, text)| {
+            params.distinguished_name.push(kind.clone(), *text);
+        });
+        params.subject_alt_names = alternatives.to_vec();
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        CertificateName::of(certificate.der()).as_str().to_owned()
+    }
+
+    #[test]
+    fn the_name_is_a_uri_a_dns_name_the_common_name_or_the_fingerprint() {
+        let dns = |text: &str| SanType::DnsName(text.try_into().unwrap());
+        let uri = SanType::URI("spiffe://example.com/build".try_into().unwrap());
+        let mail = SanType::Rfc822Name("a@example.com".try_into().unwrap());
+        let common = [(DnType::OrganizationName, "Example"), (DnType::CommonName, "Ada ü")];
+        let two = [dns("one.example.com"), dns("two.example.com")];
+        let all = [dns("one.example.com"), uri];
+        assert_eq!(name(&all, &common), "uri:spiffe://example.com/build");
+        assert_eq!(name(&two, &common), "dns:one.example.com");
+        assert_eq!(name(std::slice::from_ref(&mail), &common), "cn:Ada ü");
+        let long = "x".repeat(300);
+        let organization = (DnType::OrganizationName, &*long);
+        let long = [organization.clone(), (DnType::CommonName, "Ada")];
+        assert_eq!(name(&[], &long), "cn:Ada");
+        let fingerprint = name(&[mail], &[organization]);
+        assert!(fingerprint.starts_with("sha256:") && fingerprint.len() == 7 + 64, "{fingerprint}");
+    }
+
+    #[test]
+    fn what_is_no_subject_has_no_common_name() {
+        let right = [&[SET, 10, SEQUENCE, 8, 6, 3, 0x55, 4, 3, 0x0c, 1][..], b"A"].concat();
+        assert_eq!(common_name(&right), Some("A"));
+        for end in 0..right.len() {
+            assert_eq!(common_name(&right[..end]), None);
+        }
+        for at in 0..right.len() {
+            for byte in 0..=255 {
+                let mut other = right.clone();
+                other[at] = byte;
+                let _ = common_name(&other);
+            }
+        }
+    }
+}
