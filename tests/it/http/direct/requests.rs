@@ -873,6 +873,13 @@ async fn the_metadata_of_a_sign_in_names_the_public_url() {
     let expected =
         r#"{ "resource" : "https://front.example/mcp/tools", "scopes_supported":["a"] }"#;
     assert_eq!(get.text(), expected);
+    // At the root too: it is the only route.
+    let get = rig.send("GET /.well-known/oauth-protected-resource", &[], b"");
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "GET /.well-known/oauth-protected-resource");
+    asked.json(&[], r#"{ "resource" : "http://up.example/base/mcp", "scopes_supported":["a"] }"#);
+    settle().await;
+    assert_eq!(get.text(), expected);
 }
 
 #[tokio::test(start_paused = true)]
