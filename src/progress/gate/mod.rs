@@ -19,8 +19,6 @@ use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
-use crate::progress::gate::meter::EmittedProgress;
-use crate::progress::gate::notification::Parts;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, Transmit, TransmitKind};
@@ -231,7 +229,7 @@ impl Filter {
             message = Some(last.unwrap_or_else(running));
         }
         let emitted = emitted.within_total(&mut repairs);
-        let bytes = write(call, &emitted, &token, message.as_ref(), &pending.report);
+        let bytes = notification::write(call, &emitted, &token, message.as_ref(), &pending.report);
         let payload = Payload::own(bytes).in_place_of(&pending.framing);
         Ok((payload, Verdict::Repaired(repairs)))
     }
@@ -284,8 +282,13 @@ impl Filter {
             None => heartbeat::words(call.label(), last.as_deref(), running, silence),
         };
         let message = words_allowed.then(|| json::quote(&words));
-        let bytes =
-            write(call, &emitted, &token, message.as_ref(), &super::dialect::Report::default());
+        let bytes = notification::write(
+            call,
+            &emitted,
+            &token,
+            message.as_ref(),
+            &super::dialect::Report::default(),
+        );
         let value = |text: &Bytes| json::number(text);
         let total = emitted.total.as_ref().and_then(value);
         call.sent.last_heartbeat =
@@ -462,21 +465,4 @@ impl Filter {
             }
         }
     }
-}
-
-fn write(
-    call: &Call,
-    emitted: &EmittedProgress,
-    token: &Bytes,
-    message: Option<&Bytes>,
-    report: &super::dialect::Report,
-) -> Bytes {
-    let parts = Parts {
-        token,
-        message: message.map(|message| &message[..]),
-        meta: report.meta.as_deref(),
-        members: &report.members,
-        task: call.task.as_ref().map(|task| &task.text[..]),
-    };
-    notification::write(emitted, &parts)
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::progress::correlate::call::Call;
+use crate::progress::dialect::Report;
 use crate::progress::gate::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
@@ -14,21 +16,38 @@ pub const MESSAGE_MAX: usize = 4 << 10;
 
 /// The parts of a notification besides its value.
 #[derive(Debug, Default)]
-pub(crate) struct Parts<'a> {
+struct Parts<'a> {
     /// The client's own token text.
-    pub token: &'a [u8],
+    token: &'a [u8],
     /// A JSON string.
-    pub message: Option<&'a [u8]>,
+    message: Option<&'a [u8]>,
     /// The server's `_meta`.
-    pub meta: Option<&'a [u8]>,
+    meta: Option<&'a [u8]>,
     /// Members that the specification does not know, each `"key":value`.
-    pub members: &'a [Bytes],
+    members: &'a [Bytes],
     /// The task that the token belongs to by now (2025-11-25).
-    pub task: Option<&'a [u8]>,
+    task: Option<&'a [u8]>,
 }
 
-/// The notification, without a line ending.
-pub(crate) fn write(emitted: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
+/// The notification for a report of a call, without a line ending.
+pub(crate) fn write(
+    call: &Call,
+    emitted: &EmittedProgress,
+    token: &Bytes,
+    message: Option<&Bytes>,
+    report: &Report,
+) -> Bytes {
+    let parts = Parts {
+        token,
+        message: message.map(|message| &message[..]),
+        meta: report.meta.as_deref(),
+        members: &report.members,
+        task: call.task.as_ref().map(|task| &task.text[..]),
+    };
+    assemble(emitted, &parts)
+}
+
+fn assemble(emitted: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(192);
     out.put_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
@@ -124,7 +143,7 @@ mod tests {
 
     #[track_caller]
     fn check(parts: &Parts<'_>, params: &str) {
-        let text = write(&emitted(), parts);
+        let text = assemble(&emitted(), parts);
         let head = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":"#;
         assert_eq!(text, format!("{head}{params}}}"));
         serde_json::from_slice::<serde_json::Value>(&text).unwrap();
