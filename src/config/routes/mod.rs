@@ -27,8 +27,8 @@ pub use presets::Preset;
 pub use referenced_files::named_files;
 pub use resolve::PresetSettings;
 pub use route::{
-    Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
-    ServerTls, StdioUpstream, Upstream,
+    Admin, Cors, ForwardedRule, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server,
+    ServerInfo, ServerTls, StdioUpstream, Upstream,
 };
 pub use route_file::{Routes, RoutesError};
 pub use schema::schema;

@@ -16,8 +16,9 @@ use super::authorities::Authorities;
 use super::inherited_env::InheritedEnv;
 use super::presets::Preset;
 use crate::config::settings::Settings;
-use crate::config::values::StateDir;
+use crate::config::values::ip_net::IpNet;
 use crate::config::values::text::{OriginOrAny, TextValue, texts};
+use crate::config::values::{StateDir, Word};
 use crate::progress::{Mode, Policy};
 
 /// A secret: it is never shown.
@@ -51,6 +52,8 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// Origins of browsers that are answered, besides loopback's.
     pub allowed_origins: Vec<String>,
+    /// Fronts: what they say of their clients is believed, and they are no clients themselves.
+    pub trusted_proxies: Vec<IpNet>,
     /// Requests are refused that a page of another site can send without its origin, or with a body of
     /// a form's type.
     pub check_pages: bool,
@@ -81,6 +84,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 7332)),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
             check_pages: true,
             insecure: false,
             public_url: None,
@@ -334,6 +338,23 @@ pub struct HeaderRules {
     pub remove: Vec<HeaderName>,
 }
 
+/// The handling of headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForwardedRule {
+    /// They pass unchanged.
+    #[default]
+    Pass,
+    /// They are left out.
+    Drop,
+    /// The client is added; what others than trusted fronts say is left out.
+    Append,
+}
+
+impl Word for ForwardedRule {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("pass", Self::Pass), ("drop", Self::Drop), ("append", Self::Append)];
+}
+
 /// CORS, answered in the place of the upstream.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
@@ -359,6 +380,8 @@ pub struct Route {
     pub request_headers: HeaderRules,
     /// Headers of responses.
     pub response_headers: HeaderRules,
+    /// Headers of requests in which a front names its client.
+    pub forwarded: ForwardedRule,
     /// The time that connecting to the upstream may take.
     pub connect_timeout: Duration,
     /// The time that the upstream may take for a request of Milepost's own.
@@ -401,6 +424,7 @@ impl Route {
             opaque: false,
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
+            forwarded: ForwardedRule::default(),
             connect_timeout: Duration::from_secs(10),
             own_request_timeout: Duration::from_secs(30),
             idle_timeout: None,

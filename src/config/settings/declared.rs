@@ -10,12 +10,13 @@ use super::format::{
 use super::places::{AuthorityFiles, CommandEnv, FilePath, Inherited, StateFolder};
 use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
 use crate::config::routes::route::{
-    Admin, Cors, HttpUpstream, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
+    Admin, Cors, ForwardedRule, HttpUpstream, Route, Server, ServerTls, StateSettings,
+    StdioUpstream, Upstream,
 };
 use crate::config::values::OFF;
 use crate::config::values::text::{
-    Address, AnyScale, AnyTime, AtLeast, Hidden, HostText, LevelOrOff, OneOf, OriginText, Period,
-    PublicUrl, TimeOrOff,
+    Address, AnyScale, AnyTime, AtLeast, Hidden, HostText, LevelOrOff, NetText, OneOf, OriginText,
+    Period, PublicUrl, TimeOrOff,
 };
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
@@ -65,6 +66,9 @@ settings! { Server, Self::default();
     "allowed_hosts" List<HostText> => allowed_hosts {}
     /// Accepted origins of browsers besides those of loopback.
     "allowed_origins" List<OriginText> => allowed_origins {}
+    /// Addresses and nets (CIDR) of fronts, such as "10.0.0.0/8". What they say of their clients is believed
+    /// (forwarded), and they are no clients themselves.
+    "trusted_proxies" List<NetText> => trusted_proxies {}
     /// Refuses requests of pages of other sites that have no accepted origin, and POSTs of pages whose
     /// body has a type that a form can send. Browsers mark such requests with `Sec-Fetch-Site`.
     "check_pages" Switch => check_pages {}
@@ -170,6 +174,9 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     "own_get" Switch => own_get {}
     /// CORS, answered in the place of the upstream.
     "cors" Maybe<TypedTable<Cors>> => cors { default: "the upstream answers" }
+    /// The headers X-Forwarded-* and Forwarded of requests: pass (unchanged), drop, or append (the client's
+    /// address, host and protocol are added; what others than trusted_proxies say is left out).
+    "forwarded" OneOf<ForwardedRule> => forwarded {}
     /// The longest body of a request, in bytes; a longer body gets 413.
     "max_request_bytes" AtLeast<1> => max_request_bytes {}
     /// The longest time that clients take to send the body of a request; time in which the upstream does not

@@ -1,6 +1,7 @@
 //! Values of settings as text: the syntax of each kind, and the errors for other values.
 
 pub(crate) mod compound;
+pub mod ip_net;
 pub(crate) mod text;
 
 use std::ffi::OsString;

@@ -11,6 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use url::Url;
 
 use crate::config::routes::route::Secret;
+use crate::config::values::ip_net::IpNet;
 use crate::config::values::{
     ANSWER_REPAIRS, OFF, Word, exact_time, level_or_off, nearest, positive_time, scale, time,
     time_or_off, word,
@@ -271,6 +272,17 @@ spellings! {
         read: host_name,
         spell: String::clone,
         schema: { "type": "string", "pattern": r"^[A-Za-z0-9._:\[\]-]+$" }
+    }
+
+    /// An address or a net of addresses.
+    NetText: IpNet, "an address or a net such as \"10.0.0.0/8\"" {
+        read: IpNet::read,
+        spell: ToString::to_string,
+        schema: {
+            "type": "string",
+            "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$",
+            "examples": ["10.0.0.7", "10.0.0.0/8", "fd00::/8"],
+        }
     }
 
     /// The origin of a page in a browser.

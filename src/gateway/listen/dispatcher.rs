@@ -22,6 +22,7 @@ use tracing::{error, info};
 
 use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
+use crate::config::values::ip_net::IpNet;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize};
 use crate::gateway::live_routes::ServedRoute;
 use crate::observe::log::may_log_refusal;
@@ -55,6 +56,7 @@ pub(super) struct Dispatcher<H> {
 /// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
 pub(super) struct ServingConfig {
     server: Server,
+    trusted_proxies: Arc<[IpNet]>,
     endpoints: RouteTable,
     cors: Vec<Option<Arc<Cors>>>,
     served: Vec<ServedRoute>,
@@ -67,7 +69,8 @@ impl ServingConfig {
             endpoints.enter(route, late);
             cors.push(route.cors.clone().map(Arc::new));
         }
-        Self { server, endpoints, cors, served: Vec::new() }
+        let trusted_proxies = Arc::from(&*server.trusted_proxies);
+        Self { server, trusted_proxies, endpoints, cors, served: Vec::new() }
     }
 
     /// Routes as they are served.
@@ -193,7 +196,14 @@ impl<H: Handler> Dispatcher<H> {
             admit_body(&config.server, parts)?;
         }
         let client = client.clone();
-        Ok(Decision::Handle(Admitted { route_match, served, client, authorization_was_ours }))
+        let trusted_proxies = Arc::clone(&config.trusted_proxies);
+        Ok(Decision::Handle(Admitted {
+            route_match,
+            served,
+            client,
+            trusted_proxies,
+            authorization_was_ours,
+        }))
     }
 }
 

@@ -6,11 +6,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::HOST;
+use http::uri::Authority;
 use http::{Request, Response};
 use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 
 use super::last_use::LastUse;
+use crate::config::routes::ForwardedRule;
+use crate::config::values::ip_net::IpNet;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
@@ -19,6 +23,7 @@ use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::endpoints::RouteMatch;
+use crate::transport::http::forwarded::{self, ForwardedBy};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -48,6 +53,8 @@ pub struct Admitted {
     pub served: Option<ServedRoute>,
     /// The client of the request.
     pub client: Peer,
+    /// Fronts whose headers about their clients are believed.
+    pub trusted_proxies: Arc<[IpNet]>,
     /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
 }
@@ -58,10 +65,21 @@ pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
 impl Handler for Routed {
     type Body = Body;
 
-    async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
-        let Admitted { route_match, served, authorization_was_ours: ours, client } = admitted;
+    async fn handle(
+        &self,
+        mut request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> Response<Self::Body> {
+        let Admitted { route_match, served, authorization_was_ours: ours, client, trusted_proxies } =
+            admitted;
         match served {
             Some(served) => {
+                let rule = served.route().forwarded;
+                if rule != ForwardedRule::Pass
+                    && forward(rule, &mut request, &client, &trusted_proxies)
+                {
+                    self.0.metrics().count_forwarded_dropped();
+                }
                 Arc::clone(&self.0)
                     .handle(served, route_match.part, request, ours, client.write_state)
                     .await
@@ -97,6 +115,24 @@ impl Handler for Routed {
     async fn end_streams(&self) {
         self.0.end_streams();
     }
+}
+
+/// Applies a route's rule for headers about clients of fronts; true if values were left out.
+fn forward(
+    rule: ForwardedRule,
+    request: &mut Request<Incoming>,
+    client: &Peer,
+    trusted: &[IpNet],
+) -> bool {
+    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let host = request.uri().authority().map(Authority::as_str).or(header).map(str::to_owned);
+    let by = ForwardedBy {
+        client: client.remote.ip(),
+        host: host.as_deref(),
+        is_secure: client.secure,
+        trusted,
+    };
+    forwarded::apply(rule, request.headers_mut(), &by)
 }
 
 /// Answers requests that were let in.

@@ -65,6 +65,7 @@ pub struct Metrics {
     clients: Traffic,
     without_token: Counters,
     refused: Counters,
+    forwarded_dropped: Counter,
     log_lines_dropped: Counter,
     config: Config,
     spans: [Counter; 2],
@@ -179,6 +180,9 @@ impl Metrics {
             "requests_refused",
             "Requests that were refused before a route saw them, by reason",
         );
+        let forwarded_dropped = Counter::default();
+        let help = "Requests with values of X-Forwarded-* or Forwarded that were left out";
+        to.0.register("forwarded_dropped", help, forwarded_dropped.clone());
         let log_lines_dropped = Counter::default();
         let help = "Log lines left out because nobody read standard error";
         to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
@@ -197,6 +201,7 @@ impl Metrics {
             clients,
             without_token,
             refused,
+            forwarded_dropped,
             log_lines_dropped,
             config,
             spans,
@@ -219,6 +224,11 @@ impl Metrics {
     /// Counts a request that was refused for a reason, one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
+    }
+
+    /// Counts a request with values of `X-Forwarded-*` or `Forwarded` that were left out.
+    pub fn count_forwarded_dropped(&self) {
+        self.forwarded_dropped.inc();
     }
 
     /// Bytes between clients and Milepost.

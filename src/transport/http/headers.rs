@@ -1,8 +1,8 @@
 //! The headers that pass from one side to the other. All functions are pure.
 //!
 //! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in
-//! their order and number, unknown `Mcp-Param-*` included. `X-Forwarded-*` pass and are not added:
-//! no MCP server needs them, and some trust them.
+//! their order and number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says
+//! (`forwarded.rs`).
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE,

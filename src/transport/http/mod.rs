@@ -9,6 +9,7 @@ pub mod collector;
 pub(crate) mod connection_pool;
 pub mod cors;
 pub mod endpoints;
+pub mod forwarded;
 pub(crate) mod forwarder;
 pub mod headers;
 pub(crate) mod http2_connections;

@@ -6,13 +6,15 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 7] = [
+const NAMED: [&str; 9] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
     "client_ca_file",
+    "forwarded",
     "make_token",
     "max_unread_bytes",
+    "trusted_proxies",
     "upstream.inherit_env",
 ];
 

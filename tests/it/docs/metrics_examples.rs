@@ -108,6 +108,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_overheard_lines",
             "milepost_progress_received",
             "milepost_child_starts",
+            "milepost_forwarded_dropped",
             "milepost_requests_refused",
             "milepost_messages_refused",
         ];

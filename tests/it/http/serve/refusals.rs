@@ -2,6 +2,7 @@
 
 use super::proxy::Start;
 use super::*;
+use crate::observe::metrics::page::Page;
 
 fn request(path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
@@ -213,4 +214,39 @@ fn a_head_that_is_too_large_is_431() {
     proxy.logged(&["refused", "reason=\"head-too-large\"", "status=431"]);
     proxy.logged(&["connection over", "ended=\"head-too-large\""]);
     assert!(upstream.is_idle());
+}
+
+#[test]
+fn headers_about_clients_of_fronts_go_to_the_server_as_the_route_says() {
+    let upstream = Upstream::start();
+    let url = upstream.url();
+    let sent = [
+        ("x-forwarded-for", "6.6.6.6, 8.8.8.8"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-port", "1"),
+    ];
+    let headers = [&POST[..], &sent].concat();
+    let cases = [
+        ("", "pass", ["6.6.6.6, 8.8.8.8", "https", "1"]),
+        ("", "drop", ["", "", ""]),
+        ("", "append", ["127.0.0.1", "http", ""]),
+        ("trusted_proxies = [\"127.0.0.0/8\"]", "append", ["8.8.8.8, 127.0.0.1", "https", "1"]),
+    ];
+    for (server, rule, passed) in cases {
+        let start = Start { server, ..Start::default() };
+        let route = format!("upstream.url = \"{url}\"\nforwarded = \"{rule}\"");
+        let proxy = Proxy::with(&start, &route);
+        let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("1", ""));
+        let mut server = upstream.asked();
+        for ((name, _), value) in sent.iter().zip(passed) {
+            let found =
+                server.head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+            assert_eq!(found.unwrap_or_default(), value, "{name} {rule}");
+        }
+        server.json(&result("1"));
+        assert_eq!(asked.rest(), result("1"));
+        let page = Page::read(&proxy.probe("/metrics").1);
+        let dropped = page.sum("milepost_forwarded_dropped_total", &[]);
+        assert_eq!(dropped > 0.0, rule != "pass", "{rule}");
+    }
 }

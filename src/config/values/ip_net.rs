@@ -1,0 +1,142 @@
+//! Addresses and nets of addresses (CIDR).
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// An address, or all addresses that begin with the same bits. IPv4 written as IPv6 is IPv4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IpNet {
+    first: IpAddr,
+    /// The number of bits that are the same.
+    prefix: u8,
+}
+
+/// Bits that IPv6 has before an address of IPv4.
+const MAPPED: u8 = 96;
+
+impl IpNet {
+    /// Reads an address such as `10.0.0.7`, or a net such as `10.0.0.0/8`.
+    ///
+    /// # Errors
+    /// If the text is neither, the prefix is too long, or bits after the prefix are set: the error has the
+    /// right form.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let unclear = || {
+            format!(
+                "{text:?} is not an address or a net; one such as \"10.0.0.7\" or \"10.0.0.0/8\" is \
+                 expected"
+            )
+        };
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let written: IpAddr = address.parse().map_err(|_| unclear())?;
+        let bits_max = bits(written);
+        let prefix = match prefix {
+            None => bits_max,
+            Some(digits)
+                if (1..=3).contains(&digits.len())
+                    && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                let prefix: Option<u8> = digits.parse().ok().filter(|prefix| *prefix <= bits_max);
+                let long =
+                    || format!("a prefix of at most {bits_max} bits is expected in {text:?}");
+                prefix.ok_or_else(long)?
+            }
+            Some(_) => return Err(unclear()),
+        };
+        let first = masked(written, prefix);
+        if first != written {
+            return Err(format!(
+                "{text:?} names one address of a net; did you mean \"{first}/{prefix}\"?"
+            ));
+        }
+        let canonical = first.to_canonical();
+        // A net that is wider than all of IPv4 stays one of IPv6.
+        Ok(match prefix.checked_sub(MAPPED) {
+            Some(rest) if canonical != first => Self { first: canonical, prefix: rest },
+            _ => Self { first, prefix },
+        })
+    }
+
+    /// Whether `address` is in the net.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let is_same_family = address.is_ipv4() == self.first.is_ipv4();
+        is_same_family && masked(address, self.prefix) == self.first
+    }
+}
+
+impl fmt::Display for IpNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.prefix == bits(self.first) {
+            self.first.fmt(f)
+        } else {
+            write!(f, "{}/{}", self.first, self.prefix)
+        }
+    }
+}
+
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// The address with every bit after the first `prefix` bits cleared.
+fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+    let shift = u32::from(bits(address).saturating_sub(prefix));
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
+            IpAddr::V4((u32::from(address) & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
+            IpAddr::V6((u128::from(address) & mask).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_net_has_the_addresses_that_begin_with_its_bits() {
+        let cases = [
+            ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
+            ("10.0.0.0/8", "10.255.1.2", "11.0.0.0"),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", "::a00:1"),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", "11.1.2.3"),
+            ("0.0.0.0/0", "255.255.255.255", "::1"),
+            ("::/0", "2001:db8::1", "10.0.0.1"),
+            ("fd00::/8", "fdff::1", "fe00::1"),
+            ("2001:db8::1", "2001:db8::1", "2001:db8::2"),
+        ];
+        for (net, inside, outside) in cases {
+            let read = IpNet::read(net).unwrap();
+            assert!(read.contains(inside.parse().unwrap()), "{net} {inside}");
+            assert!(!read.contains(outside.parse().unwrap()), "{net} {outside}");
+            assert_eq!(IpNet::read(&read.to_string()), Ok(read));
+        }
+    }
+
+    #[test]
+    fn what_is_no_net_is_an_error_with_the_right_form() {
+        for text in
+            ["", "/", "10", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "10.0.0.0/0008", "proxy"]
+        {
+            let error = IpNet::read(text).unwrap_err();
+            assert!(
+                error.contains("one such as \"10.0.0.7\" or \"10.0.0.0/8\""),
+                "{text}: {error}"
+            );
+        }
+        let long = IpNet::read("10.0.0.0/33").unwrap_err();
+        assert_eq!(long, "a prefix of at most 32 bits is expected in \"10.0.0.0/33\"");
+        assert!(IpNet::read("fd00::/129").unwrap_err().contains("at most 128 bits"));
+        assert!(IpNet::read("fd00::/999").unwrap_err().contains("at most 128 bits"));
+        let one = IpNet::read("10.1.2.3/8").unwrap_err();
+        assert_eq!(one, "\"10.1.2.3/8\" names one address of a net; did you mean \"10.0.0.0/8\"?");
+    }
+}

@@ -1,0 +1,261 @@
+//! Headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded` (RFC 7239). All
+//! functions are pure.
+
+use std::net::IpAddr;
+
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::routes::ForwardedRule;
+use crate::config::values::ip_net::IpNet;
+
+const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What is known of a request besides its headers.
+#[derive(Debug, Clone, Copy)]
+pub struct ForwardedBy<'a> {
+    /// The address that the request came from.
+    pub client: IpAddr,
+    /// The host that the request names.
+    pub host: Option<&'a str>,
+    /// Whether the request came over TLS.
+    pub is_secure: bool,
+    /// The addresses whose headers are believed.
+    pub trusted: &'a [IpNet],
+}
+
+/// Applies the rule of a route to the headers of a request. True if values were left out.
+pub fn apply(rule: ForwardedRule, headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
+    match rule {
+        ForwardedRule::Pass => false,
+        ForwardedRule::Drop => remove_all(headers),
+        ForwardedRule::Append => append(headers, by),
+    }
+}
+
+/// Removes every such header; true if there was one.
+fn remove_all(headers: &mut HeaderMap) -> bool {
+    let is_one =
+        |name: &&HeaderName| **name == FORWARDED || name.as_str().starts_with("x-forwarded-");
+    let names: Vec<HeaderName> = headers.keys().filter(is_one).cloned().collect();
+    names.iter().for_each(|name| drop(headers.remove(name)));
+    !names.is_empty()
+}
+
+fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
+    let is_trusted = |address: IpAddr| by.trusted.iter().any(|net| net.contains(address));
+    let mut left_out = !is_trusted(by.client) && remove_all(headers);
+    let has = |headers: &HeaderMap, names: &[HeaderName]| {
+        names.iter().any(|name| headers.contains_key(name))
+    };
+    // A front that uses one form would be read as the client itself in the other.
+    let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
+    if has_new || !has_old {
+        let elements = values(headers, &FORWARDED);
+        let told = |element: &String| is_trusted_node(&for_of(element), is_trusted);
+        let mut kept = believed(&elements, told);
+        left_out |= kept.len() < elements.len();
+        kept.push(element(by));
+        set(headers, FORWARDED, &kept);
+    }
+    if has_old || !has_new {
+        let addresses = values(headers, &FOR);
+        let told = |address: &String| is_trusted_node(address, is_trusted);
+        let mut kept = believed(&addresses, told);
+        left_out |= kept.len() < addresses.len();
+        // The client of the outermost front that is believed decides about the others too.
+        let hops = kept.len().max(1);
+        kept.push(by.client.to_canonical().to_string());
+        set(headers, FOR, &kept);
+        let proto = Some(proto(by).to_owned());
+        for (name, own) in [(HOST, by.host.map(str::to_owned)), (PROTO, proto)] {
+            let mut told = values(headers, &name);
+            left_out |= told.len() > hops;
+            told.drain(..told.len().saturating_sub(hops));
+            if told.is_empty() {
+                told.extend(own);
+            }
+            set(headers, name, &told);
+        }
+    }
+    left_out
+}
+
+/// The last values, back to the first one that is not the address of a trusted front: what that one
+/// has said itself is not believed.
+fn believed(values: &[String], is_front: impl Fn(&String) -> bool) -> Vec<String> {
+    let client = values.iter().rposition(|value| !is_front(value)).unwrap_or(0);
+    values.get(client..).unwrap_or_default().to_vec()
+}
+
+/// Whether a node, with or without a port, is a trusted address.
+fn is_trusted_node(node: &str, is_trusted: impl Fn(IpAddr) -> bool) -> bool {
+    let host = match node.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None if node.matches(':').count() == 1 => node.split(':').next().unwrap_or_default(),
+        None => node,
+    };
+    host.parse().is_ok_and(is_trusted)
+}
+
+/// The value of `for` in an element of `Forwarded`; empty if there is none.
+fn for_of(element: &str) -> String {
+    let mut pairs = split(element, ';').into_iter().filter_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then(|| value.trim().replace(['"', '\\'], ""))
+    });
+    pairs.next_back().unwrap_or_default()
+}
+
+/// The values of all lines of a header, in order.
+fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+    let lines = headers.get_all(name).iter();
+    let values = lines.flat_map(|line| split(&String::from_utf8_lossy(line.as_bytes()), ','));
+    values.filter(|value| !value.is_empty()).collect()
+}
+
+/// The parts of a text between separators that are not in a quoted string.
+fn split(text: &str, separator: char) -> Vec<String> {
+    let (mut parts, mut is_quoted, mut is_escaped) = (vec![String::new()], false, false);
+    for character in text.chars() {
+        if character == separator && !is_quoted {
+            parts.push(String::new());
+            continue;
+        }
+        is_quoted ^= character == '"' && !is_escaped;
+        is_escaped = character == '\\' && is_quoted && !is_escaped;
+        parts.last_mut().into_iter().for_each(|part| part.push(character));
+    }
+    parts.iter().map(|part| part.trim().to_owned()).collect()
+}
+
+/// An element of `Forwarded` about the client.
+fn element(by: &ForwardedBy<'_>) -> String {
+    let node = match by.client.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    };
+    // Hosts have no quotation marks: admission has read them.
+    let host = by.host.map(|host| format!(";host=\"{host}\"")).unwrap_or_default();
+    format!("for={node}{host};proto={}", proto(by))
+}
+
+fn proto(by: &ForwardedBy<'_>) -> &'static str {
+    if by.is_secure { "https" } else { "http" }
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
+    headers.remove(&name);
+    if !values.is_empty()
+        && let Ok(value) = HeaderValue::from_bytes(values.join(", ").as_bytes())
+    {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
+
+    #[track_caller]
+    fn check(
+        rule: ForwardedRule,
+        client: &str,
+        sent: &[(&str, &str)],
+        gone: bool,
+        is: &[(&str, &str)],
+    ) {
+        let trusted = TRUSTED.map(|net| IpNet::read(net).unwrap());
+        let mut headers = HeaderMap::new();
+        for (name, value) in sent {
+            let name: HeaderName = name.parse().unwrap();
+            headers.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        let by = ForwardedBy {
+            client: client.parse().unwrap(),
+            host: Some("mcp.example:7332"),
+            is_secure: false,
+            trusted: &trusted,
+        };
+        assert_eq!(apply(rule, &mut headers, &by), gone);
+        let mut found: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        found.sort_unstable();
+        assert_eq!(found, is);
+    }
+
+    const SENT: [(&str, &str); 5] = [
+        ("forwarded", "for=1.1.1.1"),
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-port", "1"),
+        ("x-other", "1"),
+    ];
+
+    #[test]
+    fn they_pass_or_are_dropped_as_the_route_says() {
+        check(ForwardedRule::Pass, "8.8.8.8", &SENT, false, &SENT);
+        check(ForwardedRule::Drop, "10.0.0.1", &SENT, true, &SENT[4..]);
+        check(ForwardedRule::Drop, "10.0.0.1", &SENT[4..], false, &SENT[4..]);
+    }
+
+    #[test]
+    fn values_of_a_client_that_is_not_trusted_are_replaced() {
+        let own = [
+            ("forwarded", "for=8.8.8.8;host=\"mcp.example:7332\";proto=http"),
+            ("x-forwarded-for", "8.8.8.8"),
+            ("x-forwarded-host", "mcp.example:7332"),
+            ("x-forwarded-proto", "http"),
+            ("x-other", "1"),
+        ];
+        check(ForwardedRule::Append, "8.8.8.8", &SENT, true, &own);
+        check(ForwardedRule::Append, "::ffff:8.8.8.8", &SENT[4..], false, &own);
+    }
+
+    #[test]
+    fn a_trusted_front_is_believed_as_far_as_it_saw_itself() {
+        let append = ForwardedRule::Append;
+        check(
+            append,
+            "10.0.0.1",
+            &[
+                ("x-forwarded-for", "6.6.6.6, 8.8.8.8"),
+                ("x-forwarded-for", "10.0.0.2"),
+                ("x-forwarded-host", "evil.example, mcp.example, inner"),
+                ("x-forwarded-proto", "https"),
+            ],
+            true,
+            &[
+                ("x-forwarded-for", "8.8.8.8, 10.0.0.2, 10.0.0.1"),
+                ("x-forwarded-host", "mcp.example, inner"),
+                ("x-forwarded-proto", "https"),
+            ],
+        );
+        check(
+            append,
+            "fd00::1",
+            &[("forwarded", "for=6.6.6.6;host=\"a,b\", for=\"8.8.8.8:80\", For=\"[fd00::2]:1\"")],
+            true,
+            &[(
+                "forwarded",
+                "for=\"8.8.8.8:80\", For=\"[fd00::2]:1\", \
+                 for=\"[fd00::1]\";host=\"mcp.example:7332\";proto=http",
+            )],
+        );
+        check(
+            append,
+            "10.0.0.1",
+            &[("x-forwarded-proto", "https")],
+            false,
+            &[
+                ("x-forwarded-for", "10.0.0.1"),
+                ("x-forwarded-host", "mcp.example:7332"),
+                ("x-forwarded-proto", "https"),
+            ],
+        );
+    }
+}
