@@ -1,6 +1,7 @@
 //! One POST and its response, with a filter of its own: no other request waits for this filter, and
 //! the filter waits for no other.
 
+pub(crate) mod long_json;
 mod without_stream;
 
 use crate::gateway::direct::control::ControlSender;

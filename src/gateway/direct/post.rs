@@ -16,7 +16,7 @@ use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::exchange::Exchange;
 use super::session::Session;
@@ -40,8 +40,11 @@ use crate::transport::mcp_http::target::Target;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
 /// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
-/// longer answer is forwarded while it arrives.
+/// longer answer is repaired while it passes.
 const JSON_HELD_MAX: usize = 256 << 10;
+
+/// The time for which the head of a long JSON answer waits for the first bytes of the body.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
 
 /// The longest time that progress from another stream waits for the head of the response, where the client gets no
 /// stream before. Then the progress is written on that other stream.
@@ -414,10 +417,37 @@ impl Post {
                 }
             }
         }
+        self.long_json(parts, body, held, exchange).await
+    }
+
+    /// A JSON answer that is too long to be held.
+    async fn long_json(
+        self,
+        parts: http::response::Parts,
+        mut body: UpstreamBody,
+        mut held: Vec<Bytes>,
+        mut exchange: Exchange,
+    ) -> Response<Body> {
+        if held.is_empty() {
+            // The head is not kept back for a server that pauses behind it: it goes without a length then.
+            let first = std::future::poll_fn(|cx| body.poll_data(cx));
+            match timeout(FIRST_WAIT, first).await {
+                Ok(Some(Ok(chunk))) => held.push(chunk),
+                Ok(Some(Err(error))) => {
+                    exchange.release();
+                    return self.unreachable(&error);
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let head = joined(held);
+        if !exchange.passes_unread(&head) {
+            let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
+            return self.direct.state.forwarder.response(parts, true, body);
+        }
         // Nothing can be said behind it, and it ends its requests: it need not be looked at.
         let open = exchange.release();
-        let held = (!held.is_empty()).then(|| joined(held));
-        let body = Body::piped(held, body, open);
+        let body = Body::piped((!head.is_empty()).then_some(head), body, open);
         self.direct.state.forwarder.response(parts, false, body)
     }
 

@@ -66,6 +66,19 @@ impl Filter {
         self.forward_piece(now, origin, (head, text), false)
     }
 
+    /// Whether a large answer that begins with `head`, which `scan` has read, passes as it is, whatever follows.
+    pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
+        let answered = scan.id().and_then(|id| self.correlator.ledger.call_of_answer(&id));
+        let Some(call) = answered.and_then(|id| self.correlator.ledger.get(id)) else {
+            return false;
+        };
+        let mut repairs = LargeRepairs::default();
+        repairs.expect(call.answer_repairs(), call.may_have_bare_result());
+        repairs.answer(call.id.clone());
+        repairs.apply(scan, head.clone(), 0..head.len(), false);
+        repairs.are_over(scan) && repairs.done.is_empty()
+    }
+
     /// Takes another piece of a large message.
     pub fn large_piece(
         &mut self,

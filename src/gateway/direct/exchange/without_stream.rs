@@ -49,7 +49,7 @@ impl Exchange {
         self.write_on_detour(out);
     }
 
-    fn write_on_detour(&self, mut out: Batch) {
+    pub(super) fn write_on_detour(&self, mut out: Batch) {
         let (Some(member), Some(stream)) = (&self.member, self.detour) else { return };
         while let Some(event) = out.take() {
             member.session.write_on(stream, event);

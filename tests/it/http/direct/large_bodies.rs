@@ -6,7 +6,7 @@ use milepost::protocol::lines::INSPECT_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::http::direct::transcripts_over_http::Wire;
-use crate::http::rig::{Answer, BOTH, CHUNKED, Rig, chunked, pass, request, secs, settle};
+use crate::http::rig::{Answer, BOTH, CHUNKED, Rig, chunked, ms, pass, request, secs, settle};
 use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
@@ -51,7 +51,9 @@ async fn a_large_answer_in_json_passes_as_it_comes() {
         pass(secs(1)).await;
         assert!(answer.is_over());
         assert!(answer.body() == body.as_bytes(), "other bytes");
-        assert_eq!(answer.header("content-length"), Some(body.len().to_string()));
+        // An id at the end may yet be repaired: such an answer goes without a length.
+        let length = id_first.then(|| body.len().to_string());
+        assert_eq!(answer.header("content-length"), length);
         assert!(server.left().is_none(), "the connection is kept");
     }
 }
@@ -137,6 +139,74 @@ async fn nothing_comes_into_a_large_event_that_is_no_message() {
         assert!(answer.is_over());
         assert_eq!(answer.messages().last(), Some(&result("1")));
     }
+}
+
+/// The members of an answer of a megabyte, and those that the client gets of them.
+fn odd_answers() -> Vec<(String, String)> {
+    let text = "0123456789abcdef".repeat(1 << 16);
+    let fine = format!(r#""result":{{"content":[{{"type":"text","text":"{text}"}}]}}"#);
+    let bare = format!(r#""result":{{"sum":"{text}"}}"#);
+    let wrapped = format!(
+        r#""result":{{"content":[{{"type":"text","text":"{{\"sum\":\"{text}\"}}"}}],"isError":false}}"#
+    );
+    let error = format!(r#""error":"{text}""#);
+    let shaped = format!(r#""error":{{"code":-32603,"message":"{text}"}}"#);
+    let v = r#""jsonrpc":"2.0""#;
+    let mut all = Vec::new();
+    for (said, told) in [(&fine, &fine), (&bare, &wrapped), (&error, &shaped)] {
+        for id in ["7", r#""7""#] {
+            all.push((format!("{{{v},\"id\":{id},{said}}}"), format!("{{{v},\"id\":7,{told}}}")));
+            all.push((format!("{{{said},\"id\":{id},{v}}}"), format!("{{{told},\"id\":7,{v}}}")));
+        }
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_json_answer_is_repaired_while_it_passes() {
+    for (said, told) in odd_answers() {
+        for announced in [true, false] {
+            let mut rig = Rig::new("upstream.lifecycle = {}");
+            let answer = rig.post(&[], call("7", "7"));
+            let server = rig.asked().await;
+            let json = "Content-Type: application/json";
+            if announced {
+                server.answer("200 OK", &[json], &said);
+            } else {
+                server.head("200 OK", &[json, CHUNKED]);
+                server.chunk(&said[..1000]);
+                pass(ms(10)).await;
+                server.chunk(&said[1000..]);
+                server.end();
+            }
+            pass(secs(1)).await;
+            let start = &said[..60];
+            assert!(answer.is_over(), "{start}");
+            let got = answer.text();
+            assert!(got == told, "{start}: {} ... {}", &got[..90], &got[got.len() - 60..]);
+            if announced && said == told && said.starts_with("{\"jsonrpc") {
+                assert_eq!(answer.header("content-length"), Some(said.len().to_string()));
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_json_answer_of_a_server_that_pauses_behind_its_head_is_repaired_too() {
+    let (said, told) = odd_answers().swap_remove(2);
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let answer = rig.post(&[S], call("7", "7"));
+    let server = rig.asked().await;
+    let length = format!("Content-Length: {}", said.len());
+    server.head("200 OK", &["Content-Type: application/json", &length]);
+    pass(ms(60)).await;
+    assert_eq!(answer.status(), 200);
+    pass(secs(5)).await;
+    server.raw(&said);
+    pass(secs(1)).await;
+    assert!(answer.is_over());
+    assert!(answer.text() == told);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,116 @@
+//! A JSON answer that is too long to be held: repaired while it passes, if a look at its beginning does not show
+//! that there is nothing to repair.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::{Exchange, ORIGIN, drain};
+use crate::progress::{Disposition, Fragment};
+use crate::protocol::jsonrpc::{Kind, Scan};
+use crate::transport::clock::now;
+use crate::transport::http::body::{Batch, BodyProducer};
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+
+impl Exchange {
+    /// Whether an answer that begins so passes as it is, whatever follows.
+    pub(crate) fn passes_unread(&mut self, head: &Bytes) -> bool {
+        let mut scan = Scan::default();
+        scan.feed(head);
+        // Arrays and notifications in the place of an answer are nothing that can be repaired in pieces.
+        let may_be_answer = head.is_empty() || matches!(scan.kind(), Kind::Response | Kind::Opaque);
+        let needs_nothing = |filter: &mut crate::progress::Filter| {
+            !filter.has_calls() || filter.needs_no_repair(&scan, head)
+        };
+        self.observing || !may_be_answer || self.filter.try_with(needs_nothing) != Some(false)
+    }
+
+    /// The answer as the client gets it: `head`, and what follows.
+    pub(crate) fn long_answer(self, head: Bytes, rest: UpstreamBody) -> LongAnswer {
+        LongAnswer {
+            exchange: self,
+            head: Some(head).filter(|head| !head.is_empty()),
+            rest,
+            out: Batch::default(),
+            begun: false,
+            is_message: true,
+            over: false,
+        }
+    }
+
+    /// Gives everything that the filter has for the client to the answer, but what is ahead of the answer:
+    /// there is room for one message only.
+    fn collect_answer(&mut self, out: &mut Batch) {
+        let mut ahead = Batch::default();
+        drain(&mut self.filter, |transmit| match transmit.part {
+            Fragment::Whole => ahead.own(&transmit.payload),
+            Fragment::Piece | Fragment::End => out.transmit(&transmit),
+        });
+        self.write_on_detour(ahead);
+        self.note(None);
+    }
+}
+
+/// A long answer while it passes.
+pub(crate) struct LongAnswer {
+    exchange: Exchange,
+    /// The beginning, until it has been read.
+    head: Option<Bytes>,
+    rest: UpstreamBody,
+    out: Batch,
+    begun: bool,
+    /// The filter takes the text for a message.
+    is_message: bool,
+    over: bool,
+}
+
+impl LongAnswer {
+    fn take(&mut self, piece: Bytes) {
+        let (filter, text) = (&mut self.exchange.filter, 0..piece.len());
+        if !std::mem::replace(&mut self.begun, true) {
+            let fate = filter.begin_large(now(), ORIGIN, piece.clone(), text);
+            self.is_message = !matches!(fate, Disposition::NotAMessage(_));
+        } else if self.is_message {
+            filter.large_piece(now(), ORIGIN, piece.clone(), text);
+        }
+        if !self.is_message {
+            self.out.raw(&piece);
+        }
+        self.exchange.collect_answer(&mut self.out);
+    }
+
+    fn end(&mut self) {
+        self.over = true;
+        if self.begun && self.is_message {
+            self.exchange.filter.finish_large(now(), ORIGIN, None);
+            self.exchange.collect_answer(&mut self.out);
+        }
+        self.exchange.settle_all();
+    }
+}
+
+impl BodyProducer for LongAnswer {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        loop {
+            if let Some(bytes) = self.out.take() {
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            if self.over {
+                return Poll::Ready(None);
+            }
+            if let Some(head) = self.head.take() {
+                self.take(head);
+                continue;
+            }
+            match ready!(self.rest.poll_data(cx)) {
+                Some(Ok(piece)) => self.take(piece),
+                Some(Err(error)) => {
+                    self.over = true;
+                    self.exchange.settle_all();
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => self.end(),
+            }
+        }
+    }
+}
