@@ -6,6 +6,7 @@
 
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -27,6 +28,13 @@ const BYTES_MAX: usize = 1 << 20;
 /// Bytes of answers and server requests kept for one stream, because clients wait for these
 /// messages. A client finds an error in place of a longer answer.
 const ANSWERS_MAX: usize = 16 << 20;
+
+/// Bytes of messages that clients of a session have taken and that its streams keep for clients that
+/// reconnect. Beyond the limit a stream drops those of its own, the oldest first.
+const TAKEN_MAX: usize = 16 << 20;
+
+/// A stream that keeps no more bytes does not count for [`TAKEN_MAX`].
+const TAKEN_FREE: usize = 64 << 10;
 
 /// The longest message, in bytes, that is copied when kept, so that a short message does not keep
 /// the whole read buffer in memory.
@@ -75,6 +83,8 @@ pub(crate) struct BufferState {
     pub(crate) position: ReadPosition,
     /// The number of the last message that the client has received.
     pub(crate) received: u64,
+    /// Bytes of received messages that count for the total of the session.
+    taken: usize,
     /// Bytes that were handed over and not yet received.
     pub(crate) unread: usize,
     /// The number of the newest reader; only this one reads.
@@ -355,6 +365,13 @@ impl ReplayBuffer {
     }
 }
 
+impl Drop for ReplayBuffer {
+    fn drop(&mut self) {
+        let taken = self.lock().taken;
+        self.signals.taken.fetch_sub(taken, Ordering::Relaxed);
+    }
+}
+
 impl BufferState {
     pub(crate) fn detach(&mut self) {
         self.attached = false;
@@ -406,6 +423,28 @@ impl BufferState {
         }
     }
 
+    /// Drops the oldest messages that the client has taken while the streams of the session keep too many
+    /// bytes of such messages: `total` counts them.
+    pub(crate) fn forget_taken(&mut self, total: &AtomicUsize) {
+        let received = self.received;
+        let is_done = |one: &&BufferedMessage| one.whole && one.number <= received;
+        let mut taken = 0;
+        if self.bytes > TAKEN_FREE {
+            taken = self.messages.iter().take_while(is_done).map(|one| one.bytes).sum();
+        }
+        let others = total.load(Ordering::Relaxed).saturating_sub(self.taken);
+        while taken > 0
+            && others.saturating_add(taken) > TAKEN_MAX
+            && self.messages.front().as_ref().is_some_and(is_done)
+            && let Some(gone) = self.messages.pop_front()
+        {
+            taken -= gone.bytes;
+            self.bytes -= gone.bytes;
+        }
+        total.fetch_add(taken, Ordering::Relaxed);
+        total.fetch_sub(std::mem::replace(&mut self.taken, taken), Ordering::Relaxed);
+    }
+
     /// The next message that the client was not given all of.
     pub(crate) fn next(&self) -> Option<&BufferedMessage> {
         let place = self.messages.partition_point(|one| one.number <= self.position.number);
@@ -445,26 +484,4 @@ impl BufferedMessage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::transport::http::body::Batch;
-
-    #[test]
-    fn what_was_taken_where_nobody_comes_back_is_not_kept() {
-        let read = |ids: bool, rounds: i64| {
-            let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
-            let client = buffer.attach(None);
-            for number in 0..rounds {
-                let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
-                buffer.put(&TransmitKind::Answer(Some(Key::Integer(number))), &text.into());
-                client.events(ids, &mut Batch::default());
-                client.acknowledge();
-            }
-            let state = buffer.lock();
-            (state.messages.len(), state.bytes > 0)
-        };
-        assert_eq!(read(false, 5000), (0, false));
-        assert_eq!(read(true, 3), (3, true));
-        assert_eq!(read(true, 5000), (EVENTS_MAX, true));
-    }
-}
+mod tests;

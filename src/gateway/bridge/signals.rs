@@ -28,6 +28,9 @@ pub(crate) struct SessionSignals {
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
     used: Mutex<Option<Instant>>,
+    /// Bytes of messages that clients have taken and that are kept for clients that come back, in streams
+    /// that keep more than a little.
+    pub(crate) taken: AtomicUsize,
 }
 
 impl SessionSignals {

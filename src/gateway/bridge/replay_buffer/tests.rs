@@ -1,0 +1,53 @@
+//! What a stream keeps, and for how long.
+
+use super::*;
+use crate::transport::http::body::Batch;
+
+#[test]
+fn what_was_taken_where_nobody_comes_back_is_not_kept() {
+    let read = |ids: bool, rounds: i64| {
+        let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+        let client = buffer.attach(None);
+        for number in 0..rounds {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
+            buffer.put(&TransmitKind::Answer(Some(Key::Integer(number))), &text.into());
+            client.events(ids, &mut Batch::default());
+            client.acknowledge();
+        }
+        let state = buffer.lock();
+        (state.messages.len(), state.bytes > 0)
+    };
+    assert_eq!(read(false, 5000), (0, false));
+    assert_eq!(read(true, 3), (3, true));
+    assert_eq!(read(true, 5000), (EVENTS_MAX, true));
+}
+
+#[test]
+fn what_clients_of_a_session_have_taken_has_a_total() {
+    let signals = Arc::<SessionSignals>::default();
+    let answer = |buffer: &Arc<ReplayBuffer>, bytes: usize| {
+        let client = buffer.attach(None);
+        // One of two requests stays open, so that the stream is not over.
+        buffer.expect([1, 2].map(|id| (Key::Integer(id), Bytes::new())));
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(bytes));
+        buffer.put(&TransmitKind::Answer(Some(Key::Integer(1))), &text.into());
+        client.events(true, &mut Batch::default());
+        client.acknowledge();
+    };
+    let buffers: Vec<_> = (0..100)
+        .map(|id| ReplayBuffer::new(StreamId(id), false, false, Arc::clone(&signals)))
+        .inspect(|buffer| answer(buffer, 4 << 20))
+        .collect();
+    let kept = |buffers: &[Arc<ReplayBuffer>]| -> usize {
+        buffers.iter().map(|buffer| buffer.lock().bytes).sum()
+    };
+    assert!((8 << 20..=TAKEN_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
+    assert_eq!(signals.taken.load(Ordering::Relaxed), kept(&buffers));
+    // A client can come back to what it has not taken.
+    let last = buffers.last().unwrap();
+    drop(last.attach(None));
+    last.put(&TransmitKind::Answer(Some(Key::Integer(2))), &Bytes::from_static(b"{}"));
+    assert_eq!(last.lock().messages.len(), 1);
+    drop(buffers);
+    assert_eq!(signals.taken.load(Ordering::Relaxed), 0);
+}
