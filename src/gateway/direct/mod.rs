@@ -16,6 +16,7 @@ pub(crate) mod exchange;
 pub(crate) mod forward;
 pub(crate) mod held_stream;
 pub(crate) mod http_sse;
+pub(crate) mod json_answer;
 pub(crate) mod listen_stream;
 pub(crate) mod mailbox;
 pub(crate) mod post;

@@ -11,18 +11,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Exchange;
 use super::session::Session;
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{JsonBody, PostUpstream, UpstreamAnswer};
+use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -39,20 +37,13 @@ use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::target::Target;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
-/// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
-/// longer answer is repaired while it passes.
-const JSON_HELD_MAX: usize = 256 << 10;
-
-/// The time for which the head of a long JSON answer waits for the first bytes of the body.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-
 /// The longest time that progress from another stream waits for the head of the response, where the client gets no
 /// stream before. Then the progress is written on that other stream.
 const HEAD_AFTER_MAX: Duration = Duration::from_millis(100);
 
 /// One POST.
 pub(crate) struct Post {
-    direct: Arc<Direct>,
+    pub(crate) direct: Arc<Direct>,
     request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
@@ -259,7 +250,7 @@ impl Post {
     }
 
     /// Whether the client gets a stream for progress that has come elsewhere.
-    fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
+    pub(crate) fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
         // A client that takes short events only is better off with JSON.
         !self.request_head.limits_events && self.upgrades().is_some() && exchange.has_token()
     }
@@ -356,103 +347,8 @@ impl Post {
         }
     }
 
-    /// A JSON answer: held while it is short, so that it can be mended.
-    async fn json(
-        self,
-        parts: http::response::Parts,
-        mut body: UpstreamBody,
-        mut exchange: Exchange,
-        deadline: Option<Instant>,
-        permit: StreamPermit,
-    ) -> Response<Body> {
-        let mut held = Vec::new();
-        let mut bytes = 0;
-        let long = |size: usize| size > JSON_HELD_MAX;
-        let announced = body.size().lower();
-        if usize::try_from(announced).is_ok_and(|size| !long(size)) {
-            loop {
-                let next = async {
-                    let next = std::future::poll_fn(|cx| body.poll_data(cx));
-                    match deadline {
-                        None => Some(next.await),
-                        Some(at) => timeout_at(at, next).await.ok(),
-                    }
-                };
-                let next = tokio::select! {
-                    biased;
-                    () = exchange.next_progress() => {
-                        if !self.opens_for_progress(&mut exchange) {
-                            exchange.write_elsewhere();
-                            // The other stream is written before the answer.
-                            yield_now().await;
-                            continue;
-                        }
-                        None
-                    }
-                    next = next => next,
-                };
-                let Some(next) = next else {
-                    let answer = UpstreamAnswer::Json(JsonBody::new(body.into(), held));
-                    return self.upgrade(exchange, answer, permit);
-                };
-                match next {
-                    Some(Ok(chunk)) => {
-                        bytes += chunk.len();
-                        held.push(chunk);
-                        if long(bytes) {
-                            break;
-                        }
-                    }
-                    Some(Err(error)) => {
-                        exchange.release();
-                        return self.unreachable(&error);
-                    }
-                    None => {
-                        let whole = joined(held);
-                        let rewritten = exchange.body(&whole);
-                        let changed = rewritten.is_some();
-                        let body = Body::from(rewritten.unwrap_or(whole));
-                        return self.direct.state.forwarder.response(parts, changed, body);
-                    }
-                }
-            }
-        }
-        self.long_json(parts, body, held, exchange).await
-    }
-
-    /// A JSON answer that is too long to be held.
-    async fn long_json(
-        self,
-        parts: http::response::Parts,
-        mut body: UpstreamBody,
-        mut held: Vec<Bytes>,
-        mut exchange: Exchange,
-    ) -> Response<Body> {
-        if held.is_empty() {
-            // The head is not kept back for a server that pauses behind it: it goes without a length then.
-            let first = std::future::poll_fn(|cx| body.poll_data(cx));
-            match timeout(FIRST_WAIT, first).await {
-                Ok(Some(Ok(chunk))) => held.push(chunk),
-                Ok(Some(Err(error))) => {
-                    exchange.release();
-                    return self.unreachable(&error);
-                }
-                Ok(None) | Err(_) => {}
-            }
-        }
-        let head = joined(held);
-        if !exchange.passes_unread(&head) {
-            let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
-            return self.direct.state.forwarder.response(parts, true, body);
-        }
-        // Nothing can be said behind it, and it ends its requests: it need not be looked at.
-        let open = exchange.release();
-        let body = Body::piped((!head.is_empty()).then_some(head), body, open);
-        self.direct.state.forwarder.response(parts, false, body)
-    }
-
     /// Gives the client a stream now; the server's answer will be an event of the stream.
-    fn upgrade(
+    pub(crate) fn upgrade(
         self,
         exchange: Exchange,
         answer: UpstreamAnswer,
@@ -490,15 +386,8 @@ impl Post {
         stream_body::of_call(stream, permit)
     }
 
-    fn unreachable(&self, error: &UpstreamError) -> Response<Body> {
+    pub(crate) fn unreachable(&self, error: &UpstreamError) -> Response<Body> {
         let id = self.message.as_ref().and_then(Message::id);
         unreachable(&self.direct.state, error, id)
-    }
-}
-
-fn joined(pieces: Vec<Bytes>) -> Bytes {
-    match <[Bytes; 1]>::try_from(pieces) {
-        Ok([only]) => only,
-        Err(pieces) => Bytes::from(pieces.concat()),
     }
 }

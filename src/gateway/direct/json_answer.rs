@@ -1,0 +1,126 @@
+//! A JSON answer to a POST: held and repaired while it is short, repaired while it passes where it is long.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::exchange::Exchange;
+use super::post::Post;
+use super::response::{JsonBody, UpstreamAnswer};
+use crate::gateway::route_state::StreamPermit;
+use crate::transport::http::body::Body;
+use crate::transport::http::client::UpstreamBody;
+
+/// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
+/// longer answer is repaired while it passes.
+const JSON_HELD_MAX: usize = 256 << 10;
+
+/// The time for which the head of a long JSON answer waits for the first bytes of the body.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+
+impl Post {
+    /// A JSON answer: held while it is short, so that it can be mended.
+    pub(crate) async fn json(
+        self,
+        parts: http::response::Parts,
+        mut body: UpstreamBody,
+        mut exchange: Exchange,
+        deadline: Option<Instant>,
+        permit: StreamPermit,
+    ) -> Response<Body> {
+        let mut held = Vec::new();
+        let mut bytes = 0;
+        let long = |size: usize| size > JSON_HELD_MAX;
+        let announced = body.size().lower();
+        if usize::try_from(announced).is_ok_and(|size| !long(size)) {
+            loop {
+                let next = async {
+                    let next = std::future::poll_fn(|cx| body.poll_data(cx));
+                    match deadline {
+                        None => Some(next.await),
+                        Some(at) => timeout_at(at, next).await.ok(),
+                    }
+                };
+                let next = tokio::select! {
+                    biased;
+                    () = exchange.next_progress() => {
+                        if !self.opens_for_progress(&mut exchange) {
+                            exchange.write_elsewhere();
+                            // The other stream is written before the answer.
+                            yield_now().await;
+                            continue;
+                        }
+                        None
+                    }
+                    next = next => next,
+                };
+                let Some(next) = next else {
+                    let answer = UpstreamAnswer::Json(JsonBody::new(body.into(), held));
+                    return self.upgrade(exchange, answer, permit);
+                };
+                match next {
+                    Some(Ok(chunk)) => {
+                        bytes += chunk.len();
+                        held.push(chunk);
+                        if long(bytes) {
+                            break;
+                        }
+                    }
+                    Some(Err(error)) => {
+                        exchange.release();
+                        return self.unreachable(&error);
+                    }
+                    None => {
+                        let whole = joined(held);
+                        let rewritten = exchange.body(&whole);
+                        let changed = rewritten.is_some();
+                        let body = Body::from(rewritten.unwrap_or(whole));
+                        return self.direct.state.forwarder.response(parts, changed, body);
+                    }
+                }
+            }
+        }
+        self.long_json(parts, body, held, exchange).await
+    }
+
+    /// A JSON answer that is too long to be held.
+    async fn long_json(
+        self,
+        parts: http::response::Parts,
+        mut body: UpstreamBody,
+        mut held: Vec<Bytes>,
+        mut exchange: Exchange,
+    ) -> Response<Body> {
+        if held.is_empty() {
+            // The head is not kept back for a server that pauses behind it: it goes without a length then.
+            let first = std::future::poll_fn(|cx| body.poll_data(cx));
+            match timeout(FIRST_WAIT, first).await {
+                Ok(Some(Ok(chunk))) => held.push(chunk),
+                Ok(Some(Err(error))) => {
+                    exchange.release();
+                    return self.unreachable(&error);
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let head = joined(held);
+        if !exchange.passes_unread(&head) {
+            let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
+            return self.direct.state.forwarder.response(parts, true, body);
+        }
+        // Nothing can be said behind it, and it ends its requests: it need not be looked at.
+        let open = exchange.release();
+        let body = Body::piped((!head.is_empty()).then_some(head), body, open);
+        self.direct.state.forwarder.response(parts, false, body)
+    }
+}
+
+fn joined(pieces: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(pieces) {
+        Ok([only]) => only,
+        Err(pieces) => Bytes::from(pieces.concat()),
+    }
+}
