@@ -212,11 +212,13 @@ impl Exchange {
             let foreign = |member: &SessionStream| {
                 member.session.foreign(member.stream, message, self.modern)
             };
+            let respells = |member: &SessionStream| member.session.respelled(message);
+            let respelled = self.member.as_ref().and_then(respells);
             let known = self.member.as_ref().map(foreign);
             match known {
                 Some(Delivery::Moved) => return Handled::Elsewhere,
                 Some(Delivery::Passes) => {
-                    self.pass(message, out);
+                    self.pass(message, respelled, out);
                     return Handled::AsItIs;
                 }
                 Some(Delivery::OutOfPlace(reason)) => {
@@ -229,7 +231,7 @@ impl Exchange {
             }
         }
         if let Disposition::NotAMessage(_) = fate {
-            self.pass(message, out);
+            self.pass(message, None, out);
         }
         if self.ends_with_answer {
             // Such a server never ends its response: no other answer is to be expected.
@@ -254,14 +256,14 @@ impl Exchange {
         }
     }
 
-    /// Forwards a message unchanged, behind the earlier messages.
-    fn pass(&mut self, message: &Message, out: &mut Batch) {
+    /// Forwards a message, or what takes its place, behind the earlier messages.
+    fn pass(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
         if self.observing {
             return;
         }
         self.collect(out);
         self.filter.forward_last(now(), OWN, message);
-        out.transmit(&Transmit::of(message));
+        out.transmit(&instead.unwrap_or_else(|| Transmit::of(message)));
     }
 
     /// Logs the events, and keeps the other fields of withheld events.

@@ -8,6 +8,7 @@ use super::mailbox::Mail;
 use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::progress::{Origin, StreamId, Transmit};
+use crate::protocol::jsonrpc::Kind;
 use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
@@ -78,7 +79,14 @@ impl EventHandler for Listening {
                 out.transmit(&Transmit::of(part));
             }
         }
+        let is_answer = message.kind() == Kind::Response;
+        let respelled = is_answer.then(|| self.member.session.respelled(&message)).flatten();
         match self.member.session.receive(self.member.stream, &message, has_id_or_retry(event)) {
+            ListenDelivery::Passes if let Some(respelled) = &respelled => {
+                self.collect(out);
+                self.event_ids.note_forwarded(event);
+                out.transmit(respelled);
+            }
             ListenDelivery::Passes if is_part(&message) => {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);

@@ -20,7 +20,7 @@ use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, StreamId, StreamKind,
-    StreamPacing, Verdict,
+    StreamPacing, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp::{self, Revision};
@@ -294,6 +294,11 @@ impl Session {
             shared.waiting.insert(number, on);
         }
         ListenDelivery::Taken(number)
+    }
+
+    /// See [`Filter::respelled_answer`]: for an answer that passes on a stream which is not that of its request.
+    pub(crate) fn respelled(&self, message: &Message) -> Option<Transmit> {
+        self.lock().filter.try_with(|filter| filter.respelled_answer(message)).flatten()
     }
 
     /// Asks the filter of a listening stream.

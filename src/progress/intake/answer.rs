@@ -12,10 +12,10 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Orphan;
-use crate::progress::payload::{Payload, TransmitKind, spliced, within};
+use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced, within};
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message, RESULT_MEMBERS};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Kind, Message, RESULT_MEMBERS};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
@@ -216,6 +216,17 @@ impl Filter {
             let judged = self.repair_answer_to(now, origin, call, &message, done);
             self.send_answer(judged, number, done);
         }
+    }
+
+    /// An answer for a client as it came, but with the client's own spelling of the id: where the id is another
+    /// spelling of the id of an open request.
+    pub fn respelled_answer(&self, message: &Message) -> Option<Transmit> {
+        let key = message.id_key().filter(|_| message.kind() == Kind::Response)?;
+        let id = self.correlator.ledger.call_of_answer(&key)?;
+        let call = self.correlator.ledger.get(id)?;
+        let differs = key != call.id.server && call.answer_repairs().response_id;
+        let payload = || spliced(message, self.restored_names(id, message));
+        differs.then(|| Transmit { payload: payload(), ..Transmit::of(message) })
     }
 
     /// The places where an answer names its call, and the client's name for these places.
