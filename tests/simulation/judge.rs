@@ -224,6 +224,7 @@ impl Judge {
             What::Cut(call, can_return) => {
                 let state = self.calls.get_mut(call).unwrap();
                 state.cut.get_or_insert(now);
+                state.returned = false;
                 if !can_return {
                     state.lost.get_or_insert(now);
                 }
