@@ -275,7 +275,9 @@ impl Generator {
     fn name(&mut self, client: usize, of: fn(&Call) -> &String, side: usize) -> String {
         let session = self.sessions[client].clone();
         loop {
-            let mut which = self.dice.below(NAMES.len());
+            // Few names are soon those of two clients at once.
+            let many = if self.mix.twins { 6 } else { NAMES.len() };
+            let mut which = self.dice.below(many);
             let mut number = 100 + self.dice.below(200);
             if self.mix.legacy > 0 {
                 which = which / 2 * 2 + side;
@@ -587,7 +589,16 @@ impl Generator {
             None => format!("\"{id}\""),
         };
         let alone = self.calls.iter().all(|other| other.call.id != respelled);
-        let text = match self.dice.below(3) {
+        let is_moved = |step: &Step| matches!(step, Step::Cut(of) | Step::Return(of) | Step::Leave(of) if *of == call);
+        // On the response to its request an answer needs no id that anybody knows.
+        let is_clear = self.world.serves_streams()
+            && !self.mix.batches
+            && !self.calls[call].cancelled
+            && !self.steps.iter().any(is_moved);
+        let text = match self.dice.below(4) {
+            3 if is_clear => format!(
+                r#"{{"jsonrpc":"2.0","id":"foreign{mark}","result":{{"content":["{words}"]}}}}"#
+            ),
             0 if alone && !respelled.is_empty() && self.world != World::Shared => {
                 format!(
                     r#"{{"jsonrpc":"2.0","id":{respelled},"result":{{"content":["{words}"]}}}}"#

@@ -310,6 +310,10 @@ impl UpstreamClient {
 
     /// Takes a message of the server.
     fn receive_message(&mut self, from: ResponseStream, message: Message) {
+        if let Some(exchange) = from.exchange().and_then(|stream| self.exchanges.get_mut(stream)) {
+            let id = message.id_key().filter(|_| message.kind() == Kind::Response);
+            exchange.ends_astray = id.is_some_and(|id| self.pending.stream_of(&id).is_none());
+        }
         let message = match message.kind() {
             Kind::Noise => {
                 tracing::debug!(

@@ -104,6 +104,8 @@ pub(crate) struct PostExchange {
     pub(crate) leaves_at: Option<Instant>,
     /// The time when the last request was sent.
     sent: Instant,
+    /// The last message answers a request that the POST does not have.
+    pub(crate) ends_astray: bool,
     /// Attempts in vain to resume.
     resumes: u32,
     /// The server's time to retry.
@@ -120,6 +122,7 @@ impl PostExchange {
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
             sent: now,
+            ends_astray: false,
             resumes: 0,
             retry: RETRY,
             out,

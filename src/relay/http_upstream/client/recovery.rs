@@ -113,7 +113,10 @@ impl UpstreamClient {
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
-        match last_id.filter(|_| !exchange.out.modern && self.pending.has(stream)) {
+        // Who ends a response behind an answer has given it, if only under an id of its own.
+        let is_answered = error.is_none() && exchange.ends_astray;
+        let is_over = is_answered || exchange.out.modern || !self.pending.has(stream);
+        match last_id.filter(|_| !is_over) {
             Some(id) => self.resume_later(stream, id, error),
             None => self.break_off(stream, error),
         }
