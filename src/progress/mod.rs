@@ -47,6 +47,8 @@ pub use gate::notification::MESSAGE_MAX;
 pub use gate::stream::{QUEUE_MAX, StreamKind};
 pub use ids::{CallId, StreamId};
 pub use intake::batch::BATCH_MAX;
+pub use intake::large_answer::LargeRepairs;
+pub use intake::large_message::SpooledAnswer;
 pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,

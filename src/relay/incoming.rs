@@ -151,11 +151,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
-        let answered =
-            response.id().and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id)).apart());
-        if let Some((stream, id)) = answered {
+        let needs = response.needed_repairs();
+        let answered = response
+            .id()
+            .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
+        if let Some(answered) = answered {
             // What waits of its progress goes first.
-            self.spooled.push(response.into_reader_for(stream, id));
+            self.spooled.push(response.into_reader_for(answered));
         }
         Disposition::Consumed
     }

@@ -3,16 +3,13 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
-use crate::progress::StreamId;
+use crate::progress::{LargeRepairs, Repairs, SpooledAnswer, StreamId};
 use crate::protocol::jsonrpc::{Key, Scan};
 use crate::transport::spill::Spill;
-
-/// Bytes of a spooled response that are read before the first are sent: enough to hold the id.
-const HEAD_MIN: usize = 4 << 10;
 
 /// A whole response in a file, and the ids and kind that a scan has found in it.
 pub struct SpooledResponse {
@@ -31,20 +28,26 @@ impl SpooledResponse {
         self.scan.id()
     }
 
+    /// The repairs that it needs, if its request allows them.
+    pub(crate) fn needed_repairs(&self) -> Repairs {
+        LargeRepairs::needed(&self.scan)
+    }
+
     /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
-    pub(crate) fn into_reader_for(self, stream: StreamId, id: Bytes) -> SpoolReader {
-        let replace = self.scan.id_place().map(|place| (place, id));
-        let rest = self.spill.into_reader(replace).boxed();
-        SpoolReader { stream, rest, head: BytesMut::new(), begun: false }
+    pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
+        let SpooledAnswer { stream, repairs } = answer;
+        let rest = Some(self.spill.into_reader().boxed());
+        SpoolReader { stream, scan: self.scan, repairs, rest, begun: false }
     }
 }
 
 /// Reads a [`SpooledResponse`] back for one client stream.
 pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
-    rest: BoxStream<'static, std::io::Result<Bytes>>,
-    /// The first bytes, until they show their kind: the id may stand alone.
-    head: BytesMut,
+    scan: Scan,
+    repairs: LargeRepairs,
+    /// `None` behind the last piece.
+    rest: Option<BoxStream<'static, std::io::Result<Bytes>>>,
     /// A part of the response has been given out: nothing may come between its parts.
     pub(crate) begun: bool,
 }
@@ -52,26 +55,26 @@ pub(crate) struct SpoolReader {
 impl SpoolReader {
     /// The next piece; `None` after the last.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        while !self.begun {
-            let piece = ready!(self.poll_read(cx));
-            self.begun = piece.is_none();
-            self.head.extend_from_slice(&piece.unwrap_or_default());
-            self.begun |= self.head.len() >= HEAD_MIN;
-        }
-        if !self.head.is_empty() {
-            return Poll::Ready(Some(self.head.split().freeze()));
-        }
-        self.poll_read(cx)
-    }
-
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let next = ready!(Pin::new(&mut self.rest).poll_next(cx));
-        Poll::Ready(next.and_then(|piece| match piece {
-            Ok(piece) => Some(piece),
-            Err(error) => {
-                tracing::error!(%error, "an answer stored in a file cannot be read; the answer is cut off");
-                None
+        loop {
+            let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+            let piece = match ready!(Pin::new(rest).poll_next(cx)) {
+                Some(Ok(piece)) => piece,
+                Some(Err(error)) => {
+                    tracing::error!(%error, "an answer stored in a file cannot be read; the answer is cut off");
+                    Bytes::new()
+                }
+                None => Bytes::new(),
+            };
+            self.begun = true;
+            let is_last = piece.is_empty();
+            if is_last {
+                self.rest = None;
             }
-        }))
+            let text = 0..piece.len();
+            let repaired = self.repairs.apply(&self.scan, piece, text, is_last).to_bytes();
+            if !repaired.is_empty() {
+                return Poll::Ready(Some(repaired));
+            }
+        }
     }
 }

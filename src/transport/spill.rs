@@ -1,7 +1,7 @@
 //! A message that is too long for memory, in a file without a name: after the end of the message or
 //! of this process, however it ends, nothing is left on the disk.
 
-use std::{env, fs::File, io, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
+use std::{env, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
@@ -102,58 +102,31 @@ impl Spill {
         Ok(())
     }
 
-    /// The bytes in pieces of at most 128 KiB, each read on demand, with one other piece in place
-    /// of a range. A part of the range beyond the end is ignored.
-    pub fn into_reader(
-        self,
-        replace: Option<(Range<u64>, Bytes)>,
-    ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-        let size = self.size();
-        let (range, bytes) = replace.unwrap_or((size..size, Bytes::new()));
-        let start = range.start.min(size);
-        let end = range.end.clamp(start, size);
-        let reader =
-            SpillReader { spill: self, remaining: [0..start, end..size], between: Some(bytes) };
-        stream::try_unfold(reader, |mut reader| async move {
-            Ok(reader.next().await?.map(|piece| (piece, reader)))
+    /// The bytes in pieces of at most 128 KiB, each read on demand.
+    pub fn into_reader(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        stream::try_unfold((self, 0), |(mut spill, at)| async move {
+            let piece = spill.read(at).await?;
+            Ok(piece.map(|piece| {
+                let next = at + piece.len() as u64;
+                (piece, (spill, next))
+            }))
         })
     }
-}
 
-/// A reader of the rest of a spill.
-struct SpillReader {
-    spill: Spill,
-    /// Places in the file.
-    remaining: [Range<u64>; 2],
-    /// The bytes between the two parts.
-    between: Option<Bytes>,
-}
-
-impl SpillReader {
-    async fn next(&mut self) -> io::Result<Option<Bytes>> {
-        if !self.spill.held.is_empty() {
-            self.spill.write().await?;
+    /// The bytes from a position on, at most a chunk; `None` at the end.
+    async fn read(&mut self, at: u64) -> io::Result<Option<Bytes>> {
+        if !self.held.is_empty() {
+            self.write().await?;
         }
-        let [before, after] = &mut self.remaining;
-        let range = match before.is_empty() {
-            false => before,
-            true => match self.between.take().filter(|bytes| !bytes.is_empty()) {
-                Some(bytes) => return Ok(Some(bytes)),
-                None => after,
-            },
-        };
-        let length = (range.end - range.start).min(CHUNK as u64);
-        let (Some(file), 1..) = (self.spill.file.clone(), length) else { return Ok(None) };
-        let at = range.start;
+        let length = (self.written - at).min(CHUNK as u64);
+        let (Some(file), 1..) = (self.file.clone(), length) else { return Ok(None) };
         let piece = aside(move || {
             // The buffer holds at most a chunk.
             let mut piece = BytesMut::zeroed(length as usize);
             file.read_exact_at(&mut piece, at)?;
             Ok(piece.freeze())
         });
-        let piece = piece.await?;
-        range.start += length;
-        Ok(Some(piece))
+        Ok(Some(piece.await?))
     }
 }
 
@@ -189,8 +162,8 @@ mod tests {
         spill
     }
 
-    async fn read(spill: Spill, replace: Option<(Range<u64>, Bytes)>) -> Vec<u8> {
-        let pieces: Vec<Bytes> = spill.into_reader(replace).try_collect().await.unwrap();
+    async fn read(spill: Spill) -> Vec<u8> {
+        let pieces: Vec<Bytes> = spill.into_reader().try_collect().await.unwrap();
         assert!(pieces.iter().all(|piece| (1..=CHUNK).contains(&piece.len())));
         pieces.concat()
     }
@@ -203,41 +176,11 @@ mod tests {
             for piece in [1000, CHUNK - 1, CHUNK, 2 * CHUNK + 1, usize::MAX / 2] {
                 let spill = spill(&content, piece).await;
                 assert_eq!(spill.size(), size as u64);
-                assert!(read(spill, None).await == content, "{size} in pieces of {piece}");
+                assert!(read(spill).await == content, "{size} in pieces of {piece}");
             }
         }
         let content = text(10_000);
-        assert_eq!(read(spill(&content, 1).await, None).await, content);
-    }
-
-    #[tokio::test]
-    async fn other_bytes_stand_in_the_place_of_a_range() {
-        let content = text(2 * CHUNK + 100);
-        let size = content.len();
-        let other = Bytes::from_static(b"\"other\"");
-        for range in [
-            0..0,
-            0..1,
-            5..9,
-            CHUNK - 3..CHUNK + 3,
-            CHUNK..CHUNK,
-            size - 2..size,
-            size..size,
-            0..size,
-        ] {
-            for other in [other.clone(), Bytes::new()] {
-                let expected =
-                    [&content[..range.start], &other[..], &content[range.end..]].concat();
-                let replace = (range.start as u64..range.end as u64, other);
-                let found = read(spill(&content, 5000).await, Some(replace)).await;
-                assert!(found == expected, "{range:?}");
-            }
-        }
-        let beyond = read(spill(&text(9), 9).await, Some((7..u64::MAX, other.clone()))).await;
-        assert_eq!(beyond, [&text(7)[..], &other[..]].concat());
-        let reversed = Range { start: u64::MAX, end: 3 };
-        let beyond = read(spill(&text(9), 9).await, Some((reversed, other.clone()))).await;
-        assert_eq!(beyond, [&text(9)[..], &other[..]].concat());
+        assert_eq!(read(spill(&content, 1).await).await, content);
     }
 
     #[tokio::test]
@@ -248,7 +191,7 @@ mod tests {
         assert!(matches!(refused, Err(SpillError::Full { max: 10 })), "{refused:?}");
         assert_eq!(spill.size(), 9);
         spill.push(text(1)).await.unwrap();
-        assert_eq!(read(spill, None).await, [&text(9)[..], &text(1)[..]].concat());
+        assert_eq!(read(spill).await, [&text(9)[..], &text(1)[..]].concat());
     }
 
     #[tokio::test]
@@ -261,7 +204,7 @@ mod tests {
             let _ = push.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
         assert_eq!(spill.size(), 3 * CHUNK as u64);
-        assert!(read(spill, None).await == content);
+        assert!(read(spill).await == content);
     }
 
     #[tokio::test]
@@ -271,7 +214,7 @@ mod tests {
         let is_empty = || fs::read_dir(&folder).unwrap().next().is_none();
         spill.push(text(3 * CHUNK)).await.unwrap();
         assert!(spill.file.is_some() && is_empty());
-        let mut reader = pin::pin!(spill.into_reader(None));
+        let mut reader = pin::pin!(spill.into_reader());
         assert!(reader.try_next().await.unwrap().is_some() && is_empty());
     }
 

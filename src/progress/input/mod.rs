@@ -15,8 +15,8 @@ use crate::progress::clients::Client;
 use crate::progress::dialect::TextSource;
 use crate::progress::verdict::Repair;
 use crate::progress::{
-    Disposition, Filter, NameKey, Origin, Payload, Policy, Reason, StreamId, StreamKind,
-    StreamPacing,
+    Disposition, Filter, NameKey, Origin, Payload, Policy, Reason, Repairs, SpooledAnswer,
+    StreamId, StreamKind, StreamPacing,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -86,9 +86,9 @@ pub enum Input {
     /// The server answers requests of this message on this upstream stream. A recording does not repeat the
     /// message: a client sent it last.
     Pair(Option<(StreamId, Message)>, StreamId),
-    /// The answer to this id is kept in a file, because the answer is too large
+    /// The answer to this id, which needs these repairs, is kept in a file, because the answer is too large
     /// ([`Output::Spool`]).
-    SpoolAnswer(Key),
+    SpoolAnswer(Key, Repairs),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, StreamPacing),
     /// A client stream opens on which the server repeats earlier messages.
@@ -160,7 +160,7 @@ pub struct MessageLine {
 }
 
 /// The direct result of an input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Output {
     /// There is none.
     Nothing,
@@ -170,8 +170,8 @@ pub enum Output {
     Server(Disposition),
     /// The stream that a message is for, if one is known.
     Stream(Option<StreamId>),
-    /// The stream and the id for an answer that is kept in a file, if the answer is sent at all.
-    Spool(Option<(StreamId, Bytes)>),
+    /// The place of an answer that is kept in a file, if the answer is sent at all.
+    Spool(Option<SpooledAnswer>),
 }
 
 impl Filter {
@@ -198,7 +198,9 @@ impl Filter {
             Input::FindStream(origin, message) => {
                 return Output::Stream(self.find_stream(*origin, message, false));
             }
-            Input::SpoolAnswer(id) => return Output::Spool(self.answer_spooled(now, id)),
+            Input::SpoolAnswer(id, needs) => {
+                return Output::Spool(self.answer_spooled(now, id, *needs));
+            }
             Input::ClientLarge(stream, scan) => self.finish_large_client(now, *stream, scan),
             Input::Refuse(message) => self.withdraw(now, message),
             Input::ServerLarge(origin, text, broken) => {
@@ -261,8 +263,8 @@ impl Output {
         if let Self::Server(place) = self { place } else { Disposition::Consumed }
     }
 
-    /// The stream and the id of an answer that is kept apart.
-    pub fn apart(self) -> Option<(StreamId, Bytes)> {
+    /// The place of an answer that is kept apart.
+    pub fn apart(self) -> Option<SpooledAnswer> {
         if let Self::Spool(apart) = self { apart } else { None }
     }
 
@@ -307,7 +309,7 @@ mod tests {
             Input::ForwardLast(_) => 12,
             Input::Stderr(_) => 13,
             Input::Pair(..) => 14,
-            Input::SpoolAnswer(_) => 15,
+            Input::SpoolAnswer(..) => 15,
             Input::OpenStream(..) => 16,
             Input::OpenReplay(_) => 17,
             Input::CloseStream(..) => 18,
@@ -389,7 +391,14 @@ mod tests {
             (Input::ForwardLast(None), "passes"),
             (Input::Stderr("50% done".into()), "2 50% done"),
             (Input::Pair(Some((first, call())), upstream_stream(2)), "on 2"),
-            (Input::SpoolAnswer(Key::Text(Bytes::from("a b"))), "apart \"a b\""),
+            (
+                Input::SpoolAnswer(Key::Text(Bytes::from("a b")), Repairs::default()),
+                "apart \"a b\"",
+            ),
+            (
+                Input::SpoolAnswer(Key::Integer(7), [Repair::BareResult].into_iter().collect()),
+                "apart bare-result 7",
+            ),
             (Input::OpenStream(third, StreamKind::Shared, StreamPacing::Immediate), "opens 3 shared"),
             (Input::OpenStream(third, exchange, paced), "opens 3 exchange paced"),
             (Input::OpenReplay(third), "opens 3 replay"),

@@ -11,7 +11,7 @@ use crate::progress::clients::Client;
 use crate::progress::input::{
     EXPECTED, FilterScope, Input, MessageLine, ONLY, UPSTREAM_STREAMS, stream_of, upstream_stream,
 };
-use crate::progress::{Origin, Reason, StreamId, StreamKind, StreamPacing};
+use crate::progress::{Origin, Reason, Repair, Repairs, StreamId, StreamKind, StreamPacing};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -77,7 +77,7 @@ impl Input {
             Self::Pair(_, upstream) => {
                 write!(f, "on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1)
             }
-            Self::SpoolAnswer(id) => write!(f, "apart {}", Lossy(&id.to_json())),
+            Self::SpoolAnswer(id, needs) => write_spooled(f, id, *needs),
             Self::OpenStream(stream, kind, pacing) => {
                 let kind = if *kind == StreamKind::Shared { "shared" } else { "exchange" };
                 let paced = if *pacing == StreamPacing::Immediate { "" } else { " paced" };
@@ -193,6 +193,20 @@ impl Input {
         Ok(Self::ResumeStream(StreamId(number(old)?), StreamId(number(on)?), told))
     }
 
+    /// Reads the repairs that an answer in a file needs, and its id.
+    fn read_spooled(mut rest: &str) -> Result<Self, String> {
+        let mut needs = Repairs::default();
+        // An id is a string or a number, and no word.
+        while rest.starts_with(|first: char| first.is_ascii_lowercase()) {
+            let (word, behind) = first_word(rest);
+            let named = Repair::ALL.into_iter().find(|repair| repair.name() == word);
+            needs.add(named.ok_or("the name of a repair is expected")?);
+            rest = behind;
+        }
+        let id = Key::read(&Bytes::copy_from_slice(rest.as_bytes()));
+        Ok(Self::SpoolAnswer(id.ok_or("the id of a request is expected")?, needs))
+    }
+
     fn read_words(words: &str) -> Result<Self, String> {
         let (command, rest) = first_word(words);
         Ok(match command {
@@ -200,10 +214,7 @@ impl Input {
             "here" => Self::HandleLast(None),
             "passes" => Self::ForwardLast(None),
             "on" => Self::Pair(None, upstream_stream(number(rest)?)),
-            "apart" => {
-                let id = Key::read(&Bytes::copy_from_slice(rest.as_bytes()));
-                Self::SpoolAnswer(id.ok_or("the id of a request is expected")?)
-            }
+            "apart" => Self::read_spooled(rest)?,
             "opens" => Self::read_opened(rest)?,
             "resumes" => Self::read_resumed(rest)?,
             "principal" => {
@@ -360,6 +371,13 @@ impl fmt::Display for Lossy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(self.0))
     }
+}
+
+/// Words about an answer in a file.
+fn write_spooled(f: &mut dyn fmt::Write, id: &Key, needs: Repairs) -> fmt::Result {
+    f.write_str("apart ")?;
+    needs.iter().try_for_each(|repair| write!(f, "{} ", repair.name()))?;
+    write!(f, "{}", Lossy(&id.to_json()))
 }
 
 /// Words about a stream; the first stream is not named.

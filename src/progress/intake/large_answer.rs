@@ -1,5 +1,5 @@
 //! Repairs of an answer that is too large to be held: the id, the shape of an error and a bare
-//! result are repaired in the pieces while these pass.
+//! result are repaired in the pieces, while these pass or while they are read from a file.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::progress::ids::MappedId;
 use crate::progress::payload::Payload;
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Repair, Repairs};
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, Scan};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Scan, ScannedBody};
 
 /// The longest text from the beginning of an unfinished id, in bytes, that is held until the id is whole.
 const ID_HELD_MAX: usize = 4 << 10;
@@ -29,11 +29,35 @@ enum Wrap {
     Members,
 }
 
+impl Wrap {
+    /// The text that a result or an error needs, as far as it has been read.
+    fn of(body: &ScannedBody) -> Self {
+        match (body.is_error, body.first) {
+            (true, b'{') => Self::Members,
+            (true, b'"') => Self::Message,
+            (true, _) => Self::Data,
+            // What cannot be told from the beginning of an object is left alone.
+            (false, b'{') if body.is_tool_result || !body.has_members => Self::AsItIs,
+            (false, _) => Self::Text,
+        }
+    }
+
+    fn repair(self) -> Option<Repair> {
+        match self {
+            Self::AsItIs => None,
+            Self::Text => Some(Repair::BareResult),
+            Self::Message | Self::Data | Self::Members => Some(Repair::ErrorShape),
+        }
+    }
+}
+
 /// The repairs of one large answer.
-#[derive(Debug, Default)]
-pub(crate) struct LargeRepairs {
+#[derive(Debug, Clone, Default)]
+pub struct LargeRepairs {
     /// The names of the request that is answered, once it is known.
     id: Option<MappedId>,
+    /// The server knows each request by a name of Milepost's own.
+    is_renamed: bool,
     switches: Option<AnswerRepairs>,
     /// Bare results are expected.
     bare: bool,
@@ -82,6 +106,29 @@ impl Pieces {
 }
 
 impl LargeRepairs {
+    /// The repairs of an answer that is kept in a file, to the request `id`, whose names the server does not know.
+    pub(crate) fn of_spooled(id: MappedId, switches: AnswerRepairs, bare: bool) -> Self {
+        let (id, switches) = (Some(id), Some(switches));
+        Self { id, is_renamed: true, switches, bare, ..Self::default() }
+    }
+
+    /// The repairs that an answer needs of which `scan` has read all, if its request allows them.
+    pub fn needed(scan: &Scan) -> Repairs {
+        let wraps = scan.body().map(|body| match Wrap::of(body) {
+            Wrap::Members if body.has_code && body.has_message => Wrap::AsItIs,
+            other => other,
+        });
+        wraps.and_then(Wrap::repair).into_iter().collect()
+    }
+
+    /// Whether the request of an answer in a file allows a repair.
+    pub(crate) fn allows(&self, repair: Repair) -> bool {
+        self.switches.is_some_and(|switches| match repair {
+            Repair::BareResult => self.bare && switches.bare_result,
+            _ => switches.error_shape,
+        })
+    }
+
     /// Whether the answered request is known.
     pub(crate) fn has_request(&self) -> bool {
         self.id.is_some()
@@ -107,13 +154,7 @@ impl LargeRepairs {
 
     /// The bytes of a piece for the client. `text`: the range of the message in the piece, which `scan` has
     /// read; `last`: nothing more follows.
-    pub(crate) fn apply(
-        &mut self,
-        scan: &Scan,
-        raw: Bytes,
-        text: Range<usize>,
-        last: bool,
-    ) -> Payload {
+    pub fn apply(&mut self, scan: &Scan, raw: Bytes, text: Range<usize>, last: bool) -> Payload {
         let (held, held_text) = std::mem::take(&mut self.held);
         let mut pieces = Pieces { start: self.before - held_text as u64, raw, text: [0..0, text] };
         self.before += pieces.text[1].len() as u64;
@@ -123,7 +164,10 @@ impl LargeRepairs {
             *second = held.len() + second.start..held.len() + second.end;
             pieces.raw = Bytes::from([held, pieces.raw].concat());
         }
-        let rest = scan.unfinished_id().filter(|_| !last).and_then(|id| pieces.place(id));
+        // Of an answer that is read again the scan knows the whole id.
+        let cut = scan.id_place().filter(|id| id.end > self.before).map(|id| id.start);
+        let rest = scan.unfinished_id().or(cut).filter(|_| !last);
+        let rest = rest.and_then(|id| pieces.place(id));
         // Blanks without end behind an id are not held: then the id passes as it is.
         let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
         if let Some(rest) = rest {
@@ -148,14 +192,16 @@ impl LargeRepairs {
             return;
         };
         let wanted = self.switches.is_some_and(|switches| switches.response_id);
-        if !wanted || id == own.server {
+        if !self.is_renamed && (!wanted || id == own.server) {
             return;
         }
         // The id of a piece before has been repaired there.
         let last = pieces.place(range.end.saturating_sub(1));
         if let (Some(start), Some(last)) = (pieces.place(range.start), last) {
             splices.push((start..last + 1, own.client.clone()));
-            self.done.add(Repair::ResponseId);
+            if !self.is_renamed {
+                self.done.add(Repair::ResponseId);
+            }
         }
     }
 
@@ -167,17 +213,12 @@ impl LargeRepairs {
     ) {
         let Some(body) = scan.body() else { return };
         let Some(switches) = self.switches else { return };
-        let wrap = *self.wrap.get_or_insert_with(|| match (body.is_error, body.first) {
+        let wrap = *self.wrap.get_or_insert_with(|| match Wrap::of(body) {
             // What has begun to pass cannot be changed any more.
-            _ if pieces.place(body.start).is_none() => Wrap::AsItIs,
-            (true, _) if !switches.error_shape => Wrap::AsItIs,
-            (true, b'{') => Wrap::Members,
-            (true, b'"') => Wrap::Message,
-            (true, _) => Wrap::Data,
-            // What cannot be told from the beginning of an object is left alone.
-            (false, b'{') if body.is_tool_result || !body.has_members => Wrap::AsItIs,
-            (false, _) if self.bare && switches.bare_result => Wrap::Text,
-            (false, _) => Wrap::AsItIs,
+            _ if body.start < pieces.start => Wrap::AsItIs,
+            Wrap::Text if !(self.bare && switches.bare_result) => Wrap::AsItIs,
+            Wrap::Message | Wrap::Data | Wrap::Members if !switches.error_shape => Wrap::AsItIs,
+            wrap => wrap,
         });
         let (before, behind) = match wrap {
             Wrap::AsItIs => return,
@@ -205,7 +246,7 @@ impl LargeRepairs {
             Wrap::Data => (r#"{"code":-32603,"message":"the server gave no reason","data":"#, "}"),
         };
         let is_text = wrap == Wrap::Text;
-        self.done.add(if is_text { Repair::BareResult } else { Repair::ErrorShape });
+        wrap.repair().into_iter().for_each(|repair| self.done.add(repair));
         if let Some(start) = pieces.place(body.start) {
             splices.push((start..start, Bytes::from_static(before.as_bytes())));
         }

@@ -20,9 +20,18 @@ use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::state::{LargeDisposition, LargeMessage};
 use crate::progress::payload::Transmit;
-use crate::progress::verdict::{Reason, Verdict};
+use crate::progress::verdict::{Reason, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
+
+/// The place of an answer that is kept in a file, and its repairs.
+#[derive(Debug, Clone)]
+pub struct SpooledAnswer {
+    /// The client's stream.
+    pub stream: StreamId,
+    /// The repairs of its pieces, the client's own id among them.
+    pub repairs: LargeRepairs,
+}
 
 impl Filter {
     /// The first piece of a message that is too large to be held, and where in it the message's own
@@ -115,24 +124,34 @@ impl Filter {
     }
 
     /// Handles the answer to the request `id`, which the shell keeps in a file because the answer
-    /// is too large. Returns the client's stream, and the id that replaces the answer's own id
-    /// ([`Scan::id_place`]). The call is over; its waiting progress is to be written before the
-    /// answer. `None` if the answer belongs to no open call, or the stream has closed: then the
-    /// answer is to be dropped.
-    pub fn answer_spooled(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
+    /// is too large, and which needs the repairs `needs` ([`LargeRepairs::needed`]). The call is over; its
+    /// waiting progress is to be written before the answer. `None` if the answer belongs to no open
+    /// call, or the stream has closed: then the answer is to be dropped.
+    pub fn answer_spooled(
+        &mut self,
+        now: Instant,
+        id: &Key,
+        needs: Repairs,
+    ) -> Option<SpooledAnswer> {
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
-        let Some(call) = self.correlator.ledger.call_of_answer(id) else {
+        let Some(id) = self.correlator.ledger.call_of_answer(id) else {
             self.record(number, None, Verdict::Withheld(self.correlator.why_orphan(id)));
             return None;
         };
-        let answered = self.correlator.ledger.get(call)?;
-        let (stream, name) =
-            (self.open_or_session_stream(Some(answered.stream)), answered.id.client.clone());
-        self.end_call(now, call, Tombstone::Answered, Outcome::Result);
-        let verdict = stream.map_or(Verdict::Withheld(Reason::Gone), |_| Verdict::Forwarded);
-        self.record(number, Some(call), verdict);
-        stream.map(|stream| (stream, name))
+        let call = self.correlator.ledger.get(id)?;
+        let (switches, bare) = (call.answer_repairs(), call.may_have_bare_result());
+        let repairs = LargeRepairs::of_spooled(call.id.clone(), switches, bare);
+        let stream = self.open_or_session_stream(Some(call.stream));
+        self.end_call(now, id, Tombstone::Answered, Outcome::Result);
+        let done: Repairs = needs.iter().filter(|repair| repairs.allows(*repair)).collect();
+        let verdict = match stream {
+            None => Verdict::Withheld(Reason::Gone),
+            Some(_) if done.is_empty() => Verdict::Forwarded,
+            Some(_) => Verdict::Repaired(done),
+        };
+        self.record(number, Some(id), verdict);
+        stream.map(|stream| SpooledAnswer { stream, repairs })
     }
 
     /// Ends a large message whose end did not arrive. No client can read a broken answer: the

@@ -123,7 +123,7 @@ impl RequestBody {
             })?;
         }
         let left = spill.size();
-        let pieces = spill.into_reader(None).boxed();
+        let pieces = spill.into_reader().boxed();
         Ok(Self::Spooled(Box::new(SpooledBody { pieces, left, _room: room })))
     }
 }

@@ -5,10 +5,22 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use milepost::progress::dialect::TextSource;
 use milepost::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId,
-    StreamKind, StreamPacing, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, LargeRepairs, Origin, Outcome, Pacing, Policy,
+    StreamId, StreamKind, StreamPacing, Transmit, Verdict,
 };
-use milepost::protocol::jsonrpc::{Kind, Message};
+use milepost::protocol::jsonrpc::{Kind, Message, Scan};
+
+/// An answer as its client reads it from a file, in pieces of at most `piece` bytes.
+pub(crate) fn from_file(repairs: &mut LargeRepairs, answer: &str, piece: usize) -> String {
+    let mut scan = Scan::default();
+    scan.feed(answer.as_bytes());
+    let mut told = Vec::new();
+    for piece in answer.as_bytes().chunks(piece).chain([&[][..]]) {
+        let (bytes, length) = (Bytes::copy_from_slice(piece), piece.len());
+        told.extend(repairs.apply(&scan, bytes, 0..length, length == 0).to_bytes());
+    }
+    String::from_utf8(told).unwrap()
+}
 
 /// One client on one wire, played at once or with a client that does not read for a while.
 pub(crate) struct Rig {

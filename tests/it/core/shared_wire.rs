@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Policy, StreamId, StreamKind,
-    StreamPacing, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, LargeRepairs, Mode, Origin, Policy, Repairs,
+    SpooledAnswer, StreamId, StreamKind, StreamPacing, Verdict,
 };
 use milepost::protocol::jsonrpc::{Key, Message, Scan, own_error};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::core::checker::Checker;
+use crate::core::rig::from_file;
 use crate::support::messages::{call_of, progress};
 
 const HOME: StreamId = StreamId(0);
@@ -153,22 +154,57 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
     assert_eq!((wire.told(2), wire.told(0)), (vec![], vec![]));
 }
 
-/// What the shell needs to put the client's id into an answer that it keeps in a file.
-#[test]
-fn an_answer_kept_apart_gets_the_id_of_its_client() {
-    let mut wire = Wire::new(Policy { remap: true, ..quiet() }, 1);
+/// An answer of a call of client 1, whose id is `"mine"`, as client 1 reads it from a file in pieces.
+fn read_from_file(answer: &str, piece: usize) -> (String, Vec<&'static str>) {
+    let mut wire = Wire::new(Policy { remap: true, bare_results: true, ..quiet() }, 1);
     wire.client(1, &call_of("a", "\"mine\"", "7"));
-    let answer = format!(r#"{{"result":{{"text":"{}","id":3}}, "id" : 1 }}"#, "-".repeat(5000));
     let mut scan = Scan::default();
-    answer.as_bytes().chunks(1000).for_each(|chunk| scan.feed(chunk));
-    let place = scan.id_place().unwrap();
-    let (stream, id) = wire.filter.answer_spooled(wire.now, &scan.id().unwrap()).unwrap();
-    assert_eq!(stream, StreamId(1));
-    let place = usize::try_from(place.start).unwrap()..usize::try_from(place.end).unwrap();
-    let mut told = answer.clone();
-    told.replace_range(place, std::str::from_utf8(&id).unwrap());
-    assert_eq!(told, answer.replace(r#""id" : 1 "#, r#""id" : "mine" "#));
-    assert_eq!(wire.filter.open_calls(), 0);
+    scan.feed(answer.as_bytes());
+    let needs = LargeRepairs::needed(&scan);
+    let answered = wire.filter.answer_spooled(wire.now, &scan.id().unwrap(), needs).unwrap();
+    let SpooledAnswer { stream, mut repairs } = answered;
+    assert_eq!((stream, wire.filter.open_calls()), (StreamId(1), 0));
+    let told = from_file(&mut repairs, answer, piece);
+    let needed = needs.iter().map(|repair| repair.name()).collect();
+    (told, needed)
+}
+
+/// An answer that is kept in a file is mended as one that is held, in pieces of any size.
+#[test]
+fn an_answer_kept_apart_gets_the_id_of_its_client_and_the_shape_of_an_answer() {
+    let long = "-".repeat(300);
+    let row = |answer: &str, expected: &str, needed: &[&str]| {
+        let [answer, expected] = [answer, expected].map(|text| text.replace("LONG", &long));
+        for piece in 1..answer.len() + 1 {
+            let (told, needs) = read_from_file(&answer, piece);
+            assert_eq!((&*told, &needs[..]), (&*expected, needed), "{piece}");
+        }
+    };
+    row(
+        r#"{"result":{"content":[{"text":"LONG"}],"id":3}, "id" : 1 }"#,
+        r#"{"result":{"content":[{"text":"LONG"}],"id":3}, "id" : "mine" }"#,
+        &[],
+    );
+    row(
+        r#"{"id":1,"result":"LONG \"é\""}"#,
+        r#"{"id":"mine","result":{"content":[{"type":"text","text":"\"LONG \\\"é\\\"\""}],"isError":false}}"#,
+        &["bare-result"],
+    );
+    row(
+        r#"{"error":"LONG","id":1}"#,
+        r#"{"error":{"code":-32603,"message":"LONG"},"id":"mine"}"#,
+        &["error-shape"],
+    );
+    row(
+        r#"{"error":{"message":"LONG"},"id":1}"#,
+        r#"{"error":{"message":"LONG","code":-32603},"id":"mine"}"#,
+        &["error-shape"],
+    );
+    row(
+        r#"{"error":{"code":5,"message":"LONG"},"id":1}"#,
+        r#"{"error":{"code":5,"message":"LONG"},"id":"mine"}"#,
+        &[],
+    );
 }
 
 /// Two large answers on two upstream streams do not mix on the one stream of their client.
@@ -486,12 +522,15 @@ impl Clients {
         match how % 4 {
             0 => {
                 let now = self.now();
-                let apart =
-                    self.filter.answer_spooled(now, &Key::Integer(self.calls[number].server));
+                let (key, none) = (Key::Integer(self.calls[number].server), Repairs::default());
+                let apart = self.filter.answer_spooled(now, &key, none);
                 self.hear();
-                if let Some((stream, id)) = apart {
-                    let id = std::str::from_utf8(&id).unwrap();
-                    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"m{number}."}}"#);
+                if let Some(SpooledAnswer { stream, mut repairs }) = apart {
+                    let server = self.calls[number].server;
+                    let text = format!(
+                        r#"{{"jsonrpc":"2.0","id":{server},"result":{{"content":"m{number}."}}}}"#
+                    );
+                    let text = from_file(&mut repairs, &text, usize::MAX);
                     self.is_told(stream.0, &text);
                 }
             }

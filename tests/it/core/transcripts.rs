@@ -34,13 +34,14 @@ use milepost::progress::dialect::TextSource;
 use milepost::progress::durations::LearnedDurations;
 use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Disposition, Filter, FilterEvent, Origin, Pacing, Policy, Reason, StreamId, StreamKind,
-    StreamPacing, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Pacing, Policy, Reason, Repairs, SpooledAnswer,
+    StreamId, StreamKind, StreamPacing, Verdict,
 };
 use milepost::protocol::jsonrpc::{Key, Message};
 use milepost::protocol::terminal::Terminal;
 
 use crate::core::checker::Checker;
+use crate::core::rig::from_file;
 
 /// A filter, its clients and a clock that stands still unless told otherwise.
 pub(crate) struct Player {
@@ -159,14 +160,15 @@ impl Player {
             "left" => self.filter.close_clients(),
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
-                let place = self.filter.answer_spooled(self.now(), &key);
+                let place = self.filter.answer_spooled(self.now(), &key, Repairs::default());
                 self.drain();
                 // The shell writes it behind what the stream has now.
-                if let Some((stream, id)) = place {
+                if let Some(SpooledAnswer { stream, mut repairs }) = place {
                     let text = format!(
-                        r#"{{"jsonrpc":"2.0","id":{},"result":"large"}}"#,
-                        String::from_utf8_lossy(&id)
+                        r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":"large"}}}}"#,
+                        String::from_utf8_lossy(&key.to_json())
                     );
+                    let text = from_file(&mut repairs, &text, usize::MAX);
                     self.checkers.entry(stream.0).or_default().client_told(&text);
                     let _ = writeln!(self.out, "={} {text}", stream.0);
                 }
