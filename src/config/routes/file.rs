@@ -137,6 +137,10 @@ pub(super) struct HeaderRulesSection {
     /// Headers that are removed.
     #[schemars(with = "Vec<String>")]
     pub(super) remove: Vec<Spanned<String>>,
+    /// Of `headers.response` only: whether the paths of cookies that the upstream sets are the route's, as
+    /// clients know the route. Default: false.
+    #[schemars(with = "bool")]
+    pub(super) cookie_path: Option<Spanned<bool>>,
 }
 
 /// A dialect of progress that is not built in: JSON Pointers (RFC 6901) to the parts of its messages. A

@@ -249,7 +249,8 @@ impl RoutePrinter<'_> {
         };
         let set = rules.set.iter().map(|(name, text)| format!("{name} = {}", value(text)));
         let remove = list(rules.remove.iter().map(|name| quote(name.as_str())));
-        let rules = format!("{{ set = {}, remove = {remove} }}", table(set));
+        let cookies = if rules.cookie_path { ", cookie_path = true" } else { "" };
+        let rules = format!("{{ set = {}, remove = {remove}{cookies} }}", table(set));
         self.key(&format!("headers.{direction}"), rules);
     }
 

@@ -336,6 +336,8 @@ pub struct HeaderRules {
     pub set: Vec<(HeaderName, HeaderValue)>,
     /// Headers that are taken out.
     pub remove: Vec<HeaderName>,
+    /// Whether cookies that the upstream sets get the route's path; of responses only.
+    pub cookie_path: bool,
 }
 
 /// The handling of headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded`.
@@ -441,6 +443,14 @@ impl Route {
             preset: None,
             preset_settings: Settings::default(),
             settings: Settings::default(),
+        }
+    }
+
+    /// The path of the upstream; empty for a command.
+    pub fn upstream_path(&self) -> &str {
+        match &self.upstream {
+            Upstream::Http(http) => http.url.as_ref().or(http.sse.as_ref()).map_or("", Url::path),
+            Upstream::Command(_) | Upstream::Demo => "",
         }
     }
 

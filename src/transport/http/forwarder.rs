@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, response
 
 use super::body::Body;
 use super::client::UpstreamBody;
-use super::headers::{Onward, Passage, request_headers, response_headers};
+use super::headers::{Onward, Passage, move_cookies, request_headers, response_headers};
 use super::in_flight::InFlightGuard;
 use super::public_metadata;
 use super::request_body::RequestBody;
@@ -81,6 +81,9 @@ impl Forwarder {
         let events =
             parts.status == StatusCode::OK && Content::of(&parts.headers) == Content::Events;
         let mut headers = response_headers(parts.headers, &passage);
+        if self.route.response_headers.cookie_path {
+            move_cookies(&mut headers, self.route.upstream_path(), self.route.public_path());
+        }
         if let Some(public) = &self.route.public_url {
             public_metadata::rewrite_challenges(&mut headers, public);
         }

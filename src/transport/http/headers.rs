@@ -5,8 +5,8 @@
 //! (`forwarded.rs`).
 
 use http::header::{
-    ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
+    HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -75,6 +75,53 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
     pass(headers, passage, |name| *name == ALT_SVC, &mut passed);
     finish(passage, &mut passed);
     passed
+}
+
+/// A cookie of this name is valid with the path `/` only (RFC 6265bis).
+const HOST_COOKIE: &[u8] = b"__Host-";
+
+/// Gives cookies that a server sets the path of the route: `own` is the server's path, `route` the one that
+/// clients know. Below the server's path the rest of a cookie's path stays; any other path would never come
+/// back to the route, or would bring the cookie to other routes too. A cookie without a path stays: its client
+/// takes the path of the request.
+pub fn move_cookies(headers: &mut HeaderMap, own: &str, route: &str) {
+    let (own, route) = (own.trim_end_matches('/'), route.trim_end_matches('/'));
+    if let Entry::Occupied(mut cookies) = headers.entry(SET_COOKIE) {
+        for cookie in cookies.iter_mut() {
+            if let Some(moved) = moved_cookie(cookie.as_bytes(), own, route) {
+                let is_sensitive = cookie.is_sensitive();
+                *cookie = moved;
+                cookie.set_sensitive(is_sensitive);
+            }
+        }
+    }
+}
+
+fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
+    let mut moved = Vec::with_capacity(cookie.len() + route.len());
+    let mut parts = cookie.split(|byte| *byte == b';');
+    let first = parts.next()?;
+    if first.trim_ascii().starts_with(HOST_COOKIE) {
+        return None;
+    }
+    moved.extend_from_slice(first);
+    for part in parts {
+        moved.push(b';');
+        let text = part.trim_ascii();
+        let path = text.iter().position(|byte| *byte == b'=').map(|at| text.split_at(at));
+        let path = path.filter(|(name, _)| name.trim_ascii().eq_ignore_ascii_case(b"path"));
+        let path = path.map(|(_, value)| value[1..].trim_ascii());
+        let Some(path) = path.filter(|path| path.starts_with(b"/")) else {
+            moved.extend_from_slice(part);
+            continue;
+        };
+        let below = path.strip_prefix(own.as_bytes()).filter(|rest| rest.starts_with(b"/"));
+        let below = below.filter(|rest| !own.is_empty() && rest.len() > 1).unwrap_or_default();
+        let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        let root: &[u8] = if route.is_empty() && below.is_empty() { b"/" } else { b"" };
+        moved.extend_from_slice(&[name, b"=", route.as_bytes(), root, below].concat());
+    }
+    HeaderValue::from_bytes(&moved).ok()
 }
 
 fn pass(
@@ -343,6 +390,32 @@ mod tests {
     }
 
     #[test]
+    fn cookies_get_the_path_of_the_route() {
+        let moved = |own: &str, route: &str, cookie: &str| {
+            let mut headers = map(&[&format!("set-cookie: {cookie}")]);
+            move_cookies(&mut headers, own, route);
+            headers[SET_COOKIE].to_str().unwrap().to_owned()
+        };
+        for (cookie, expected) in [
+            ("a=1", "a=1"),
+            ("a=1; Path=/", "a=1; Path=/r/x"),
+            ("a=/; path = /mcp ;HttpOnly", "a=/; path =/r/x;HttpOnly"),
+            ("a=1; Path=/mcp/", "a=1; Path=/r/x"),
+            ("a=1; Path=/mcp/deep; Secure", "a=1; Path=/r/x/deep; Secure"),
+            ("a=1; Path=/mcpx", "a=1; Path=/r/x"),
+            ("a=1; Path=/login", "a=1; Path=/r/x"),
+            ("a=1; Path=; Path=/", "a=1; Path=; Path=/r/x"),
+            ("a=1; Pathology=/", "a=1; Pathology=/"),
+            ("__Host-a=1; Path=/", "__Host-a=1; Path=/"),
+            ("", ""),
+        ] {
+            assert_eq!(moved("/mcp", "/r/x", cookie), expected);
+        }
+        assert_eq!(moved("/", "/r", "a=1; Path=/deep"), "a=1; Path=/r");
+        assert_eq!(moved("/mcp", "/", "a=1; Path=/mcp"), "a=1; Path=/");
+    }
+
+    #[test]
     fn earlier_hops_stay_before_ours() {
         Case::default().request(
             &["via: 1.1 a", "via: 1.1 b", "x: y"],
@@ -362,6 +435,7 @@ mod tests {
                 set("transfer-encoding", "gzip"),
             ],
             remove: vec!["x-gone".parse().unwrap(), "via".parse().unwrap()],
+            cookie_path: false,
         };
         let case = Case { rules, authorization_was_ours: true, ..Case::default() };
         case.request(

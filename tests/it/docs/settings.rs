@@ -167,7 +167,7 @@ const TYPED_TABLES: &str = r#"
     upstream.ca_file = "certificate.pem"
     upstream.client_certificate = { certificate = "certificate.pem", key = "key.pem" }
     headers.request = { set = { a = "b" }, remove = ["c"] }
-    headers.response = { set = { a = "b" }, remove = ["c"] }
+    headers.response = { set = { a = "b" }, remove = ["c"], cookie_path = true }
 
     [[route]]
     path = "/d"
@@ -189,7 +189,7 @@ fn every_key_of_a_typed_table_is_read_printed_and_in_the_example() {
         ("Upstream", "route.upstream", "upstream."),
         ("Lifecycle", "route.upstream.lifecycle", "upstream.lifecycle."),
         ("Headers", "route.headers", "headers."),
-        ("HeaderRules", "route.headers.request", "{ "),
+        ("HeaderRules", "route.headers.response", "{ "),
     ] {
         for (key, value) in schema["$defs"][name]["properties"].as_object().unwrap() {
             assert!(value["description"].as_str().is_some_and(|text| text.ends_with('.')), "{key}");

@@ -45,7 +45,8 @@ pub(super) fn read(
     section: &file::HeaderRulesSection,
     env_values: &EnvValues,
 ) -> Result<HeaderRules, ConfigError> {
-    let mut rules = HeaderRules::default();
+    let cookie_path = section.cookie_path.as_ref().is_some_and(|key| *key.get_ref());
+    let mut rules = HeaderRules { cookie_path, ..HeaderRules::default() };
     for (name, text) in &section.set {
         let header = header(name)?;
         if rules.set.iter().any(|(known, _)| *known == header) {

@@ -139,6 +139,10 @@ fn route(
         }
         route.opaque = *opaque.get_ref();
     }
+    if let Some(key) = &section.headers.request.cookie_path {
+        let what = "cookies of requests have no path; `cookie_path` belongs to `headers.response`";
+        return Err(ConfigError::new(key.span(), what));
+    }
     route.request_headers = headers::read(&section.headers.request, env_values)?;
     route.response_headers = headers::read(&section.headers.response, env_values)?;
     route.settings =

@@ -1111,6 +1111,17 @@ async fn every_stream_of_events_asks_proxies_not_to_hold_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cookies_of_a_server_keep_their_path_unless_the_route_says_otherwise() {
+    for (settings, path) in [("", "/"), ("headers.response.cookie_path = true", "/r")] {
+        let mut rig = Rig::new(settings);
+        let answer = rig.post(&[], call("1", "1"));
+        rig.asked().await.json(&["Set-Cookie: a=1; Path=/; Secure"], &result("1"));
+        settle().await;
+        assert_eq!(answer.all("set-cookie"), [format!("a=1; Path={path}; Secure")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_is_not_used_closes_after_3_s_without_another_request() {
     let mut rig = Rig::new("");
     let kept = rig.now();
