@@ -72,6 +72,8 @@ pub struct Server {
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
+    /// Whether `serve` raises its soft limit of descriptors to the hard one.
+    pub raise_descriptors: bool,
     /// Bytes of a request's head; more is refused with 431.
     pub max_header_bytes: usize,
     /// Bytes that bodies of requests hold together before they are whole; more are refused with 503.
@@ -93,6 +95,7 @@ impl Default for Server {
             bearer: None,
             drain: Duration::from_secs(30),
             max_connections: 10_000,
+            raise_descriptors: true,
             max_header_bytes: 64 << 10,
             max_unread_bytes: 256 << 20,
         }

@@ -87,8 +87,12 @@ settings! { Server, Self::default();
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
     /// The time that open calls have to end after SIGTERM.
     "drain" AnyTime => drain {}
-    /// The largest number of open client connections; a further connection gets 503.
+    /// The largest number of open client connections; a further connection gets 503. At most three quarters
+    /// of the descriptors that the system allows; the rest is for children, servers and operators.
     "max_connections" AtLeast<1> => max_connections {}
+    /// Raises the soft limit of descriptors of `serve` to the hard one at the start, on Linux. Children keep
+    /// the soft limit of before.
+    "raise_descriptors" Switch => raise_descriptors {}
     /// The largest head of a request, in bytes; a longer head gets 431.
     "max_header_bytes" AtLeast<8192> => max_header_bytes {}
     /// The largest number of bytes that bodies of requests hold together, in memory and in files, before they are

@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use super::admin::{self, AdminApi};
+use super::descriptors;
 use super::handler::Handler;
 use super::listener::{ConnectionTerms, HttpListener, ListenPhase};
 use super::tls::{self, TlsError};
@@ -237,7 +238,8 @@ fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
 }
 
 fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> ConnectionTerms {
-    ConnectionTerms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
+    let connections_max = descriptors::connections_max(server);
+    ConnectionTerms::new(tls, (connections_max, server.max_header_bytes), handler.traffic())
 }
 
 /// The settings of the listeners that can be exchanged at run time.

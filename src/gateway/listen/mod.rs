@@ -6,6 +6,7 @@
 mod admin;
 pub mod admission;
 mod connection;
+mod descriptors;
 mod dispatcher;
 mod file_watch;
 mod handler;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
+use crate::gateway::listen::descriptors;
 use crate::gateway::listen::handler::{Handler, Routed};
 use crate::gateway::listen::listeners::{Listeners, ServeError};
 use crate::gateway::listen::reload::{Hangups, Reloading};
@@ -50,6 +51,8 @@ pub async fn serve(
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
+    // Servers start later, and by a starter that needs the orphans adopted.
+    descriptors::prepare(routes.server());
     // The table of calls is read through the admin address only: without one it would cost for nothing.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));

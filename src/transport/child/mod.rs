@@ -1,8 +1,9 @@
 //! A server as a child process: started in a process group of its own, waited for, and ended with
 //! all its descendants.
 //!
-//! Only this module, `parent_death` and `process_tree` have code for one platform.
+//! Only this module, `descriptors`, `parent_death` and `process_tree` have code for one platform.
 
+mod descriptors;
 mod error;
 mod exit;
 mod parent_death;
@@ -20,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+pub use crate::transport::child::descriptors::descriptor_limit;
 pub use crate::transport::child::parent_death::run_hidden;
 pub use crate::transport::child::process_tree::adopt_orphans;
 use crate::transport::child::process_tree::{ProcessEntry, ProcessTree};
@@ -115,6 +117,18 @@ impl Default for Grace {
     fn default() -> Self {
         Self { exit: EXIT_GRACE, term: TERM_GRACE }
     }
+}
+
+/// Raises the soft limit of descriptors of this process to the hard one. Servers that start from now on keep the
+/// soft limit of before: a program that uses `select` fails with descriptors above 1023.
+///
+/// Only a starter that becomes the server can restore the limit. So nothing is raised where servers start
+/// without it, which is anywhere except on Linux. To be called after [`adopt_orphans`].
+///
+/// # Errors
+/// If the system refuses.
+pub fn raise_descriptor_limit() -> nix::Result<()> {
+    if process_tree::has_detour() { descriptors::raise() } else { Ok(()) }
 }
 
 /// Starts a server in a group of its own.

@@ -26,6 +26,7 @@ use nix::{
     unistd::{Pid, close, getpid, getppid},
 };
 
+use super::descriptors::{limit_of_servers, lower};
 use super::process_tree::{allow_detour, origins_of};
 use super::program::Program;
 
@@ -37,6 +38,9 @@ const START_SERVER: &str = "--start-server";
 
 /// The first argument of this program as the watchdog.
 const WATCH_PARENT: &str = "--watch-parent";
+
+/// The word for servers that keep the limit of descriptors of this process.
+const SAME_LIMIT: &str = "same";
 
 /// The exit code of a program that was not found, as shells have it.
 const NOT_FOUND: u8 = 127;
@@ -62,7 +66,8 @@ pub fn run_hidden() -> Option<ExitCode> {
     let part = args.next();
     if part.as_deref() == Some(OsStr::new(START_SERVER)) {
         let (parent, report) = (number(args.next())?, number(args.next())?);
-        return Some(start_server(parent, report, &args.next()?, args));
+        let soft = args.next()?;
+        return Some(start_server((parent, report), &soft, &args.next()?, args));
     }
     if part.as_deref() == Some(OsStr::new(WATCH_PARENT)) {
         return Some(watch_parent(number(args.next())?));
@@ -75,10 +80,11 @@ fn number(arg: Option<OsString>) -> Option<i32> {
     arg?.to_str()?.parse().ok()
 }
 
-/// Becomes the server. An error goes to the parent through the descriptor `report`.
+/// Becomes the server. An error goes to the parent through the descriptor `report`. `soft` is the soft limit of
+/// descriptors for the server, or [`SAME_LIMIT`].
 fn start_server(
-    parent: i32,
-    report: i32,
+    (parent, report): (i32, i32),
+    soft: &OsStr,
     program: &OsStr,
     args: impl Iterator<Item = OsString>,
 ) -> ExitCode {
@@ -90,6 +96,9 @@ fn start_server(
     // The parent may have died before the signal was asked for.
     if getppid() != Pid::from_raw(parent) {
         return ExitCode::FAILURE;
+    }
+    if let Some(soft) = soft.to_str().and_then(|soft| soft.parse().ok()) {
+        lower(soft);
     }
     let error = Command::new(program).args(args).exec();
     let code = error.raw_os_error().unwrap_or(0).to_le_bytes();
@@ -147,6 +156,11 @@ fn marked_by(parent: i32) -> Vec<Pid> {
         .collect()
 }
 
+/// Whether this program can be started through itself.
+pub(super) fn is_startable() -> bool {
+    cfg!(target_os = "linux") && Path::new(THIS_PROGRAM).exists()
+}
+
 /// The thread that starts servers through this program, and the watchdog.
 #[derive(Debug)]
 pub(super) struct Starter {
@@ -160,7 +174,7 @@ pub(super) struct Starter {
 impl Starter {
     /// Starts the thread and the watchdog. `None` where this program cannot be started through itself.
     pub(super) fn new() -> Option<Self> {
-        if !cfg!(target_os = "linux") || !Path::new(THIS_PROGRAM).exists() {
+        if !is_startable() {
             return None;
         }
         let (commands, waiting) = mpsc::channel::<(Command, mpsc::Sender<_>)>();
@@ -195,6 +209,8 @@ impl Starter {
         fcntl(&write, FcntlArg::F_SETFD(FdFlag::empty()))?;
         let mut command = Command::new(THIS_PROGRAM);
         command.arg(START_SERVER).arg(getpid().to_string()).arg(write.as_raw_fd().to_string());
+        command
+            .arg(limit_of_servers().map_or_else(|| SAME_LIMIT.to_owned(), |soft| soft.to_string()));
         command.arg(program.name()).args(program.args());
         prepare(&mut command);
         let (started, result) = mpsc::channel();

@@ -25,7 +25,7 @@ use nix::{
 };
 
 use super::exit::Exit;
-use super::parent_death::Starter;
+use super::parent_death::{Starter, is_startable};
 use super::program::Program;
 
 // Every server has a variable in its environment that identifies it. A daemon has left its group,
@@ -101,6 +101,12 @@ pub(crate) fn watch_exits() -> io::Result<()> {
 /// Starts servers through this program from now on, where orphans are adopted.
 pub(super) fn allow_detour() {
     registry().may_detour = true;
+}
+
+/// Whether servers are started through this program.
+pub(super) fn has_detour() -> bool {
+    let registry = registry();
+    registry.adopting && registry.may_detour && is_startable()
 }
 
 /// Spawns the leader of a group, and knows it before anybody can take it for an orphan.

@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 9] = [
+const NAMED: [&str; 10] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
@@ -14,6 +14,7 @@ const NAMED: [&str; 9] = [
     "forwarded",
     "make_token",
     "max_unread_bytes",
+    "raise_descriptors",
     "trusted_proxies",
     "upstream.inherit_env",
 ];

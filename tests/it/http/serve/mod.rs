@@ -6,6 +6,7 @@ mod byte_exact;
 mod client_certificates;
 #[cfg(target_env = "gnu")]
 mod crowd;
+mod descriptors;
 mod http2_upstream;
 mod http_client;
 mod leaving_clients;

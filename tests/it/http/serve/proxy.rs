@@ -34,6 +34,8 @@ pub(crate) struct Start<'a> {
     pub(crate) state: Option<&'a str>,
     /// Other variables of its environment.
     pub(crate) variables: &'a [(&'a str, String)],
+    /// A line of shell before it, such as `ulimit -Sn 256`.
+    pub(crate) shell: &'a str,
     /// Keys of `[server]`.
     pub(crate) server: &'a str,
     /// Keys of `[defaults]`.
@@ -80,6 +82,14 @@ impl Proxy {
         let path = folder.path().join("proxy.toml");
         std::fs::write(&path, file).unwrap();
         let mut command = milepost();
+        if !start.shell.is_empty() {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("{}; exec \"$0\" \"$@\"", start.shell)]);
+            shell.arg(command.get_program());
+            let kept = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+            shell.envs(kept);
+            command = shell;
+        }
         command.arg("serve").arg(path).args(start.options).env_remove("MILEPOST_LOG");
         command.envs(start.variables.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = start.state {
@@ -203,6 +213,11 @@ impl Proxy {
     /// How many processes are its servers, dead ones that nobody has waited for too.
     pub(crate) fn servers(&self) -> usize {
         servers_of(self.child.id()).len()
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What servers have said behind the word `pids` on their standard error, one list a server.

@@ -1,0 +1,44 @@
+//! The limit of descriptors: of the process, and of its servers.
+
+use super::proxy::Start;
+use super::*;
+
+/// Answers each request with its limits of descriptors, soft and hard.
+const SERVER: &str = r#"
+import json, resource, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if "id" in said:
+        limits = list(resource.getrlimit(resource.RLIMIT_NOFILE))
+        print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": limits}), flush=True)
+"#;
+
+/// The limits of a child and of the process, and the log.
+fn limits(server: &str) -> ([serde_json::Value; 2], [String; 2], String) {
+    let start = Start { shell: "ulimit -Sn 256; ulimit -Hn 1024", server, ..Start::default() };
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    let proxy = Proxy::with(&start, &format!("upstream.command = {command}"));
+    let begin = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    let answer = json(&post(&proxy, begin).rest());
+    let of_child = [0, 1].map(|at| answer["result"][at].clone());
+    let all = std::fs::read_to_string(format!("/proc/{}/limits", proxy.id())).unwrap();
+    let line = all.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    (of_child, [3, 4].map(|at| words[at].to_owned()), proxy.log())
+}
+
+#[test]
+fn the_soft_limit_of_descriptors_is_raised_and_children_keep_theirs() {
+    let (of_child, own, log) = limits("");
+    assert_eq!(own, ["1024", "1024"]);
+    assert_eq!(of_child, [256, 1024]);
+    assert!(log.contains("max_connections=10000 served=768 descriptors=1024"), "{log}");
+}
+
+#[test]
+fn the_soft_limit_stays_where_it_may_not_be_raised_and_no_warning_is_needed_within_it() {
+    let (of_child, own, log) = limits("raise_descriptors = false\nmax_connections = 192");
+    assert_eq!(own, ["256", "1024"]);
+    assert_eq!(of_child, [256, 1024]);
+    assert!(!log.contains("descriptors"), "{log}");
+}
