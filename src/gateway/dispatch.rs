@@ -14,6 +14,7 @@
 
 use crate::gateway::bridge::responses::{no_method, refusal};
 use crate::gateway::bridge::{modern, post};
+use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
 use crate::gateway::refusals::no_route;
 use crate::transport::http::shutdown::{MOVED, Shutdown};
@@ -57,6 +58,8 @@ pub struct Proxy {
     pub(crate) servers: Arc<InFlight>,
     /// Bodies of requests that are not whole.
     pub(crate) bodies: Arc<BodyBudget>,
+    /// What each client has open.
+    pub(crate) clients: Arc<ClientLimits>,
 }
 
 impl Proxy {
@@ -73,11 +76,13 @@ impl Proxy {
         memory: &DurationStore,
         observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Arc<Self>, TargetError> {
+        let metrics = Metrics::new();
         let proxy = Self {
             routes: Mutex::default(),
             connect: connect.cloned(),
             observers: observers.to_vec(),
-            metrics: Metrics::new(),
+            clients: ClientLimits::new(&metrics),
+            metrics,
             via,
             shutdown: Arc::default(),
             calls: Arc::default(),

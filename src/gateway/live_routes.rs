@@ -225,6 +225,7 @@ impl Proxy {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
         self.bodies.set_max(routes.server().max_unread_bytes as u64);
+        self.clients.set_maxima(&routes.server().clients);
         let mut live = self.routes();
         live.now = now;
         live.removed = removed.iter().map(Arc::downgrade).collect();

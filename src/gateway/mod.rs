@@ -1,6 +1,7 @@
 //! `milepost serve`: listeners, routes, and the two paths of a request through a route (`direct`,
 //! `bridge`).
 pub(crate) mod bridge;
+pub(crate) mod client_limits;
 pub mod demo_upstream;
 pub(crate) mod direct;
 pub mod dispatch;

@@ -1,7 +1,8 @@
 //! Responses that the gateway itself makes on a route: no such route, too busy, server out of
 //! reach.
 
-use crate::gateway::route_state::{RouteState, TOO_MANY_STREAMS};
+use crate::gateway::client_limits::OverLimit;
+use crate::gateway::route_state::{NoRoom, RouteState};
 use crate::observe::error_chain::error_chain;
 use crate::observe::log::may_log_refusal;
 use crate::protocol::jsonrpc::own_error;
@@ -41,11 +42,32 @@ pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
     response
 }
 
-pub(crate) fn unavailable(why: &str) -> Response<Body> {
-    if let Some(left_out) = may_log_refusal() {
-        tracing::warn!(why, left_out = (left_out > 0).then_some(left_out), "refused");
+/// The response to a stream for which there is no room.
+pub(crate) fn no_room(no_room: &NoRoom) -> Response<Body> {
+    let why = no_room.to_string();
+    match no_room {
+        NoRoom::Route => {
+            if let Some(left_out) = may_log_refusal() {
+                tracing::warn!(why, left_out = (left_out > 0).then_some(left_out), "refused");
+            }
+            text(StatusCode::SERVICE_UNAVAILABLE, &why)
+        }
+        NoRoom::Client(over) => over_limit(over, |status| text(status, &why)),
     }
-    text(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+/// The response to a client that has as much as it may: `answer` makes it from the status.
+pub(crate) fn over_limit(
+    over: &OverLimit,
+    answer: impl FnOnce(StatusCode) -> Response<Body>,
+) -> Response<Body> {
+    if let Some(left_out) = may_log_refusal() {
+        let left_out = (left_out > 0).then_some(left_out);
+        tracing::warn!(why = %over, client = %over.client, left_out, "refused");
+    }
+    let mut response = answer(StatusCode::TOO_MANY_REQUESTS);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    response
 }
 
 /// The response to a request whose body is not taken.
@@ -81,9 +103,8 @@ pub(crate) async fn read_or_refuse(
     body: PostedBody,
     parts: &Parts,
 ) -> Result<ReadBody, Box<Response<Body>>> {
-    let Some(_reading) = state.reading() else {
-        return Err(Box::new(unavailable(TOO_MANY_STREAMS)));
-    };
+    let reading = state.reading(parts.extensions.get());
+    let _reading = reading.map_err(|none| Box::new(no_room(&none)))?;
     let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
     let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
     read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))

@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 
 use crate::config::routes::{Route, Routes};
+use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::observers::Observers;
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::RouteCounts;
@@ -106,22 +107,33 @@ impl RouteShared {
     }
 }
 
-/// The refusal of a stream beyond `max_streams`.
-pub(crate) const TOO_MANY_STREAMS: &str = "too many streams are open on this route";
+/// The refusal of a stream.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoRoom {
+    /// The route has `max_streams`.
+    #[error("too many streams are open on this route")]
+    Route,
+    /// The client has as much as one client may.
+    #[error(transparent)]
+    Client(#[from] OverLimit),
+}
 
 /// Counts an open stream of a client until it is dropped.
-pub(crate) struct StreamPermit(Arc<RouteState>);
+pub(crate) struct StreamPermit {
+    state: Arc<RouteState>,
+    _client: Option<ClientPermit>,
+}
 
 impl StreamPermit {
     /// The route that the stream belongs to.
     pub(crate) fn state(&self) -> &RouteState {
-        &self.0
+        &self.state
     }
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.0.shared.streams.fetch_sub(1, Ordering::Relaxed);
+        self.state.shared.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -129,11 +141,14 @@ impl Drop for StreamPermit {
 pub(crate) const READING_SPARE: usize = 64;
 
 /// Counts a request until its body has been read.
-pub(crate) struct ReadingPermit<'a>(&'a RouteShared);
+pub(crate) struct ReadingPermit<'a> {
+    route: &'a RouteShared,
+    _client: Option<ClientPermit>,
+}
 
 impl Drop for ReadingPermit<'_> {
     fn drop(&mut self) {
-        self.0.reading.fetch_sub(1, Ordering::Relaxed);
+        self.route.reading.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -175,20 +190,34 @@ impl RouteState {
         self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    /// Counts one more stream; `None` if there are too many.
-    pub(crate) fn permit(self: &Arc<Self>) -> Option<StreamPermit> {
+    /// Counts one more stream of a client.
+    ///
+    /// # Errors
+    /// If the route or the client has too many.
+    pub(crate) fn permit(
+        self: &Arc<Self>,
+        client: Option<&LimitedClient>,
+    ) -> Result<StreamPermit, NoRoom> {
+        let client = client.map_or(Ok(None), LimitedClient::stream)?;
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let permit = StreamPermit(Arc::clone(self));
-        (open < self.route.max_streams).then_some(permit)
+        let permit = StreamPermit { state: Arc::clone(self), _client: client };
+        if open < self.route.max_streams { Ok(permit) } else { Err(NoRoom::Route) }
     }
 
-    /// Counts a request whose body is read; `None` if streams and such requests are too many. Some more of these
-    /// than streams are read, because most end at once: a client says on a request of its own that it cancels.
-    pub(crate) fn reading(&self) -> Option<ReadingPermit<'_>> {
+    /// Counts a request of a client whose body is read. Some more of these than streams are read, because most
+    /// end at once: a client says on a request of its own that it cancels.
+    ///
+    /// # Errors
+    /// If streams and such requests of the route or of the client are too many.
+    pub(crate) fn reading(
+        &self,
+        client: Option<&LimitedClient>,
+    ) -> Result<ReadingPermit<'_>, NoRoom> {
+        let client = client.map_or(Ok(None), |client| client.reading(READING_SPARE))?;
         let reading = self.shared.reading.fetch_add(1, Ordering::Relaxed);
-        let permit = ReadingPermit(&self.shared);
+        let permit = ReadingPermit { route: &self.shared, _client: client };
         let max = self.route.max_streams.saturating_add(READING_SPARE);
-        (reading + self.shared.streams() < max).then_some(permit)
+        if reading + self.shared.streams() < max { Ok(permit) } else { Err(NoRoom::Route) }
     }
 
     /// A number for the caller with this certificate and `Authorization`.

@@ -4,6 +4,7 @@
 //! what would be right.
 
 mod authorities;
+mod client_maxima;
 mod diagnostics;
 mod env;
 mod file;
@@ -20,6 +21,7 @@ mod schema;
 mod writers;
 
 pub use authorities::Authorities;
+pub use client_maxima::ClientMaxima;
 pub use env::Environment;
 pub use import::import;
 pub use inherited_env::InheritedEnv;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
 use super::authorities::Authorities;
+use super::client_maxima::ClientMaxima;
 use super::inherited_env::InheritedEnv;
 use super::presets::Preset;
 use crate::config::settings::Settings;
@@ -72,6 +73,8 @@ pub struct Server {
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
+    /// What each client may have.
+    pub clients: ClientMaxima,
     /// Whether `serve` raises its soft limit of descriptors to the hard one.
     pub raise_descriptors: bool,
     /// Bytes of a request's head; more is refused with 431.
@@ -95,6 +98,7 @@ impl Default for Server {
             bearer: None,
             drain: Duration::from_secs(30),
             max_connections: 10_000,
+            clients: ClientMaxima::default(),
             raise_descriptors: true,
             max_header_bytes: 64 << 10,
             max_unread_bytes: 256 << 20,

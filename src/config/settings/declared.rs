@@ -90,6 +90,12 @@ settings! { Server, Self::default();
     /// The largest number of open client connections; a further connection gets 503. At most three quarters
     /// of the descriptors that the system allows; the rest is for children, servers and operators.
     "max_connections" AtLeast<1> => max_connections {}
+    /// The largest number of open connections of one address (of 64 bits of it for IPv6); a further connection
+    /// gets 429. 0 is any number. Loopback and trusted_proxies are not limited.
+    "max_client_connections" AtLeast<0> => clients.connections {}
+    /// The largest number of open streams of one client: the name in its certificate, else its address, else the
+    /// address that one of trusted_proxies names. A further stream gets 429. 0 is any number.
+    "max_client_streams" AtLeast<0> => clients.streams {}
     /// Raises the soft limit of descriptors of `serve` to the hard one at the start, on Linux. Children keep
     /// the soft limit of before.
     "raise_descriptors" Switch => raise_descriptors {}

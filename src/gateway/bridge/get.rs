@@ -38,7 +38,7 @@ impl Bridge {
             return no_method();
         }
         // A call that its client has left still counts.
-        let permit = match buffer.permit().map_or_else(|| self.stream_permit(None), Ok) {
+        let permit = match buffer.permit().map_or_else(|| self.stream_permit(parts, None), Ok) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };

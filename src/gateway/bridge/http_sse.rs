@@ -43,7 +43,7 @@ impl Bridge {
         if !takes_events(&parts.headers) {
             return no_events();
         }
-        let permit = match self.stream_permit(None) {
+        let permit = match self.stream_permit(parts, None) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };

@@ -20,7 +20,8 @@ use self::responses::refusal;
 use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
-use crate::gateway::route_state::{RouteState, StreamPermit, TOO_MANY_STREAMS};
+use crate::gateway::refusals::over_limit;
+use crate::gateway::route_state::{NoRoom, RouteState, StreamPermit};
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
 use crate::relay::{ClientHeaders, TRACE_HEADERS};
@@ -79,13 +80,20 @@ impl Bridge {
         self.state.forwarder.response(parts, false, body)
     }
 
-    /// Counts one more stream; the refusal of the request `id` if there are too many.
+    /// Counts one more stream of the client of a request; the refusal of the request `id` if there are too many.
     pub(crate) fn stream_permit(
         &self,
+        parts: &Parts,
         id: Option<&[u8]>,
     ) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
-        let refused = || refusal(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_STREAMS, id);
-        self.state.permit().map(Arc::new).ok_or_else(|| Box::new(refused()))
+        let permit = self.state.permit(parts.extensions.get());
+        permit.map(Arc::new).map_err(|none| {
+            let answer = |status| refusal(status, &none.to_string(), id);
+            Box::new(match &none {
+                NoRoom::Route => answer(StatusCode::SERVICE_UNAVAILABLE),
+                NoRoom::Client(over) => over_limit(over, answer),
+            })
+        })
     }
 
     /// The number of the caller that a new session belongs to. `None` where the server does not see the

@@ -167,7 +167,7 @@ impl Bridge {
         ours: bool,
         write_state: WriteState,
     ) -> Response<Body> {
-        let permit = match self.stream_permit(None) {
+        let permit = match self.stream_permit(parts, None) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };
@@ -232,7 +232,7 @@ impl Bridge {
         session: Arc<BridgeSession>,
         write_state: WriteState,
     ) -> Response<Body> {
-        let permit = match self.stream_permit(message.id().as_deref()) {
+        let permit = match self.stream_permit(parts, message.id().as_deref()) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };

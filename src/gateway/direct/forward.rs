@@ -3,8 +3,8 @@
 
 use super::{Direct, held_stream, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::refusals::{text, unavailable, unreachable};
-use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
+use crate::gateway::refusals::{no_room, text, unreachable};
+use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::endpoints::PROTECTED_RESOURCE;
@@ -120,9 +120,8 @@ impl Direct {
         parts: Parts,
         ours: bool,
     ) -> Result<(http::response::Parts, UpstreamBody, StreamPermit), Box<Response<Body>>> {
-        let Some(permit) = self.state.permit() else {
-            return Err(Box::new(unavailable(TOO_MANY_STREAMS)));
-        };
+        let permit = self.state.permit(parts.extensions.get());
+        let permit = permit.map_err(|none| Box::new(no_room(&none)))?;
         let request = self.state.forwarder.request(
             target.address(parts.uri.query()),
             parts,

@@ -1,8 +1,9 @@
 //! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`):
 //! some servers send progress only there.
 
+use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::claim::ClaimRequest;
-use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
+use crate::gateway::route_state::StreamPermit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,12 @@ pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listenin
 impl Direct {
     /// Notes that the session of `headers` has begun. If its client does not listen soon, Milepost
     /// does.
-    pub(crate) fn hold_get(self: &Arc<Self>, caller: u64, headers: HeaderMap) {
+    pub(crate) fn hold_get(
+        self: &Arc<Self>,
+        caller: u64,
+        headers: HeaderMap,
+        client: Option<LimitedClient>,
+    ) {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
@@ -70,7 +76,7 @@ impl Direct {
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);
                 if session.hold(caller, claim) {
-                    direct.keep_get(&session, headers, claims).await;
+                    direct.keep_get(&session, headers, (claims, client)).await;
                     session.release();
                 }
             }
@@ -81,7 +87,7 @@ impl Direct {
         &self,
         session: &Arc<Session>,
         headers: HeaderMap,
-        mut claims: mpsc::Receiver<ClaimRequest>,
+        (mut claims, client): (mpsc::Receiver<ClaimRequest>, Option<LimitedClient>),
     ) {
         let Some(target) = &self.state.endpoint else { return };
         let mut get = Request::new(());
@@ -94,13 +100,12 @@ impl Direct {
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         let request =
             self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
-        let Some(permit) = self.state.permit() else {
-            tracing::warn!(
-                route = self.state.route.path,
-                why = TOO_MANY_STREAMS,
-                "no stream is held"
-            );
-            return;
+        let permit = match self.state.permit(client.as_ref()) {
+            Ok(permit) => permit,
+            Err(why) => {
+                tracing::warn!(route = self.state.route.path, %why, "no stream is held");
+                return;
+            }
         };
         let within = self.state.route.own_request_timeout;
         let sent = timeout(within, target.client.send(request)).await;

@@ -2,9 +2,10 @@
 //! answers, or as an event stream if no answer has come in time.
 
 use crate::config::routes::Route;
+use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::control::control_sender;
-use crate::gateway::refusals::{events_head, read_or_refuse, unavailable, unreachable};
-use crate::gateway::route_state::{StreamPermit, TOO_MANY_STREAMS};
+use crate::gateway::refusals::{events_head, no_room, read_or_refuse, unreachable};
+use crate::gateway::route_state::StreamPermit;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::pin::pin;
@@ -48,6 +49,7 @@ pub(crate) struct Post {
     session: Option<Arc<Session>>,
     message: Option<Message>,
     write_state: WriteState,
+    client: Option<LimitedClient>,
 }
 
 impl Direct {
@@ -77,6 +79,7 @@ impl Direct {
             request_head,
             message,
             write_state,
+            client: parts.extensions.get().cloned(),
         };
         if asks(post.message.as_ref()) {
             let trace = trace_of(&parts.headers);
@@ -105,8 +108,9 @@ impl Post {
         trace: Option<TraceContext>,
     ) -> Response<Body> {
         let client = target.client.clone();
-        let Some(permit) = self.direct.state.permit() else {
-            return unavailable(TOO_MANY_STREAMS);
+        let permit = match self.direct.state.permit(self.client.as_ref()) {
+            Ok(permit) => permit,
+            Err(none) => return no_room(&none),
         };
         let cancel = control_sender(&self.direct.state.policy, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
@@ -196,7 +200,7 @@ impl Post {
                     }
                 }
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
-                    self.direct.hold_get(self.request_head.caller, headers);
+                    self.direct.hold_get(self.request_head.caller, headers, self.client);
                 }
                 self.direct.state.forwarder.piped(response, Some(open))
             }

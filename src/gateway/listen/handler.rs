@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use super::last_use::LastUse;
 use crate::config::routes::ForwardedRule;
 use crate::config::values::ip_net::IpNet;
+use crate::gateway::client_limits::{ClientLimits, CountedClient, LimitedClient};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
@@ -74,6 +75,13 @@ impl Handler for Routed {
             admitted;
         match served {
             Some(served) => {
+                let (remote, name) = (client.remote.ip(), client.name.as_ref());
+                if let Some(client) =
+                    CountedClient::of_request(remote, name, request.headers(), &trusted_proxies)
+                {
+                    let limits = Arc::clone(&self.0.clients);
+                    request.extensions_mut().insert(LimitedClient { client, limits });
+                }
                 let rule = served.route().forwarded;
                 if rule != ForwardedRule::Pass
                     && forward(rule, &mut request, &client, &trusted_proxies)
@@ -106,6 +114,10 @@ impl Handler for Routed {
 
     fn traffic(&self) -> Traffic {
         self.0.metrics().clients().clone()
+    }
+
+    fn client_limits(&self) -> Option<&Arc<ClientLimits>> {
+        Some(&self.0.clients)
     }
 
     async fn calls_done(&self) {
@@ -178,6 +190,11 @@ pub trait Handler: Send + Sync + 'static {
     /// The counters of bytes to and from clients.
     fn traffic(&self) -> Traffic {
         Traffic::default()
+    }
+
+    /// What each client has open; `None` if no limit applies.
+    fn client_limits(&self) -> Option<&Arc<ClientLimits>> {
+        None
     }
 
     /// Ends every stream as its protocol has it, and lets no new one begin.

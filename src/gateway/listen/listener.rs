@@ -19,11 +19,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use super::connection::{ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
 use super::last_use::{LastUse, SilentConnections};
+use crate::config::values::ip_net::IpNet;
+use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
+use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::refusal::Refusal;
@@ -50,7 +53,7 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 /// The interval of this log message.
 const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
 
-/// Connections beyond `max_connections` that get a 503 at the same time. Further connections are
+/// Connections beyond `max_connections` or the limit of a client that get the reason at the same time. Further connections are
 /// closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
@@ -87,6 +90,8 @@ pub(super) struct ConnectionTerms {
     tls: Option<TlsAcceptor>,
     http: Http,
     connections_max: usize,
+    /// The limits for each client, and the fronts that are none.
+    clients: Option<(Arc<ClientLimits>, Arc<[IpNet]>)>,
 }
 
 impl ConnectionTerms {
@@ -97,30 +102,38 @@ impl ConnectionTerms {
         (connections_max, head_bytes_max): (usize, usize),
         traffic: Traffic,
     ) -> Self {
-        Self { tls, http: Http::new(head_bytes_max, traffic), connections_max }
+        Self { tls, http: Http::new(head_bytes_max, traffic), connections_max, clients: None }
+    }
+
+    /// The same, with a limit for each client except `fronts`.
+    pub(super) fn limiting(self, clients: &Arc<ClientLimits>, fronts: &[IpNet]) -> Self {
+        Self { clients: Some((Arc::clone(clients), Arc::from(fronts))), ..self }
+    }
+
+    /// Counts a connection of a client; `None` if no limit applies to it.
+    fn admit(&self, remote: SocketAddr) -> Result<Option<ClientPermit>, OverLimit> {
+        let limits = self.clients.as_ref();
+        limits.map_or(Ok(None), |(limits, fronts)| limits.connect(remote.ip(), fronts))
     }
 }
 
 /// A connection that counts as long as this is there.
-struct Room(Arc<AtomicUsize>);
+struct Room {
+    open: Arc<AtomicUsize>,
+    _client: Option<ClientPermit>,
+}
 
 impl Room {
-    /// One more; `None` if there are `max`.
-    fn take(open: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
-        let room = Self(Arc::clone(open));
-        (open.fetch_add(1, Ordering::Relaxed) < max).then_some(room)
-    }
-
-    /// One more in the place of one that is closed.
-    fn exchange(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(open))
+    /// One more, and whether there are fewer than `max` others.
+    fn take(open: &Arc<AtomicUsize>, max: usize, client: Option<ClientPermit>) -> (Self, bool) {
+        let before = open.fetch_add(1, Ordering::Relaxed);
+        (Self { open: Arc::clone(open), _client: client }, before < max)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -173,13 +186,10 @@ impl HttpListener {
             };
             match accepted {
                 Ok((stream, remote)) => {
-                    let ConnectionTerms { tls, http, connections_max } =
-                        ConnectionTerms::clone(&self.terms.load());
-                    let room = Room::take(&self.open, connections_max).or_else(|| {
-                        let is_closed = self.silent.as_mut()?.close_one();
-                        is_closed.then(|| Room::exchange(&self.open))
-                    });
-                    if let Some(room) = room {
+                    let terms = ConnectionTerms::clone(&self.terms.load());
+                    let room = self.room(&terms, remote);
+                    let ConnectionTerms { tls, http, .. } = terms;
+                    if let Ok(room) = room {
                         let last_use = self.silent.as_ref().map(SilentConnections::first_use);
                         let connection = AcceptedConnection {
                             stream,
@@ -193,10 +203,11 @@ impl HttpListener {
                         if let (Some(silent), Some(last_use)) = (&mut self.silent, last_use) {
                             silent.add(last_use, task);
                         }
-                    } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned()
+                    } else if let (Err(why), Ok(place)) =
+                        (room, Arc::clone(&turned_away).try_acquire_owned())
                         && tls.is_none()
                     {
-                        connections.spawn(refuse(stream, place));
+                        connections.spawn(refuse(stream, why, place));
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -213,6 +224,39 @@ impl HttpListener {
         }
         drop(self.socket);
         finish(connections, phase).await
+    }
+
+    /// Room for a connection from `remote`.
+    fn room(&mut self, terms: &ConnectionTerms, remote: SocketAddr) -> Result<Room, TurnedAway> {
+        let client = terms.admit(remote).map_err(|over| {
+            if let Some(left_out) = may_log_refusal() {
+                let left_out = (left_out > 0).then_some(left_out);
+                info!(why = %over, client = %over.client, left_out, "refused");
+            }
+            TurnedAway::OverLimit(over)
+        })?;
+        let (room, is_free) = Room::take(&self.open, terms.connections_max, client);
+        // The room of one that is closed becomes free.
+        let is_free = is_free || self.silent.as_mut().is_some_and(SilentConnections::close_one);
+        if is_free { Ok(room) } else { Err(TurnedAway::Busy) }
+    }
+}
+
+/// The reason why a connection is not served.
+enum TurnedAway {
+    /// There are as many as the listener serves.
+    Busy,
+    /// The client has as many as one client may.
+    OverLimit(OverLimit),
+}
+
+impl TurnedAway {
+    /// The status line and the text.
+    fn answer(&self) -> (&'static str, String) {
+        match self {
+            Self::Busy => ("503 Service Unavailable", Refusal::Busy.text()),
+            Self::OverLimit(over) => ("429 Too Many Requests", over.to_string()),
+        }
     }
 }
 
@@ -319,10 +363,11 @@ fn tune(stream: &TcpStream) {
 }
 
 /// Tells a client that there is no room for it.
-async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
-    let text = format!("milepost: {}\n", Refusal::Busy.text());
+async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePermit) {
+    let (status, text) = why.answer();
+    let text = format!("milepost: {text}\n");
     let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\n\
          content-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{text}",
         text.len()
     );

@@ -239,7 +239,12 @@ fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
 
 fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> ConnectionTerms {
     let connections_max = descriptors::connections_max(server);
-    ConnectionTerms::new(tls, (connections_max, server.max_header_bytes), handler.traffic())
+    let limits = (connections_max, server.max_header_bytes);
+    let terms = ConnectionTerms::new(tls, limits, handler.traffic());
+    match handler.client_limits() {
+        Some(clients) => terms.limiting(clients, &server.trusted_proxies),
+        None => terms,
+    }
 }
 
 /// The settings of the listeners that can be exchanged at run time.

@@ -65,6 +65,7 @@ pub struct Metrics {
     clients: Traffic,
     without_token: Counters,
     refused: Counters,
+    client_limit: Counters,
     forwarded_dropped: Counter,
     log_lines_dropped: Counter,
     config: Config,
@@ -180,6 +181,10 @@ impl Metrics {
             "requests_refused",
             "Requests that were refused before a route saw them, by reason",
         );
+        let client_limit = to.counters(
+            "client_limit",
+            "Refusals of clients that had as much as one client may, by limit",
+        );
         let forwarded_dropped = Counter::default();
         let help = "Requests with values of X-Forwarded-* or Forwarded that were left out";
         to.0.register("forwarded_dropped", help, forwarded_dropped.clone());
@@ -201,6 +206,7 @@ impl Metrics {
             clients,
             without_token,
             refused,
+            client_limit,
             forwarded_dropped,
             log_lines_dropped,
             config,
@@ -224,6 +230,11 @@ impl Metrics {
     /// Counts a request that was refused for a reason, one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
+    }
+
+    /// The counter of refusals by a limit for each client.
+    pub(crate) fn client_limit(&self, name: &'static str) -> Counter {
+        self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
     }
 
     /// Counts a request with values of `X-Forwarded-*` or `Forwarded` that were left out.

@@ -90,14 +90,34 @@ fn believed(values: &[String], is_front: impl Fn(&String) -> bool) -> Vec<String
     values.get(client..).unwrap_or_default().to_vec()
 }
 
+/// The address of the client for whom a trusted front asks: the last one that is no front's. `None` if the
+/// fronts name none.
+///
+/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so that the newer form is read
+/// only where the older one is missing.
+pub fn client_named(headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
+    let mut nodes = values(headers, &FOR);
+    if nodes.is_empty() {
+        nodes = values(headers, &FORWARDED).iter().map(|element| for_of(element)).collect();
+    }
+    let is_trusted = |address| trusted.iter().any(|net| net.contains(address));
+    let last = nodes.iter().rfind(|node| !is_trusted_node(node, is_trusted))?;
+    address_of(last)
+}
+
 /// Whether a node, with or without a port, is a trusted address.
 fn is_trusted_node(node: &str, is_trusted: impl Fn(IpAddr) -> bool) -> bool {
+    address_of(node).is_some_and(is_trusted)
+}
+
+/// The address of a node, with or without a port.
+fn address_of(node: &str) -> Option<IpAddr> {
     let host = match node.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None if node.matches(':').count() == 1 => node.split(':').next().unwrap_or_default(),
         None => node,
     };
-    host.parse().is_ok_and(is_trusted)
+    host.parse().ok()
 }
 
 /// The value of `for` in an element of `Forwarded`; empty if there is none.

@@ -109,6 +109,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_progress_received",
             "milepost_child_starts",
             "milepost_forwarded_dropped",
+            "milepost_client_limit",
             "milepost_requests_refused",
             "milepost_messages_refused",
         ];

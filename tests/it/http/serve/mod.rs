@@ -4,6 +4,7 @@ mod admin;
 mod admin_token;
 mod byte_exact;
 mod client_certificates;
+mod client_limits;
 #[cfg(target_env = "gnu")]
 mod crowd;
 mod descriptors;

@@ -1,0 +1,114 @@
+//! Who is counted as one client, and what it may have.
+
+use super::*;
+
+fn limits(connections: usize, streams: usize) -> Arc<ClientLimits> {
+    let limits = ClientLimits::new(&Metrics::new());
+    limits.set_maxima(&ClientMaxima { connections, streams });
+    limits
+}
+
+fn fronts() -> Vec<IpNet> {
+    ["10.0.0.0/8", "fd00::/8"].map(|net| IpNet::read(net).unwrap()).into()
+}
+
+fn connect(limits: &Arc<ClientLimits>, from: &str) -> Result<Option<ClientPermit>, OverLimit> {
+    limits.connect(from.parse().unwrap(), &fronts())
+}
+
+/// The client of a request from an address, with what a front says.
+fn client(remote: &str, certificate: Option<&CertificateName>, told: &[(&str, &str)]) -> String {
+    let mut headers = HeaderMap::new();
+    for (name, value) in told {
+        let name: http::HeaderName = name.parse().unwrap();
+        headers.append(name, value.parse().unwrap());
+    }
+    let client =
+        CountedClient::of_request(remote.parse().unwrap(), certificate, &headers, &fronts());
+    client.map_or_else(|| "none".to_owned(), |client| client.to_string())
+}
+
+#[test]
+fn a_client_has_so_many_connections_and_others_have_theirs() {
+    let limits = limits(2, 0);
+    let first = connect(&limits, "203.0.113.7").unwrap();
+    let _second = connect(&limits, "::ffff:203.0.113.7").unwrap();
+    let refused = connect(&limits, "203.0.113.7").err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "this client has as many connections open as it may: see max_client_connections of [server]"
+    );
+    assert!(connect(&limits, "203.0.113.8").is_ok());
+    assert_eq!(limits.refused.each_ref().map(Counter::get), [1, 0]);
+    drop(first);
+    assert!(connect(&limits, "203.0.113.7").is_ok());
+}
+
+#[test]
+fn an_entry_leaves_with_its_last_permit_also_where_the_limit_was_reached() {
+    let limits = limits(1, 1);
+    let one = CountedClient::Address("203.0.113.7".parse().unwrap());
+    let asking = LimitedClient { client: one, limits: Arc::clone(&limits) };
+    let permits = (connect(&limits, "203.0.113.7").unwrap(), asking.stream().unwrap());
+    assert!(asking.stream().is_err() && connect(&limits, "203.0.113.7").is_err());
+    // Some more requests are read than streams may be open: most end at once.
+    let reading = asking.reading(1).unwrap();
+    assert!(asking.reading(1).is_err());
+    assert_eq!(limits.lock().len(), 1);
+    drop((permits, reading));
+    assert!(limits.lock().is_empty());
+}
+
+#[test]
+fn a_limit_of_zero_is_none() {
+    let limits = limits(0, 0);
+    for _ in 0..1000 {
+        assert!(connect(&limits, "203.0.113.7").unwrap().is_none());
+    }
+    assert!(limits.lock().is_empty());
+}
+
+#[test]
+fn loopback_and_fronts_are_not_limited_by_address() {
+    let limits = limits(1, 1);
+    for from in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "10.1.2.3", "fd00::7"] {
+        assert!(connect(&limits, from).unwrap().is_none(), "{from}");
+        assert_eq!(client(from, None, &[]), "none");
+    }
+}
+
+#[test]
+fn the_addresses_of_one_house_are_one_client() {
+    assert_eq!(client("2001:db8::1", None, &[]), "2001:db8::/64");
+    assert_eq!(client("2001:db8::ffff:0:0:1", None, &[]), "2001:db8::/64");
+    assert_eq!(client("2001:db8:0:1::1", None, &[]), "2001:db8:0:1::/64");
+}
+
+#[test]
+fn a_front_names_the_client_and_nobody_else_does() {
+    let told = [("x-forwarded-for", "6.6.6.6, 203.0.113.7, 10.0.0.2")];
+    assert_eq!(client("10.0.0.1", None, &told), "203.0.113.7");
+    assert_eq!(client("8.8.8.8", None, &told), "8.8.8.8");
+    assert_eq!(client("127.0.0.1", None, &told), "none");
+    let newer = [("forwarded", "for=6.6.6.6, for=\"[2001:db8::1]:80\";proto=http")];
+    assert_eq!(client("10.0.0.1", None, &newer), "2001:db8::/64");
+    // A client may have sent the form that the front does not write, which is the newer one nearly always.
+    let both = [("forwarded", "for=6.6.6.6"), ("x-forwarded-for", "203.0.113.7:5060")];
+    assert_eq!(client("10.0.0.1", None, &both), "203.0.113.7");
+    for hidden in ["unknown", "10.0.0.9", "127.0.0.1", ""] {
+        assert_eq!(client("10.0.0.1", None, &[("x-forwarded-for", hidden)]), "none", "{hidden}");
+    }
+}
+
+#[test]
+fn a_certificate_names_a_client_wherever_it_comes_from() {
+    let made = rcgen::generate_simple_self_signed(vec!["ada.example.com".to_owned()]).unwrap();
+    let ada = CertificateName::of(made.cert.der());
+    let token = [("authorization", "Bearer invented")];
+    for from in ["8.8.8.8", "127.0.0.1", "2001:db8::1"] {
+        assert_eq!(client(from, Some(&ada), &token), "dns:ada.example.com");
+    }
+    assert_eq!(client("8.8.8.8", None, &token), "8.8.8.8");
+    // That of a front is not its client's.
+    assert_eq!(client("10.0.0.1", Some(&ada), &[]), "none");
+}
