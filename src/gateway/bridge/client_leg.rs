@@ -22,7 +22,7 @@ use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, Sessi
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit, TransmitKind};
-use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::jsonrpc::{Key, Kind, Message, own_error};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
 use crate::relay::{ClientHeaders, ClientLeg, FromClient, SOLE_STREAM};
@@ -247,6 +247,16 @@ impl SessionLeg {
         }
     }
 
+    /// Answers requests of the server that nobody reads and that are kept no more.
+    pub(crate) fn refuse_unread(&mut self, stream: StreamId) {
+        let Some(buffer) = self.open.get(&stream) else { return };
+        for id in buffer.take_refused() {
+            self.watch.state().shared.counts.count_unread_request();
+            let error = Message::parse(own_error(&id, "no client reads the request", None));
+            self.inputs.push_back(FromClient::Message(SOLE_STREAM, error, None));
+        }
+    }
+
     /// A stream whose client has taken nothing for too long. The stream continues without the
     /// client.
     fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
@@ -385,6 +395,9 @@ impl ClientLeg for SessionLeg {
                 let buffer = self.open.get(&to);
                 let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
+                if matches!(kind, TransmitKind::Request) {
+                    self.refuse_unread(to);
+                }
                 for id in kind.answers() {
                     self.settle(self.stream_of_answer(to, id), id);
                 }

@@ -27,6 +27,9 @@ impl SessionLeg {
             let over = last.then_some(&large.scan);
             let attached = self.open.get(&to).is_some_and(|buffer| buffer.more(piece, over));
             self.note_written(to, attached);
+            if last {
+                self.refuse_unread(to);
+            }
         } else {
             let mut scan = Scan::default();
             scan.feed(piece);

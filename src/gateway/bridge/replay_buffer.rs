@@ -4,9 +4,11 @@
 //! The relay adds messages and a response takes them, in either order. A stream without a client
 //! stays open: a lost connection does not cancel its requests.
 
+mod limits;
+
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -17,24 +19,6 @@ use crate::gateway::route_state::StreamPermit;
 use crate::progress::{StreamId, TransmitKind};
 use crate::protocol::jsonrpc::{Key, Kind, Scan, own_error};
 use crate::transport::http::body::BATCH_BYTES;
-
-/// Messages kept for one stream. A client that reconnects later has missed the oldest
-/// notifications.
-const EVENTS_MAX: usize = 1000;
-
-/// Bytes of messages kept for one stream. Beyond the limit the oldest notifications are dropped.
-const BYTES_MAX: usize = 1 << 20;
-
-/// Bytes of answers and server requests kept for one stream, because clients wait for these
-/// messages. A client finds an error in place of a longer answer.
-const ANSWERS_MAX: usize = 16 << 20;
-
-/// Bytes of messages that clients of a session have taken and that its streams keep for clients that
-/// reconnect. Beyond the limit a stream drops those of its own, the oldest first.
-const TAKEN_MAX: usize = 16 << 20;
-
-/// A stream that keeps no more bytes does not count for [`TAKEN_MAX`].
-const TAKEN_FREE: usize = 64 << 10;
 
 /// The longest message, in bytes, that is copied when kept, so that a short message does not keep
 /// the whole read buffer in memory.
@@ -83,6 +67,10 @@ pub(crate) struct BufferState {
     pub(crate) position: ReadPosition,
     /// The number of the last message that the client has received.
     pub(crate) received: u64,
+    /// The number of whole messages of each class.
+    kept: [usize; 3],
+    /// The ids of requests of the server that are kept no more, and were not read.
+    refused: Vec<Bytes>,
     /// Bytes of received messages that count for the total of the session.
     taken: usize,
     /// Bytes that were handed over and not yet received.
@@ -208,7 +196,10 @@ impl ReplayBuffer {
                 large.class = MessageClass::Answer;
                 large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
             }
+            let class = large.class;
+            state.kept[class as usize] += 1;
         }
+        let Some(large) = state.messages.back_mut() else { return false };
         if !piece.is_empty() {
             large.pieces.push_back(piece.clone());
             large.bytes += bytes;
@@ -232,14 +223,23 @@ impl ReplayBuffer {
             bytes,
             whole,
         });
+        if whole {
+            state.kept[class as usize] += 1;
+        }
         state.bytes += bytes;
         self.pushed(state, bytes);
         attached
     }
 
+    /// Takes the ids of requests that the server has made and that nobody has read: there are too many.
+    pub(crate) fn take_refused(&self) -> Vec<Bytes> {
+        std::mem::take(&mut self.lock().refused)
+    }
+
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
         state.relay_waits = state.attached;
         state.unread += bytes;
+        state.refuse_requests();
         state.make_room();
         drop(state);
         self.client.wake();
@@ -378,71 +378,6 @@ impl BufferState {
         self.position = ReadPosition { number: self.received, pieces: 0 };
         self.unread = 0;
         self.make_room();
-    }
-
-    /// Drops messages to make room: first the oldest notifications, except those that a client is
-    /// about to take. Messages that have been taken are dropped at once where no client resumes.
-    pub(crate) fn make_room(&mut self) {
-        let received = self.received;
-        let is_done = |one: &BufferedMessage| one.whole && one.number <= received;
-        while self.messages.front().is_some_and(is_done)
-            && (!self.resumable || self.messages.len() > EVENTS_MAX)
-            && let Some(gone) = self.messages.pop_front()
-        {
-            self.bytes -= gone.bytes;
-        }
-        while self.messages.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
-            let (received, attached) = (self.received, self.attached);
-            let goes = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
-            let place = self
-                .messages
-                .iter()
-                .position(|one| goes(one) && (one.number <= received || !attached));
-            let Some(gone) = place.and_then(|place| self.messages.remove(place)) else { break };
-            self.bytes -= gone.bytes;
-        }
-        if self.bytes <= ANSWERS_MAX {
-            return;
-        }
-        let (position, attached) = (self.position, self.attached);
-        for one in &mut self.messages {
-            let done = match one.number.cmp(&(position.number + 1)) {
-                _ if !attached => usize::MAX,
-                std::cmp::Ordering::Less => usize::MAX,
-                std::cmp::Ordering::Equal => position.pieces,
-                std::cmp::Ordering::Greater => 0,
-            };
-            while self.bytes > ANSWERS_MAX
-                && one.lost < done
-                && let Some(piece) = one.pieces.pop_front()
-            {
-                one.lost += 1;
-                one.bytes -= piece.len();
-                self.bytes -= piece.len();
-            }
-        }
-    }
-
-    /// Drops the oldest messages that the client has taken while the streams of the session keep too many
-    /// bytes of such messages: `total` counts them.
-    pub(crate) fn forget_taken(&mut self, total: &AtomicUsize) {
-        let received = self.received;
-        let is_done = |one: &&BufferedMessage| one.whole && one.number <= received;
-        let mut taken = 0;
-        if self.bytes > TAKEN_FREE {
-            taken = self.messages.iter().take_while(is_done).map(|one| one.bytes).sum();
-        }
-        let others = total.load(Ordering::Relaxed).saturating_sub(self.taken);
-        while taken > 0
-            && others.saturating_add(taken) > TAKEN_MAX
-            && self.messages.front().as_ref().is_some_and(is_done)
-            && let Some(gone) = self.messages.pop_front()
-        {
-            taken -= gone.bytes;
-            self.bytes -= gone.bytes;
-        }
-        total.fetch_add(taken, Ordering::Relaxed);
-        total.fetch_sub(std::mem::replace(&mut self.taken, taken), Ordering::Relaxed);
     }
 
     /// The next message that the client was not given all of.

@@ -19,6 +19,13 @@ const MAIL_MAX: usize = 1024;
 /// has so many, and further ones are dropped too.
 const NEWS_MAX: usize = 2 * MAIL_MAX;
 
+/// Bytes of messages waiting in one mailbox. Further progress is dropped.
+const MAIL_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes waiting in one mailbox with the news that end a response. Beyond the limit these are dropped too, as
+/// beyond [`NEWS_MAX`].
+const NEWS_BYTES_MAX: usize = 2 * MAIL_BYTES_MAX;
+
 /// A message from one stream to another.
 #[derive(Debug)]
 pub(crate) enum Mail {
@@ -38,10 +45,35 @@ pub(crate) enum Mail {
     Event(Bytes),
 }
 
+impl Mail {
+    /// Whether a client that does not hear of it misses nothing but a report or a log.
+    fn may_be_missed(&self) -> bool {
+        matches!(self, Self::Progress(..) | Self::Log(..) | Self::Event(_))
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Progress(message, _)
+            | Self::Log(message, _)
+            | Self::Client(message)
+            | Self::Settled(message) => message.raw().len(),
+            Self::Event(event) => event.len(),
+            Self::TasksOver | Self::Replaced => 0,
+        }
+    }
+}
+
+/// The mail of a mailbox, in its order.
+#[derive(Debug, Default)]
+struct MailQueue {
+    mail: VecDeque<Mail>,
+    bytes: usize,
+}
+
 /// A bounded queue with one reader.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
-    queue: Mutex<VecDeque<Mail>>,
+    queue: Mutex<MailQueue>,
     /// Whether the mailbox may hold a message, so that a look costs nothing.
     filled: AtomicBool,
     /// Whether a reader has looked: a response that is not a stream needs no mail.
@@ -57,11 +89,16 @@ impl Mailbox {
     /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
-        let may_miss = matches!(mail, Mail::Progress(..) | Mail::Log(..) | Mail::Event(_));
-        if queue.len() >= if may_miss { MAIL_MAX } else { NEWS_MAX } {
+        let (most, most_bytes) = match mail.may_be_missed() {
+            true => (MAIL_MAX, MAIL_BYTES_MAX),
+            false => (NEWS_MAX, NEWS_BYTES_MAX),
+        };
+        let bytes = queue.bytes + mail.bytes();
+        if queue.mail.len() >= most || bytes > most_bytes {
             return false;
         }
-        queue.push_back(mail);
+        queue.bytes = bytes;
+        queue.mail.push_back(mail);
         drop(queue);
         self.filled.store(true, Ordering::Release);
         self.waker.wake();
@@ -82,8 +119,8 @@ impl Mailbox {
     /// Completes when there is progress, for a response that is no stream yet.
     pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
-        let is_progress = |queue: &VecDeque<Mail>| {
-            queue.iter().any(|mail| matches!(mail, Mail::Progress(..) | Mail::Log(..)))
+        let is_progress = |queue: &MailQueue| {
+            queue.mail.iter().any(|mail| matches!(mail, Mail::Progress(..) | Mail::Log(..)))
         };
         let filled = self.filled.load(Ordering::Acquire);
         if filled && self.queue.lock().is_ok_and(|queue| is_progress(&queue)) {
@@ -118,8 +155,9 @@ impl Mailbox {
             return None;
         }
         let mut queue = self.queue.lock().ok()?;
-        let mail = queue.pop_front();
-        if queue.is_empty() {
+        let mail = queue.mail.pop_front();
+        queue.bytes -= mail.as_ref().map_or(0, Mail::bytes);
+        if queue.mail.is_empty() {
             self.filled.store(false, Ordering::Release);
         }
         mail
@@ -140,5 +178,31 @@ impl Drop for CancelNotice {
     fn drop(&mut self) {
         self.0.cancels.fetch_sub(1, Ordering::Relaxed);
         self.0.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(bytes: usize) -> Message {
+        Message::parse(Bytes::from(vec![b' '; bytes]))
+    }
+
+    #[test]
+    fn mail_that_nobody_takes_has_a_limit_in_messages_and_in_bytes() {
+        let fill = |bytes: usize, mail: &dyn Fn(Message) -> Mail| {
+            let mailbox = Mailbox::default();
+            let count = (0..9999).take_while(|_| mailbox.put(mail(message(bytes)))).count();
+            // What is taken makes room for as much.
+            assert!(mailbox.take().is_some() && mailbox.put(mail(message(bytes))));
+            assert!(!mailbox.put(mail(message(bytes))));
+            count
+        };
+        let progress = |message| Mail::Progress(message, StreamId(1));
+        assert_eq!(fill(10, &progress), MAIL_MAX);
+        assert_eq!(fill(1 << 20, &progress), MAIL_BYTES_MAX >> 20);
+        assert_eq!(fill(10, &Mail::Settled), NEWS_MAX);
+        assert_eq!(fill(1 << 20, &Mail::Settled), NEWS_BYTES_MAX >> 20);
     }
 }

@@ -143,6 +143,8 @@ families! {
     progress_sent: Counters = counters("progress_sent",
         "Progress notifications that clients got for calls that have ended, by origin: server, \
         text, heartbeat, estimate (a heartbeat with an estimated figure)");
+    unread_requests: Counters = counters("unread_requests",
+        "Requests of servers that were answered with an error because no client read them");
     upgrades: Counters = counters("upgrades",
         "Requests that got a stream because the server had not answered in time");
     upstream_errors: Counters = counters("upstream_errors",

@@ -69,6 +69,7 @@ pub struct RouteCounts {
     progress_received: Counter,
     overheard: Counter,
     progress_sent: Each<4>,
+    unread_requests: Counter,
     upgrades: Counter,
     upstream_errors: Each<8>,
     traffic: Traffic,
@@ -141,6 +142,7 @@ impl RouteCounts {
             progress_received: of.progress_received.get_or_create_owned(&labels),
             overheard: of.overheard.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
+            unread_requests: of.unread_requests.get_or_create_owned(&labels),
             upgrades: of.upgrades.get_or_create_owned(&labels),
             upstream_errors: Each::new(&of.upstream_errors, &labels, "kind", ERRORS),
             traffic: Traffic {
@@ -218,6 +220,11 @@ impl RouteCounts {
     /// More, or fewer, requests wait for their answer.
     pub fn in_flight(&self, more: i64) {
         self.in_flight.inc_by(more);
+    }
+
+    /// A request of the server got an error because nobody read it.
+    pub fn count_unread_request(&self) {
+        self.unread_requests.inc();
     }
 
     /// An answer was made a stream.

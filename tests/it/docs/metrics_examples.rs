@@ -112,6 +112,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_client_limit",
             "milepost_requests_refused",
             "milepost_messages_refused",
+            "milepost_unread_requests",
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }

@@ -1,5 +1,6 @@
 //! What a stream keeps, and for how long.
 
+use super::limits::{EVENTS_MAX, TAKEN_MAX};
 use super::*;
 use crate::transport::http::body::Batch;
 
@@ -50,4 +51,38 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
     assert_eq!(last.lock().messages.len(), 1);
     drop(buffers);
     assert_eq!(signals.taken.load(Ordering::Relaxed), 0);
+}
+
+fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"ping","x":"{text}"}}"#);
+    buffer.put(&TransmitKind::Request, &text.into());
+}
+
+/// 120,000 requests took half a minute where each looked at all before it.
+#[test]
+fn the_oldest_requests_that_nobody_has_read_are_refused() {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    (0..120_000).for_each(|number| ask(&buffer, number, ""));
+    let refused = buffer.take_refused();
+    assert_eq!((refused.len(), buffer.lock().messages.len()), (120_000 - EVENTS_MAX, EVENTS_MAX));
+    assert_eq!((&refused[0][..], &refused[refused.len() - 1][..]), (&b"0"[..], &b"118999"[..]));
+    // What a client has read waits for its answer.
+    let client = buffer.attach(None);
+    for _ in 0..EVENTS_MAX {
+        client.events(true, &mut Batch::default());
+        client.acknowledge();
+    }
+    ask(&buffer, 120_000, "");
+    assert_eq!(buffer.take_refused(), [""; 0]);
+}
+
+/// An answer that waits loses nothing to requests.
+#[test]
+fn requests_go_before_answers() {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let answer = Bytes::from(vec![b'x'; 10 << 20]);
+    buffer.put(&TransmitKind::Answer(None), &answer);
+    (0..9).for_each(|number| ask(&buffer, number, &"y".repeat(1 << 20)));
+    assert_eq!(buffer.take_refused(), ["0", "1", "2", "3"]);
+    assert_eq!(buffer.lock().messages[0].pieces, [answer]);
 }

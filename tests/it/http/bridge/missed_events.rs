@@ -278,3 +278,28 @@ async fn sampling_crosses_and_is_answered() {
     settle().await;
     assert_eq!(stream.messages(), [asks, &result("1")]);
 }
+
+/// A server may wait for its answers for ever, and what it asks is not kept for ever.
+#[tokio::test(start_paused = true)]
+async fn the_oldest_of_too_many_requests_that_nobody_reads_get_an_error() {
+    const KEPT: usize = 1000;
+    let mut begun = begun("", "2025-06-18").await;
+    let ping = |number: usize| format!(r#"{{"jsonrpc":"2.0","id":"p{number}","method":"ping"}}"#);
+    for number in 0..3 * KEPT {
+        begun.server.say(ping(number));
+        if number % 100 == 0 {
+            settle().await;
+        }
+    }
+    pass(secs(1)).await;
+    let told = begun.server.told().await;
+    assert_eq!(told.len(), 2 * KEPT);
+    for (number, error) in told.iter().enumerate() {
+        let start = format!(r#"{{"jsonrpc":"2.0","id":"p{number}","error":{{"code":-32603,"#);
+        assert!(error.starts_with(&start), "{error}");
+    }
+    let client = begun.get(&[]);
+    pass(secs(1)).await;
+    let read: Vec<String> = (2 * KEPT..3 * KEPT).map(ping).collect();
+    assert_eq!(client.messages(), read);
+}

@@ -1,0 +1,126 @@
+//! The bounds of the messages of one client stream.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use super::{BufferState, BufferedMessage, MessageClass};
+use crate::protocol::jsonrpc::Message;
+
+/// Messages kept for one stream. A client that reconnects later has missed the oldest
+/// notifications; a server gets an error for its oldest requests.
+pub(super) const EVENTS_MAX: usize = 1000;
+
+/// Bytes of messages kept for one stream. Beyond the limit the oldest notifications are dropped.
+const BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of answers and server requests kept for one stream, because clients wait for these
+/// messages. Beyond the limit a server gets an error for its oldest requests, and then a client finds an
+/// error in place of an answer.
+const ANSWERS_MAX: usize = 16 << 20;
+
+/// Bytes of messages that clients of a session have taken and that its streams keep for clients that
+/// reconnect. Beyond the limit a stream drops those of its own, the oldest first.
+pub(super) const TAKEN_MAX: usize = 16 << 20;
+
+/// A stream that keeps no more bytes does not count for [`TAKEN_MAX`].
+const TAKEN_FREE: usize = 64 << 10;
+
+impl BufferState {
+    fn remove(&mut self, place: usize) -> Option<BufferedMessage> {
+        let gone = self.messages.remove(place)?;
+        self.bytes -= gone.bytes;
+        if gone.whole {
+            self.kept[gone.class as usize] -= 1;
+        }
+        Some(gone)
+    }
+
+    /// Drops the oldest requests of the server that the client was not given, where there are too many: a
+    /// server may wait for their answers for ever.
+    pub(super) fn refuse_requests(&mut self) {
+        self.drop_received();
+        let requests = |state: &Self| state.kept[MessageClass::Request as usize];
+        while requests(self) > EVENTS_MAX || requests(self) > 0 && self.bytes > ANSWERS_MAX {
+            // The client has a part of the next message already.
+            let begun = usize::from(self.position.pieces > 0);
+            let read = self.position.number + begun as u64;
+            let unread = self.messages.partition_point(|one| one.number <= read);
+            let is_request =
+                |one: &BufferedMessage| one.class == MessageClass::Request && one.whole;
+            let place = self.messages.range(unread..).position(is_request);
+            let Some(gone) = place.and_then(|place| self.remove(unread + place)) else { return };
+            let text = gone.pieces.iter().flatten().copied().collect::<Bytes>();
+            self.refused.extend(Message::parse(text).id());
+        }
+    }
+
+    fn drop_received(&mut self) {
+        let received = self.received;
+        let is_done = |one: &BufferedMessage| one.whole && one.number <= received;
+        while self.messages.front().is_some_and(is_done)
+            && (!self.resumable || self.messages.len() > EVENTS_MAX)
+        {
+            self.remove(0);
+        }
+    }
+
+    /// Drops messages to make room: first the oldest notifications, except those that a client is
+    /// about to take. Messages that have been taken are dropped at once where no client resumes.
+    pub(crate) fn make_room(&mut self) {
+        self.drop_received();
+        let received = self.received;
+        while self.kept[MessageClass::Other as usize] > 0
+            && (self.messages.len() > EVENTS_MAX || self.bytes > BYTES_MAX)
+        {
+            let goes = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
+            let end = match self.attached {
+                true => self.messages.partition_point(|one| one.number <= received),
+                false => self.messages.len(),
+            };
+            let Some(place) = self.messages.range(..end).position(goes) else { break };
+            self.remove(place);
+        }
+        if self.bytes <= ANSWERS_MAX {
+            return;
+        }
+        let (position, attached) = (self.position, self.attached);
+        for one in &mut self.messages {
+            let done = match one.number.cmp(&(position.number + 1)) {
+                _ if !attached => usize::MAX,
+                std::cmp::Ordering::Less => usize::MAX,
+                std::cmp::Ordering::Equal => position.pieces,
+                std::cmp::Ordering::Greater => 0,
+            };
+            while self.bytes > ANSWERS_MAX
+                && one.lost < done
+                && let Some(piece) = one.pieces.pop_front()
+            {
+                one.lost += 1;
+                one.bytes -= piece.len();
+                self.bytes -= piece.len();
+            }
+        }
+    }
+
+    /// Drops the oldest messages that the client has taken while the streams of the session keep too many
+    /// bytes of such messages: `total` counts them.
+    pub(crate) fn forget_taken(&mut self, total: &AtomicUsize) {
+        let received = self.received;
+        let is_done = |one: &&BufferedMessage| one.whole && one.number <= received;
+        let mut taken = 0;
+        if self.bytes > TAKEN_FREE {
+            taken = self.messages.iter().take_while(is_done).map(|one| one.bytes).sum();
+        }
+        let others = total.load(Ordering::Relaxed).saturating_sub(self.taken);
+        while taken > 0
+            && others.saturating_add(taken) > TAKEN_MAX
+            && self.messages.front().as_ref().is_some_and(is_done)
+            && let Some(gone) = self.remove(0)
+        {
+            taken -= gone.bytes;
+        }
+        total.fetch_add(taken, Ordering::Relaxed);
+        total.fetch_sub(std::mem::replace(&mut self.taken, taken), Ordering::Relaxed);
+    }
+}
