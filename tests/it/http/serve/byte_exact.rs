@@ -82,6 +82,7 @@ fn post_large(proxy: &Proxy, headers: &str) -> (TcpStream, thread::JoinHandle<()
          accept: application/json, text/event-stream\r\n{headers}\
          transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     );
+    stream.write_all(head.as_bytes()).unwrap();
     let mut writer = stream.try_clone().unwrap();
     let write = thread::spawn(move || {
         let mut write = |piece: &[u8]| {
@@ -96,7 +97,6 @@ fn post_large(proxy: &Proxy, headers: &str) -> (TcpStream, thread::JoinHandle<()
         write(b"\"}}");
         writer.write_all(b"0\r\n\r\n").unwrap();
     });
-    stream.write_all(head.as_bytes()).unwrap();
     (stream, write)
 }
 
