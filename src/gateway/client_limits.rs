@@ -4,20 +4,26 @@
 //! front names.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use prometheus_client::metrics::counter::Counter;
 
+use self::start_rate::StartRate;
 use crate::config::routes::ClientMaxima;
 use crate::config::values::ip_net::IpNet;
 use crate::observe::metrics::Metrics;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::forwarded;
+
+mod start_rate;
+
+/// The time after which a client may try again what it has too much of.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Bits of an address of IPv6 that belong to one client: a house or a machine has all addresses that begin
 /// with them.
@@ -95,16 +101,26 @@ pub(crate) enum ClientLimit {
     Connections,
     /// Open streams, and requests whose bodies are being read.
     Streams,
+    /// Sessions that Milepost keeps.
+    Sessions,
+    /// Running children.
+    Children,
+    /// Starts of children in a minute.
+    ChildStarts,
 }
 
 impl ClientLimit {
-    const ALL: [Self; 2] = [Self::Connections, Self::Streams];
+    const ALL: [Self; 5] =
+        [Self::Connections, Self::Streams, Self::Sessions, Self::Children, Self::ChildStarts];
 
     /// The name of the key and of the counter.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
             Self::Streams => "streams",
+            Self::Sessions => "sessions",
+            Self::Children => "children",
+            Self::ChildStarts => "child_starts",
         }
     }
 
@@ -112,6 +128,9 @@ impl ClientLimit {
         match self {
             Self::Connections => maxima.connections,
             Self::Streams => maxima.streams,
+            Self::Sessions => maxima.sessions,
+            Self::Children => maxima.children,
+            Self::ChildStarts => maxima.child_starts,
         }
     }
 }
@@ -119,8 +138,8 @@ impl ClientLimit {
 /// The refusal of a client that has as much as it may.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this client has as many {} open as it may: see max_client_{} of [server]",
-    limit.name(),
+    "this client has as many {} as it may: see max_client_{} of [server]",
+    limit.name().replace('_', " "),
     limit.name()
 )]
 pub(crate) struct OverLimit {
@@ -128,13 +147,28 @@ pub(crate) struct OverLimit {
     pub(crate) client: CountedClient,
     /// The limit.
     pub(crate) limit: ClientLimit,
+    /// The time after which the client may try again.
+    pub(crate) retry_after: Duration,
 }
 
-/// What each client has open. An entry leaves with its last permit, so that there are never more entries
-/// than permits.
+/// What one client has.
+#[derive(Default)]
+struct ClientEntry {
+    counts: [usize; ClientLimit::ALL.len()],
+    starts: StartRate,
+}
+
+impl ClientEntry {
+    fn is_needed(&self, now: Instant) -> bool {
+        self.counts.iter().any(|count| *count > 0) || self.starts.is_needed(now)
+    }
+}
+
+/// What each client has. An entry leaves with its last permit, or a minute after the last start of a child, so
+/// that there are never more entries than permits and recent starts.
 pub struct ClientLimits {
     maxima: ArcSwap<ClientMaxima>,
-    open: Mutex<HashMap<CountedClient, [usize; ClientLimit::ALL.len()]>>,
+    known: Mutex<HashMap<CountedClient, ClientEntry>>,
     refused: [Counter; ClientLimit::ALL.len()],
 }
 
@@ -143,7 +177,7 @@ impl ClientLimits {
     pub(crate) fn new(metrics: &Metrics) -> Arc<Self> {
         Arc::new(Self {
             maxima: ArcSwap::default(),
-            open: Mutex::default(),
+            known: Mutex::default(),
             refused: ClientLimit::ALL.map(|limit| metrics.client_limit(limit.name())),
         })
     }
@@ -175,21 +209,36 @@ impl ClientLimits {
         if max == 0 {
             return Ok(None);
         }
-        let mut open = self.lock();
-        let entry = open.entry(client);
-        let client = entry.key().clone();
-        let counts = entry.or_default();
+        let mut known = self.lock();
+        let counts = &mut known.entry(client.clone()).or_default().counts;
         if counts[limit as usize] >= max.saturating_add(spare) {
             self.refused[limit as usize].inc();
-            return Err(OverLimit { client, limit });
+            return Err(OverLimit { client, limit, retry_after: RETRY_AFTER });
         }
         counts[limit as usize] += 1;
-        drop(open);
+        drop(known);
         Ok(Some(ClientPermit { limits: Arc::clone(self), client, limit }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<CountedClient, [usize; ClientLimit::ALL.len()]>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts a start of a child.
+    fn start(&self, client: &CountedClient, now: Instant) -> Result<(), OverLimit> {
+        let limit = ClientLimit::ChildStarts;
+        let max = limit.max(&self.maxima.load());
+        if max == 0 {
+            return Ok(());
+        }
+        let mut known = self.lock();
+        // Those that have no permit leave here, which costs less than the start.
+        known.retain(|_, entry| entry.is_needed(now));
+        let started = known.entry(client.clone()).or_default().starts.start(max, now);
+        started.map_err(|retry_after| {
+            self.refused[limit as usize].inc();
+            OverLimit { client: client.clone(), limit, retry_after }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CountedClient, ClientEntry>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,12 +251,12 @@ pub(crate) struct ClientPermit {
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        let mut open = self.limits.lock();
-        let Entry::Occupied(mut entry) = open.entry(self.client.clone()) else { return };
-        let counts = entry.get_mut();
-        counts[self.limit as usize] = counts[self.limit as usize].saturating_sub(1);
-        if *counts == [0; ClientLimit::ALL.len()] {
-            entry.remove();
+        let mut known = self.limits.lock();
+        let Some(entry) = known.get_mut(&self.client) else { return };
+        let count = &mut entry.counts[self.limit as usize];
+        *count = count.saturating_sub(1);
+        if *count == 0 && !entry.is_needed(Instant::now()) {
+            known.remove(&self.client);
         }
     }
 }
@@ -234,6 +283,24 @@ impl LimitedClient {
     /// If the client has as many as it may.
     pub(crate) fn reading(&self, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.limits.take(self.client.clone(), ClientLimit::Streams, spare)
+    }
+
+    /// Counts one more session that Milepost keeps.
+    ///
+    /// # Errors
+    /// If the client has as many as it may.
+    pub(crate) fn session(&self) -> Result<Option<ClientPermit>, OverLimit> {
+        self.limits.take(self.client.clone(), ClientLimit::Sessions, 0)
+    }
+
+    /// Counts one more child, which starts now.
+    ///
+    /// # Errors
+    /// If the client has as many as it may, or starts them too often.
+    pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
+        let child = self.limits.take(self.client.clone(), ClientLimit::Children, 0)?;
+        self.limits.start(&self.client, Instant::now())?;
+        Ok(child)
     }
 }
 

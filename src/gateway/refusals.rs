@@ -66,7 +66,8 @@ pub(crate) fn over_limit(
         tracing::warn!(why = %over, client = %over.client, left_out, "refused");
     }
     let mut response = answer(StatusCode::TOO_MANY_REQUESTS);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    let seconds = over.retry_after.as_secs_f64().ceil() as u64;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 

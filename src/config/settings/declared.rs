@@ -96,6 +96,15 @@ settings! { Server, Self::default();
     /// The largest number of open streams of one client: the name in its certificate, else its address, else the
     /// address that one of trusted_proxies names. A further stream gets 429. 0 is any number.
     "max_client_streams" AtLeast<0> => clients.streams {}
+    /// The largest number of sessions that Milepost keeps for one client, on routes to servers of another
+    /// transport; a further session gets 429. 0 is any number.
+    "max_client_sessions" AtLeast<0> => clients.sessions {}
+    /// The largest number of children that run for one client; a further child gets 429. A shared child counts
+    /// for the client whose request started it. 0 is any number.
+    "max_client_children" AtLeast<0> => clients.children {}
+    /// The largest number of children that start for one client in a minute. A further start gets 429 for a
+    /// second, then for two, up to a minute where the client goes on. 0 is any number.
+    "max_client_child_starts" AtLeast<0> => clients.child_starts {}
     /// Raises the soft limit of descriptors of `serve` to the hard one at the start, on Linux. Children keep
     /// the soft limit of before.
     "raise_descriptors" Switch => raise_descriptors {}

@@ -54,6 +54,7 @@ impl Bridge {
             principal: None,
             owner: self.owner_of(&parts.headers, ours),
             certificate: parts.extensions.get().cloned(),
+            client: parts.extensions.get(),
         }) {
             Ok(session) => session,
             Err(refusal) => return *refusal,

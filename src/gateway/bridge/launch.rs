@@ -14,6 +14,8 @@ use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::server_log::ServerLog;
 use crate::gateway::bridge::shared_servers::{EndNotice, caller};
+use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
+use crate::gateway::refusals::over_limit;
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, Scope};
@@ -42,6 +44,8 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) owner: Option<u64>,
     /// The name in the client's certificate.
     pub(crate) certificate: Option<CertificateName>,
+    /// The client whose limits apply.
+    pub(crate) client: Option<&'a LimitedClient>,
 }
 
 impl Bridge {
@@ -50,7 +54,7 @@ impl Bridge {
         &self,
         request: &SessionRequest<'_>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
-        let running = self.server_permit(request.id)?;
+        let running = self.server_permit(request)?;
         let begun = self.sessions.begin(
             request.kind,
             request.principal,
@@ -99,12 +103,12 @@ impl Bridge {
         Box::new(refusal(status, why, id))
     }
 
-    /// Room for one more server; the refusal of the request `id` if there is none.
-    pub(crate) fn server_permit(
+    /// Room for one more server; the refusal of the request if there is none.
+    fn server_permit(
         &self,
-        id: Option<&[u8]>,
+        request: &SessionRequest<'_>,
     ) -> Result<ServerPermit, Box<Response<Body>>> {
-        let busy = |why: &str| self.no_session(StatusCode::SERVICE_UNAVAILABLE, why, id);
+        let busy = |why: &str| self.no_session(StatusCode::SERVICE_UNAVAILABLE, why, request.id);
         if self.state.shared.shutdown.has_ended() {
             return Err(busy(SHUTTING_DOWN));
         }
@@ -112,9 +116,30 @@ impl Bridge {
             Upstream::Command(stdio) => (stdio.max_children, "max_children"),
             _ => (self.state.route.max_sessions, "max_sessions"),
         };
-        let permit = self.sessions.count(max, &self.servers);
-        permit
-            .ok_or_else(|| busy(&format!("as many sessions run on this route as may: see {limit}")))
+        let mut permit = self.sessions.count(max, &self.servers).ok_or_else(|| {
+            busy(&format!("as many sessions run on this route as may: see {limit}"))
+        })?;
+        if let Some(client) = request.client {
+            let counted = self.count_for(client, request.kind).map_err(|over| {
+                let answer = |status| refusal(status, &over.to_string(), request.id);
+                Box::new(over_limit(&over, answer))
+            })?;
+            permit.count_for_client(counted);
+        }
+        Ok(permit)
+    }
+
+    /// Counts a new session and its server for a client.
+    fn count_for(
+        &self,
+        client: &LimitedClient,
+        kind: SessionKind,
+    ) -> Result<[Option<ClientPermit>; 2], OverLimit> {
+        // Whoever shares a server has no session.
+        let session = if kind == SessionKind::Shared { None } else { client.session()? };
+        let is_child = matches!(self.state.route.upstream, Upstream::Command(_));
+        let child = if is_child { client.child()? } else { None };
+        Ok([session, child])
     }
 
     /// The session of the server that this caller shares; started if there is none. The refusal if there
@@ -149,6 +174,7 @@ impl Bridge {
                 owner: None,
                 // Found by who asks, and never by an id.
                 certificate: None,
+                client: parts.extensions.get(),
             })
         };
         // A child sees no `Authorization`: a client keeps its child when its token is renewed.

@@ -1,6 +1,7 @@
 //! Sessions of the bridge: their ids, and their handles for the handlers of requests.
 
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
+use crate::gateway::client_limits::ClientPermit;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -257,6 +258,15 @@ pub(crate) struct BridgeSessions {
 pub(crate) struct ServerPermit {
     sessions: Arc<BridgeSessions>,
     _running: InFlightGuard,
+    /// The session and the child of the client that asked.
+    client: [Option<ClientPermit>; 2],
+}
+
+impl ServerPermit {
+    /// The server counts for a client too.
+    pub(crate) fn count_for_client(&mut self, permits: [Option<ClientPermit>; 2]) {
+        self.client = permits;
+    }
 }
 
 impl Drop for ServerPermit {
@@ -297,7 +307,11 @@ impl BridgeSessions {
         running: &Arc<InFlight>,
     ) -> Option<ServerPermit> {
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
-        let counted = ServerPermit { sessions: Arc::clone(self), _running: running.open() };
+        let counted = ServerPermit {
+            sessions: Arc::clone(self),
+            _running: running.open(),
+            client: [None, None],
+        };
         (before < max).then_some(counted)
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 fn limits(connections: usize, streams: usize) -> Arc<ClientLimits> {
     let limits = ClientLimits::new(&Metrics::new());
-    limits.set_maxima(&ClientMaxima { connections, streams });
+    limits.set_maxima(&ClientMaxima { connections, streams, ..ClientMaxima::default() });
     limits
 }
 
@@ -36,10 +36,10 @@ fn a_client_has_so_many_connections_and_others_have_theirs() {
     let refused = connect(&limits, "203.0.113.7").err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "this client has as many connections open as it may: see max_client_connections of [server]"
+        "this client has as many connections as it may: see max_client_connections of [server]"
     );
     assert!(connect(&limits, "203.0.113.8").is_ok());
-    assert_eq!(limits.refused.each_ref().map(Counter::get), [1, 0]);
+    assert_eq!(limits.refused.each_ref().map(Counter::get), [1, 0, 0, 0, 0]);
     drop(first);
     assert!(connect(&limits, "203.0.113.7").is_ok());
 }
@@ -57,6 +57,25 @@ fn an_entry_leaves_with_its_last_permit_also_where_the_limit_was_reached() {
     assert_eq!(limits.lock().len(), 1);
     drop((permits, reading));
     assert!(limits.lock().is_empty());
+}
+
+#[test]
+fn starts_of_children_are_remembered_for_a_minute_and_no_longer() {
+    let limits = limits(1, 1);
+    let one = CountedClient::Address("203.0.113.7".parse().unwrap());
+    let asking = LimitedClient { client: one.clone(), limits: Arc::clone(&limits) };
+    for _ in 0..60 {
+        drop(asking.child().unwrap());
+    }
+    let refused = asking.child().err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "this client has as many child starts as it may: see max_client_child_starts of [server]"
+    );
+    assert_eq!(limits.lock()[&one].counts, [0; 5]);
+    let other = CountedClient::Address("203.0.113.8".parse().unwrap());
+    limits.start(&other, Instant::now() + Duration::from_secs(120)).unwrap();
+    assert!(!limits.lock().contains_key(&one));
 }
 
 #[test]

@@ -6,14 +6,17 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 12] = [
+const NAMED: [&str; 15] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
     "client_ca_file",
     "forwarded",
     "make_token",
+    "max_client_child_starts",
+    "max_client_children",
     "max_client_connections",
+    "max_client_sessions",
     "max_client_streams",
     "max_unread_bytes",
     "raise_descriptors",

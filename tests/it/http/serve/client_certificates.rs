@@ -109,6 +109,22 @@ async fn a_session_belongs_to_the_name_of_the_certificate_that_began_it() {
 }
 
 #[tokio::test]
+async fn the_name_of_a_certificate_is_a_client_with_limits_of_its_own() {
+    let pki = Pki::new("localhost");
+    let server = format!("{}\nmax_client_sessions = 1", asking(&pki));
+    let start = Start { server: &server, ..Start::default() };
+    let proxy = Proxy::with(&start, &children());
+    let begin = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    for (name, status) in [("ada", 200), ("ada", 429), ("bob", 200), ("bob", 429)] {
+        let config = pki.client_named(&format!("{name}.example.com"), &pki);
+        let mut client = Client::tls(proxy.address(), config).await;
+        let answer = client.send("POST", proxy.address(), &[], begin.to_owned()).await;
+        assert_eq!(answer.status(), status, "{name}");
+    }
+    proxy.logged(&["WARN refused", "client=dns:ada.example.com"]);
+}
+
+#[tokio::test]
 async fn clients_share_a_child_by_the_name_of_their_certificate() {
     let pki = Pki::new("localhost");
     let server = asking(&pki);

@@ -3,6 +3,7 @@
 use super::proxy::Start;
 use super::*;
 use crate::observe::metrics::page::Page;
+use crate::support::until;
 
 /// Sends a request for which a front names these addresses.
 fn ask(proxy: &Proxy, method: &str, named: &str, headers: &[(&str, &str)], body: &str) -> Exchange {
@@ -32,8 +33,7 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
         let mut refused = ask(&proxy, method, "6.6.6.6, 203.0.113.7", headers, &body);
         assert_eq!(refused.status(), 429, "{method}");
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
-        let why =
-            "this client has as many streams open as it may: see max_client_streams of [server]\n";
+        let why = "this client has as many streams as it may: see max_client_streams of [server]\n";
         assert_eq!(refused.rest(), why);
     }
     proxy.logged(&["WARN refused", "max_client_streams", "client=203.0.113.7"]);
@@ -52,6 +52,65 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     assert_eq!(again.rest(), result("5"));
     two.json(&result("3"));
     assert_eq!(other.rest(), result("3"));
+}
+
+/// Answers every request.
+const SERVER: &str = r#"
+import json, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if "id" in said and "method" in said:
+        result = {"protocolVersion": said.get("params", {}).get("protocolVersion"),
+                  "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": result}), flush=True)
+"#;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
+/// In front of a stdio server, with these keys of `[server]`.
+fn with_children(keys: &str) -> Proxy {
+    let server = format!("trusted_proxies = [\"127.0.0.1\"]\n{keys}");
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    let start = Start { server: &server, ..Start::default() };
+    Proxy::with(&start, &format!("upstream.command = {command}"))
+}
+
+#[test]
+fn a_client_has_so_many_sessions_and_children_and_others_have_theirs() {
+    for limit in ["sessions", "children"] {
+        let proxy = with_children(&format!("max_client_{limit} = 1"));
+        let begin = |named: &str| ask(&proxy, "POST", named, &[], INITIALIZE);
+        let id = begin("203.0.113.7").header("mcp-session-id").unwrap();
+        let mut refused = begin("203.0.113.7");
+        assert_eq!(refused.status(), 429, "{limit}");
+        assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
+        let error = json(&refused.rest());
+        let why = format!(
+            "this client has as many {limit} as it may: see max_client_{limit} of [server]"
+        );
+        assert!(error["error"]["message"].as_str().unwrap().contains(&why), "{error}");
+        assert_eq!(error["id"], 0);
+        assert_eq!(refusals(&proxy, limit), 1.0);
+        assert_eq!(begin("203.0.113.8").status(), 200);
+        let session = [("mcp-session-id", &*id)];
+        assert_eq!(ask(&proxy, "DELETE", "203.0.113.7", &session, "").status(), 200);
+        until("another session", || begin("203.0.113.7").status() == 200);
+    }
+}
+
+#[test]
+fn a_client_starts_so_many_children_in_a_minute() {
+    let proxy = with_children("max_client_child_starts = 2");
+    for _ in 0..2 {
+        assert_eq!(ask(&proxy, "POST", "203.0.113.7", &[], INITIALIZE).status(), 200);
+    }
+    let mut refused = ask(&proxy, "POST", "203.0.113.7", &[], INITIALIZE);
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
+    assert!(refused.rest().contains("max_client_child_starts"));
+    assert_eq!(proxy.servers(), 2);
+    assert_eq!(ask(&proxy, "POST", "203.0.113.8", &[], INITIALIZE).status(), 200);
+    assert_eq!(refusals(&proxy, "child_starts"), 1.0);
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! The starts of children for one client: so many in a minute, and a growing pause for a client that goes on.
+
+use std::time::{Duration, Instant};
+
+/// The time in which a client may have so many starts.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The pause of a client that has started as many children as it may. The pause doubles each time ...
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// ... up to this one.
+const PAUSE_MAX: Duration = WINDOW;
+
+/// The recent starts of one client, as a vessel that empties in a minute.
+#[derive(Debug, Default)]
+pub(super) struct StartRate {
+    /// Starts that have not drained away, at the time of `counted`.
+    level: f64,
+    counted: Option<Instant>,
+    /// The pauses since the vessel was empty.
+    pauses: u32,
+    paused_until: Option<Instant>,
+}
+
+impl StartRate {
+    /// Whether the past still counts.
+    pub(super) fn is_needed(&self, now: Instant) -> bool {
+        let is_recent = |at| now.saturating_duration_since(at) < WINDOW;
+        self.counted.is_some_and(is_recent) || self.paused_until.is_some_and(|until| now < until)
+    }
+
+    /// Counts a start, of `max` in a minute.
+    ///
+    /// # Errors
+    /// The time after which the client may try again.
+    pub(super) fn start(&mut self, max: usize, now: Instant) -> Result<(), Duration> {
+        if let Some(until) = self.paused_until.filter(|until| now < *until) {
+            return Err(until - now);
+        }
+        let max = max as f64;
+        let since = self.counted.map_or(WINDOW, |counted| now.saturating_duration_since(counted));
+        self.level = (self.level - max * since.as_secs_f64() / WINDOW.as_secs_f64()).max(0.0);
+        self.counted = Some(now);
+        if self.level + 1.0 > max {
+            let pause = PAUSE.saturating_mul(1 << self.pauses.min(16)).min(PAUSE_MAX);
+            self.pauses += 1;
+            self.paused_until = Some(now + pause);
+            return Err(pause);
+        }
+        if self.level <= 0.0 {
+            self.pauses = 0;
+        }
+        self.level += 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_starts_so_many_in_a_minute_and_waits_longer_the_longer_it_goes_on() {
+        let (mut rate, start) = (StartRate::default(), Instant::now());
+        for _ in 0..60 {
+            rate.start(60, start).unwrap();
+        }
+        let (mut now, mut started, mut pauses) = (start, 0, Vec::new());
+        while pauses.len() < 8 {
+            match rate.start(60, now) {
+                Ok(()) => started += 1,
+                Err(pause) => {
+                    pauses.push(pause.as_secs());
+                    // Asking during the pause does not make it longer.
+                    assert_eq!(rate.start(60, now), Err(pause));
+                    now += pause;
+                }
+            }
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 1]);
+        // As many as drained away meanwhile.
+        assert!((122..=124).contains(&started), "{started}");
+    }
+
+    #[test]
+    fn a_client_that_waits_begins_anew_and_is_forgotten() {
+        let (mut rate, start) = (StartRate::default(), Instant::now());
+        rate.start(1, start).unwrap();
+        assert_eq!(rate.start(1, start), Err(PAUSE));
+        assert!(rate.is_needed(start + WINDOW / 2));
+        assert!(!rate.is_needed(start + WINDOW));
+        rate.start(1, start + WINDOW).unwrap();
+        assert_eq!(rate.start(1, start + WINDOW), Err(PAUSE));
+    }
+}
