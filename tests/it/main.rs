@@ -5,6 +5,7 @@ mod codec;
 mod commands;
 mod core;
 mod docs;
+mod faults;
 mod hostile;
 mod http;
 mod legacy_systems;

@@ -1,8 +1,10 @@
 //! An HTTP client without any library: one request, and the bytes of its answer as they come.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
+
+use socket2::SockRef;
 
 use super::STUCK;
 
@@ -31,6 +33,28 @@ impl Exchange {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Self {
+        Self::write(address, method, path, headers, body, usize::MAX)
+    }
+
+    /// The same, byte for byte.
+    pub(crate) fn send_slowly(
+        address: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Self {
+        Self::write(address, method, path, headers, body, 1)
+    }
+
+    fn write(
+        address: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        piece: usize,
+    ) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         let headers: String =
@@ -39,7 +63,9 @@ impl Exchange {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
         );
-        stream.write_all(request.as_bytes()).unwrap();
+        for piece in request.as_bytes().chunks(piece) {
+            stream.write_all(piece).unwrap();
+        }
         Self {
             reader: BufReader::new(stream),
             head: None,
@@ -112,28 +138,38 @@ impl Exchange {
     /// What is left of the body, to its end.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> String {
-        while self.read() {}
-        String::from_utf8(std::mem::take(&mut self.body)).unwrap()
+        self.try_rest().unwrap()
+    }
+
+    /// A header of an answer that may not come.
+    pub(crate) fn try_header(&mut self, name: &str) -> io::Result<Option<String>> {
+        self.try_head()?;
+        Ok(self.header(name))
+    }
+
+    /// The same for what is left of the body.
+    pub(crate) fn try_rest(&mut self) -> io::Result<String> {
+        while self.try_read()? {}
+        Ok(String::from_utf8(std::mem::take(&mut self.body)).unwrap())
     }
 
     #[track_caller]
     fn head(&mut self) -> &Head {
+        self.try_head().unwrap()
+    }
+
+    fn try_head(&mut self) -> io::Result<&Head> {
         if self.head.is_none() {
-            let status = self.line().split(' ').nth(1).unwrap().parse().unwrap();
+            let status = self.try_line()?.split(' ').nth(1).unwrap().parse().unwrap();
             let mut headers = Vec::new();
             loop {
-                let line = self.line();
+                let line = self.try_line()?;
                 let Some((name, value)) = line.split_once(": ") else { break };
                 headers.push((name.to_ascii_lowercase(), value.to_owned()));
             }
             self.head = Some(Head { status, headers });
         }
-        self.head.as_ref().unwrap()
-    }
-
-    #[track_caller]
-    fn line(&mut self) -> String {
-        self.try_line().unwrap()
+        Ok(self.head.as_ref().unwrap())
     }
 
     fn try_line(&mut self) -> io::Result<String> {
@@ -143,11 +179,6 @@ impl Exchange {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(line.trim_end().to_owned()),
         }
-    }
-
-    #[track_caller]
-    fn read(&mut self) -> bool {
-        self.try_read().unwrap()
     }
 
     /// Reads a chunk, or all of a body that has a length. Nothing: it has ended.
@@ -170,4 +201,10 @@ impl Exchange {
         }
         Ok(length > 0)
     }
+}
+
+/// Ends a connection so that the other side hears of it at once, as soon as its reader has let go of it.
+pub(crate) fn reset(connection: &TcpStream) {
+    let _ = SockRef::from(connection).set_linger(Some(Duration::ZERO));
+    let _ = connection.shutdown(Shutdown::Read);
 }

@@ -3,14 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
 
 use super::Transport;
 use crate::core::checker::Checker;
-use crate::support::exchange::Exchange;
+use crate::support::exchange::{Exchange, reset};
 use crate::support::session::Session;
 use crate::support::{STUCK, milepost};
 
@@ -41,7 +41,7 @@ impl Told {
 
 enum Way {
     Stdio(Session),
-    Http { address: String, session: String },
+    Http { address: String, path: String, session: String },
     Sse { address: String, endpoint: String },
 }
 
@@ -56,6 +56,23 @@ pub(crate) struct Client {
     early: Vec<Told>,
     connections: Arc<Mutex<Vec<(usize, TcpStream)>>>,
     streams: usize,
+    gate: Gate,
+}
+
+/// Where readers stop while a client does not read.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn set_shut(&self, shut: bool) {
+        *self.0.0.lock().unwrap() = shut;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let shut = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(shut, |shut| *shut).unwrap());
+    }
 }
 
 /// What follows `data: ` in an event, and its id.
@@ -71,13 +88,16 @@ fn event(stream: usize, text: &str) -> Option<Told> {
 }
 
 /// Tells what comes in answer to a request, and its end.
-fn read(stream: usize, mut exchange: Exchange, tell: &Sender<Told>) {
+fn read(stream: usize, mut exchange: Exchange, gate: &Gate, tell: &Sender<Told>) {
     let end = Told { stream, event: None, text: None };
-    let kind = exchange.header("content-type").unwrap_or_default();
+    let kind = exchange.try_header("content-type").ok().flatten().unwrap_or_default();
     if kind == "application/json" {
-        let _ = tell.send(Told { stream, event: None, text: Some(exchange.rest()) });
+        if let Ok(text) = exchange.try_rest() {
+            let _ = tell.send(Told { stream, event: None, text: Some(text) });
+        }
     } else if kind == "text/event-stream" {
         while let Ok(Some(text)) = exchange.try_event() {
+            gate.pass();
             if let Some(told) = event(stream, &text) {
                 let _ = tell.send(told);
             }
@@ -98,19 +118,26 @@ impl Client {
             early: Vec::new(),
             connections: Arc::default(),
             streams: 0,
+            gate: Gate::default(),
         }
     }
 
     /// `milepost wrap` with these arguments.
-    pub(crate) fn stdio(arguments: &[String], session: usize) -> Self {
+    pub(crate) fn stdio(
+        arguments: &[String],
+        variables: &[(&'static str, String)],
+        session: usize,
+    ) -> Self {
         let mut command = milepost();
         command.args(["wrap", "--no-heartbeat"]).args(arguments);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut wrap = Session::start(&mut command);
         let stdout = wrap.take_stdout();
         let mut client = Self::new(Way::Stdio(wrap), session);
-        let tell = client.tell.clone();
+        let (tell, gate) = (client.tell.clone(), client.gate.clone());
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                gate.pass();
                 let _ = tell.send(Told { stream: HOME, event: None, text: Some(line) });
             }
             let _ = tell.send(Told { stream: HOME, event: None, text: None });
@@ -120,23 +147,23 @@ impl Client {
     }
 
     /// Of `milepost serve`.
-    pub(crate) fn http(address: &str, session: usize) -> Self {
-        let way = Way::Http { address: address.to_owned(), session: String::new() };
+    pub(crate) fn http(address: &str, path: &str, session: usize) -> Self {
+        let (address, path) = (address.to_owned(), path.to_owned());
+        let way = Way::Http { address, path, session: String::new() };
         let mut client = Self::new(way, session);
         client.begin(Transport::Http);
         client
     }
 
     /// The same.
-    pub(crate) fn sse(address: &str, session: usize) -> Self {
+    pub(crate) fn sse(address: &str, path: &str, session: usize) -> Self {
         let way = Way::Sse { address: address.to_owned(), endpoint: String::new() };
         let mut client = Self::new(way, session);
-        let mut stream = client.open(HOME, "GET", "/a/sse", &[], "");
+        let mut stream = client.open(HOME, "GET", &format!("{path}/sse"), &[], "");
         let first = stream.event().unwrap();
         let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
         client.way = Way::Sse { address: address.to_owned(), endpoint: endpoint.to_owned() };
-        let tell = client.tell.clone();
-        thread::spawn(move || read(HOME, stream, &tell));
+        client.reads(HOME, stream);
         client.begin(Transport::Sse);
         client
     }
@@ -151,7 +178,7 @@ impl Client {
         .to_string();
         let answer = if transport == Transport::Http {
             self.checker.client_said(&message);
-            let mut exchange = self.open(HOME, "POST", "/a", &[], &message);
+            let mut exchange = self.open(HOME, "POST", self.path(), &[], &message);
             let id = exchange.header("mcp-session-id");
             if let Way::Http { session, .. } = &mut self.way {
                 *session = id.expect("no session has begun");
@@ -182,27 +209,30 @@ impl Client {
         let (Way::Http { address, .. } | Way::Sse { address, .. }) = &self.way else {
             panic!("this is spoken over HTTP")
         };
-        let mut headers = vec![(
-            "accept",
-            if method == "GET" {
-                "text/event-stream"
-            } else {
-                "application/json, text/event-stream"
-            },
-        )];
-        if method == "POST" {
-            headers.push(("content-type", "application/json"));
-        }
-        if let Way::Http { session, .. } = &self.way
-            && !session.is_empty()
-        {
-            headers
-                .extend([("mcp-session-id", &**session), ("mcp-protocol-version", "2025-11-25")]);
-        }
+        let headers = self.headers(method);
+        let mut headers: Vec<_> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
         headers.extend(more);
         let exchange = Exchange::send(address, method, path, &headers, body);
         self.connections.lock().unwrap().push((stream, exchange.connection()));
         exchange
+    }
+
+    fn headers(&self, method: &str) -> Vec<(&'static str, String)> {
+        let events = "text/event-stream".to_owned();
+        let mut headers = match method {
+            "GET" => vec![("accept", events)],
+            _ => vec![("accept", format!("application/json, {events}"))],
+        };
+        if method == "POST" {
+            headers.push(("content-type", "application/json".to_owned()));
+        }
+        if let Way::Http { session, .. } = &self.way
+            && !session.is_empty()
+        {
+            headers.push(("mcp-session-id", session.clone()));
+            headers.push(("mcp-protocol-version", "2025-11-25".to_owned()));
+        }
+        headers
     }
 
     /// Listens once more to what belongs to no request.
@@ -213,10 +243,23 @@ impl Client {
     }
 
     fn listen(&self, stream: usize, headers: &[(&str, &str)]) {
-        let mut exchange = self.open(stream, "GET", "/a", headers, "");
+        let mut exchange = self.open(stream, "GET", self.path(), headers, "");
         assert_eq!(exchange.status(), 200, "{}", exchange.rest());
-        let tell = self.tell.clone();
-        thread::spawn(move || read(stream, exchange, &tell));
+        self.reads(stream, exchange);
+    }
+
+    /// Tells what comes on a stream from now on.
+    fn reads(&self, stream: usize, exchange: Exchange) {
+        let (tell, gate) = (self.tell.clone(), self.gate.clone());
+        thread::spawn(move || read(stream, exchange, &gate, &tell));
+    }
+
+    /// The path of its route.
+    fn path(&self) -> &str {
+        match &self.way {
+            Way::Http { path, .. } => path,
+            _ => panic!("no path is known"),
+        }
     }
 
     /// Says a message; returns the stream on which it is answered.
@@ -237,11 +280,10 @@ impl Client {
                 HOME
             }
             Way::Http { .. } => {
-                let mut exchange = self.open(stream, "POST", "/a", &[], message);
+                let mut exchange = self.open(stream, "POST", self.path(), &[], message);
                 if asks {
                     self.streams = stream;
-                    let tell = self.tell.clone();
-                    thread::spawn(move || read(stream, exchange, &tell));
+                    self.reads(stream, exchange);
                 } else {
                     assert_eq!(exchange.status(), 202, "{}", exchange.rest());
                 }
@@ -274,7 +316,7 @@ impl Client {
     pub(crate) fn status(&self, method: &str, body: &str) -> (u16, String) {
         let path = match &self.way {
             Way::Sse { endpoint, .. } => endpoint,
-            _ => "/a",
+            _ => self.path(),
         };
         let mut exchange = self.open(usize::MAX, method, path, &[], body);
         (exchange.status(), exchange.rest())
@@ -386,6 +428,57 @@ impl Client {
             Way::Stdio(wrap) => wrap.hang_up(),
             Way::Http { .. } => assert_eq!(self.status("DELETE", "").0, 200),
             Way::Sse { .. } => self.cut(HOME),
+        }
+    }
+
+    /// Reads nothing more but what has begun to come, or reads on.
+    pub(crate) fn stall(&self, stalled: bool) {
+        self.gate.set_shut(stalled);
+    }
+
+    /// Is gone so that the other side hears of it at once, with what it has not read.
+    pub(crate) fn reset(&mut self) {
+        if let Way::Stdio(wrap) = &mut self.way {
+            wrap.hang_up();
+        }
+        for (_, connection) in self.connections.lock().unwrap().drain(..) {
+            reset(&connection);
+        }
+    }
+
+    /// Says a request byte for byte; returns the stream on which it is answered.
+    #[track_caller]
+    pub(crate) fn say_slowly(&mut self, message: &str) -> usize {
+        self.checker.client_said(message);
+        let (address, path) = match &mut self.way {
+            Way::Stdio(wrap) => {
+                for byte in message.as_bytes() {
+                    wrap.say([*byte]);
+                }
+                wrap.say("\n");
+                return HOME;
+            }
+            Way::Http { address, path, .. } => (address.clone(), path.clone()),
+            Way::Sse { address, endpoint } => (address.clone(), endpoint.clone()),
+        };
+        let headers = self.headers("POST");
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+        let mut exchange = Exchange::send_slowly(&address, "POST", &path, &headers, message);
+        if matches!(self.way, Way::Sse { .. }) {
+            assert_eq!(exchange.status(), 202, "{}", exchange.rest());
+            return HOME;
+        }
+        self.streams += 1;
+        self.connections.lock().unwrap().push((self.streams, exchange.connection()));
+        self.reads(self.streams, exchange);
+        self.streams
+    }
+
+    /// The process of `wrap`.
+    pub(crate) fn wrap(&self) -> Option<&Session> {
+        match &self.way {
+            Way::Stdio(wrap) => Some(wrap),
+            _ => None,
         }
     }
 

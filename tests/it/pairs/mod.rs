@@ -1,43 +1,81 @@
 //! Every pair of transports: what a client is told whose server speaks the same or another one.
 //! Each test of `cells` is a cell of the table in `docs/transports.md`.
 
-mod cells;
-mod client;
+pub(crate) mod cells;
+pub(crate) mod client;
 mod peers;
-mod server;
+pub(crate) mod server;
 mod table;
+
+use std::sync::Arc;
 
 use crate::http::serve::proxy::{Proxy, Start};
 use client::Client;
 use server::Server;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
+pub(crate) enum Transport {
     Stdio,
     Http,
     Sse,
 }
 
 /// A server, Milepost, and who comes.
-struct Pair {
-    client: Transport,
-    server: Server,
-    proxy: Option<Proxy>,
+pub(crate) struct Pair {
+    pub(crate) client: Transport,
+    pub(crate) server: Server,
+    pub(crate) proxy: Option<Arc<Proxy>>,
+    /// The path of its route.
+    path: String,
     /// Of `wrap`.
     flags: Vec<String>,
+    /// The environment of `wrap`.
+    variables: Vec<(&'static str, String)>,
+    /// The descriptors of `serve` before anybody came.
+    pub(crate) descriptors: usize,
+    /// Those of sessions that nobody has ended.
+    pub(crate) kept: usize,
 }
 
 impl Pair {
-    fn new(client: Transport, server: Transport) -> Self {
+    pub(crate) fn new(client: Transport, server: Transport) -> Self {
         Self::with(client, server, "")
     }
 
     /// With keys for the route, where there is one.
-    fn with(client: Transport, server: Transport, keys: &str) -> Self {
-        let server = Server::start(server);
+    pub(crate) fn with(client: Transport, server: Transport, keys: &str) -> Self {
+        Self::started(client, Server::start(server), keys, &Start::default())
+    }
+
+    /// Before this server, with a `serve` that is started so. `wrap` gets the variables.
+    pub(crate) fn started(
+        client: Transport,
+        server: Server,
+        keys: &str,
+        start: &Start<'_>,
+    ) -> Self {
         let route = format!("{}\nheartbeat.enabled = false\n{keys}", server.route());
-        let proxy = (client != Transport::Stdio).then(|| Proxy::with(&Start::default(), &route));
-        Self { client, server, proxy, flags: Vec::new() }
+        let proxy = (client != Transport::Stdio).then(|| Arc::new(Proxy::with(start, &route)));
+        let variables = start.variables.to_vec();
+        let path = "/a".to_owned();
+        Self { variables, ..Self::behind(client, server, proxy, path) }
+    }
+
+    /// Before this server, behind a `serve` that others use too, under this path.
+    pub(crate) fn behind(
+        client: Transport,
+        server: Server,
+        proxy: Option<Arc<Proxy>>,
+        path: String,
+    ) -> Self {
+        let descriptors = proxy.as_ref().map_or(0, |proxy| proxy.descriptors());
+        let (flags, variables) = (Vec::new(), Vec::new());
+        Self { client, server, proxy, path, flags, variables, descriptors, kept: 0 }
+    }
+
+    /// Whether nobody else uses its `serve`.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.proxy.as_ref().is_none_or(|proxy| Arc::strong_count(proxy) == 1)
     }
 
     /// The same transports with these keys for a route, which are these flags for `wrap`.
@@ -48,14 +86,15 @@ impl Pair {
 
     /// A client whose session has begun.
     #[track_caller]
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let session = self.server.sessions();
-        let address = self.proxy.as_ref().map(Proxy::address).unwrap_or_default();
+        let address = self.proxy.as_ref().map_or("", |proxy| proxy.address());
         let client = match self.client {
-            Transport::Http => Client::http(address, session),
-            Transport::Sse => Client::sse(address, session),
+            Transport::Http => Client::http(address, &self.path, session),
+            Transport::Sse => Client::sse(address, &self.path, session),
             Transport::Stdio => {
-                Client::stdio(&[&self.flags[..], &self.server.arguments()].concat(), session)
+                let arguments = [&self.flags[..], &self.server.arguments()].concat();
+                Client::stdio(&arguments, &self.variables, session)
             }
         };
         assert_eq!(self.server.sessions(), session + 1, "a session has one begin");

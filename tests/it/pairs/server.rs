@@ -1,16 +1,20 @@
 //! A server that says what a test wants, in three framings.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use nix::libc;
 use serde_json::{Value, json};
 use socket2::SockRef;
 
 use super::Transport;
 use crate::http::serve::scripted_server::{Asked, Upstream};
+use crate::support::exchange::reset;
+use crate::support::session::signal;
 use crate::support::{STUCK, socket_child};
 
 /// Said by the client of a session, or that it is over.
@@ -21,7 +25,7 @@ pub(crate) struct Heard {
     /// A message as it came.
     pub(crate) text: String,
     /// Where it is answered.
-    line: Line,
+    pub(crate) line: Line,
 }
 
 #[derive(Debug, PartialEq)]
@@ -49,7 +53,7 @@ impl Line {
         self.say_text(&message.to_string());
     }
 
-    fn say_text(&self, message: &str) {
+    pub(crate) fn say_text(&self, message: &str) {
         self.write(&[message.to_owned()]);
     }
 
@@ -84,6 +88,42 @@ impl Line {
             asked.try_events();
         }
         asked.try_say(event);
+    }
+
+    /// Says a message byte for byte.
+    pub(crate) fn say_slowly(&self, message: &Value) {
+        match self {
+            Self::Stream(_) => {
+                for byte in format!("data: {message}\n\n").chars() {
+                    self.event(&byte.to_string());
+                }
+            }
+            _ => format!("{message}\n").bytes().for_each(|byte| self.raw(&[byte])),
+        }
+    }
+
+    /// A piece of what is said: of a line, or of an event in a chunk of its own.
+    pub(crate) fn say_piece(&self, line: &str, event: &str) {
+        match self {
+            Self::Stream(_) => self.event(event),
+            _ => self.raw(line.as_bytes()),
+        }
+    }
+
+    /// Bytes on the connection as they are.
+    pub(crate) fn raw(&self, bytes: &[u8]) {
+        match self {
+            Self::Pipe(pipe) => drop(pipe.lock().unwrap().write_all(bytes)),
+            Self::Stream(stream) => stream.lock().unwrap().0.try_raw(bytes),
+            Self::Nowhere => panic!("nobody waits for an answer"),
+        }
+    }
+
+    /// The end of the connection.
+    pub(crate) fn close(&self) {
+        if let Some(connection) = self.handle() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
     }
 
     /// Ends a response.
@@ -191,6 +231,9 @@ struct Shared {
     /// Every connection that there has been.
     connections: Mutex<Vec<TcpStream>>,
     tell: Sender<Heard>,
+    /// The session whose child reads nothing.
+    deaf: Mutex<Option<usize>>,
+    changed_ears: Condvar,
 }
 
 pub(crate) struct Server {
@@ -200,9 +243,27 @@ pub(crate) struct Server {
     told: Receiver<Heard>,
     /// What came before it was asked for.
     early: Vec<Heard>,
+    /// What a child runs first.
+    first: String,
+    /// Another command, or another scheme, host and port.
+    elsewhere: Option<String>,
 }
 
 impl Server {
+    /// A child that runs this Python first.
+    pub(crate) fn child(first: &str) -> Self {
+        let mut server = Self::start(Transport::Stdio);
+        first.clone_into(&mut server.first);
+        server
+    }
+
+    /// Something that is no server: a command, or the scheme, host and port of an address.
+    pub(crate) fn elsewhere(transport: Transport, elsewhere: String) -> Self {
+        let mut server = Self::start(transport);
+        server.elsewhere = Some(elsewhere);
+        server
+    }
+
     pub(crate) fn start(transport: Transport) -> Self {
         let (tell, told) = mpsc::channel();
         let shared = Arc::new(Shared {
@@ -210,6 +271,8 @@ impl Server {
             changed: Condvar::new(),
             connections: Mutex::default(),
             tell,
+            deaf: Mutex::default(),
+            changed_ears: Condvar::new(),
         });
         let served = Arc::clone(&shared);
         let listener = if transport == Transport::Stdio {
@@ -235,7 +298,8 @@ impl Server {
             });
             listener
         };
-        Self { transport, listener, shared, told, early: Vec::new() }
+        let (first, elsewhere) = (String::new(), None);
+        Self { transport, listener, shared, told, early: Vec::new(), first, elsewhere }
     }
 
     pub(crate) fn transport(&self) -> Transport {
@@ -249,12 +313,18 @@ impl Server {
     /// Its address, if it has one that is known.
     fn url(&self) -> String {
         let path = if self.transport == Transport::Sse { "sse" } else { "mcp" };
-        format!("http://{}/{path}", self.address())
+        match &self.elsewhere {
+            Some(elsewhere) => format!("{elsewhere}/{path}"),
+            None => format!("http://{}/{path}", self.address()),
+        }
     }
 
     /// How it is started, if it is a child.
     fn command(&self) -> Vec<String> {
-        socket_child::command(self.listener.local_addr().unwrap().port())
+        match &self.elsewhere {
+            Some(elsewhere) => vec![elsewhere.clone()],
+            None => socket_child::command(self.listener.local_addr().unwrap().port(), &self.first),
+        }
     }
 
     /// What `milepost wrap` is told of it.
@@ -344,6 +414,35 @@ impl Server {
         self.shared.sessions.lock().unwrap()[session].pid
     }
 
+    /// Dies before the eyes of who waits for the answer to a call: its process is killed, or the connection
+    /// of the call reset.
+    pub(crate) fn kill(&self, call: Heard) {
+        if self.transport == Transport::Stdio {
+            return signal("KILL", self.pid(call.session).unwrap());
+        }
+        let connection = call.line.handle().unwrap();
+        if self.transport == Transport::Sse {
+            self.shared.sessions.lock().unwrap()[call.session].home = None;
+        }
+        let peer = connection.peer_addr().ok();
+        self.shared.connections.lock().unwrap().retain(|held| held.peer_addr().ok() != peer);
+        reset(&connection);
+    }
+
+    /// Lets go of a session whose end it has heard.
+    pub(crate) fn close(&self, session: usize) {
+        let home = self.shared.sessions.lock().unwrap()[session].home.take();
+        if let Some(home) = home {
+            home.close();
+        }
+    }
+
+    /// Hears nothing of what the child of a session is told, or hears on.
+    pub(crate) fn set_deaf(&self, session: Option<usize>) {
+        *self.shared.deaf.lock().unwrap() = session;
+        self.shared.changed_ears.notify_all();
+    }
+
     /// Ends as servers do that crash.
     pub(crate) fn die(&self) {
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
@@ -372,7 +471,10 @@ impl Shared {
     }
 
     fn hold(&self, line: Line) -> Line {
-        self.connections.lock().unwrap().extend(line.handle());
+        let mut connections = self.connections.lock().unwrap();
+        connections.retain(|connection| !is_over(connection));
+        connections.extend(line.handle());
+        drop(connections);
         line
     }
 
@@ -392,6 +494,16 @@ impl Shared {
     }
 }
 
+/// Whether the other side has closed a connection, and everything that it said was read.
+fn is_over(connection: &TcpStream) -> bool {
+    let look = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let read = SockRef::from(connection).recv_with_flags(&mut [MaybeUninit::uninit()], look);
+    match read {
+        Ok(length) => length == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
 fn introduction(initialize: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": initialize["id"], "result": {
         "protocolVersion": initialize["params"]["protocolVersion"],
@@ -407,6 +519,8 @@ fn hear_child(shared: &Shared, child: TcpStream) {
     shared.sessions.lock().unwrap()[session].pid = pid.parse().ok();
     shared.settle(session, &line);
     for text in lines {
+        let deaf = shared.deaf.lock().unwrap();
+        drop(shared.changed_ears.wait_while(deaf, |deaf| *deaf == Some(session)).unwrap());
         shared.message(session, &text, &line);
     }
     shared.tell(session, What::End, Line::Nowhere);

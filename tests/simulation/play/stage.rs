@@ -44,7 +44,7 @@ impl Slot {
     }
 
     fn command(&self) -> Vec<String> {
-        socket_child::command(self.listener.local_addr().unwrap().port())
+        socket_child::command(self.listener.local_addr().unwrap().port(), "")
     }
 
     /// The route to the server.

@@ -17,7 +17,7 @@ use crate::support::{STUCK, milepost, until, wait};
 pub(crate) struct Proxy {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,
-    log_ended: Receiver<()>,
+    log_ended: Mutex<Receiver<()>>,
     address: String,
     admin: String,
     folder: TempDir,
@@ -33,7 +33,7 @@ pub(crate) struct Start<'a> {
     /// `MILEPOST_STATE_DIR`; `off` otherwise.
     pub(crate) state: Option<&'a str>,
     /// Other variables of its environment.
-    pub(crate) variables: &'a [(&'a str, String)],
+    pub(crate) variables: &'a [(&'static str, String)],
     /// A line of shell before it, such as `ulimit -Sn 256`.
     pub(crate) shell: &'a str,
     /// Keys of `[server]`.
@@ -111,6 +111,7 @@ impl Proxy {
             let _ = ended.send(());
         });
         let (address, admin) = (String::new(), String::new());
+        let log_ended = Mutex::new(log_ended);
         Self { child, log, log_ended, address, admin, folder }
     }
 
@@ -176,6 +177,11 @@ impl Proxy {
         signal("HUP", self.child.id());
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
         signal("TERM", self.child.id());
@@ -194,7 +200,7 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn code(&mut self) -> Option<i32> {
         let status = wait(&mut self.child, STUCK);
-        let _ = self.log_ended.recv_timeout(STUCK);
+        let _ = self.log_ended.get_mut().unwrap().recv_timeout(STUCK);
         status.unwrap_or_else(|| panic!("it does not end:\n{}", self.log())).code()
     }
 

@@ -139,6 +139,10 @@ impl Asked {
         let _ = self.stream.write_all(&chunk(text.as_ref()));
     }
 
+    pub(crate) fn try_raw(&mut self, text: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(text.as_ref());
+    }
+
     /// The end of an answer.
     #[track_caller]
     pub(crate) fn end(&mut self) {
