@@ -73,6 +73,8 @@ pub struct Server {
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
+    /// The time without a request after which a connection of HTTP/2 is closed; `None`: never.
+    pub http2_idle_timeout: Option<Duration>,
     /// What each client may have.
     pub clients: ClientMaxima,
     /// Whether `serve` raises its soft limit of descriptors to the hard one.
@@ -98,6 +100,7 @@ impl Default for Server {
             bearer: None,
             drain: Duration::from_secs(30),
             max_connections: 10_000,
+            http2_idle_timeout: Some(Duration::from_secs(5 * 60)),
             clients: ClientMaxima::default(),
             raise_descriptors: true,
             max_header_bytes: 64 << 10,

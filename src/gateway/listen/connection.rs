@@ -17,6 +17,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::idle::{IdleRule, LastingBody, OpenAnswers};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::write_state::WriteState;
 
@@ -49,6 +50,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) enum ConnectionEnd {
     /// The connection ended in good order.
     Closed,
+    /// No request was open on the connection for long.
+    Idle,
     /// The bytes were not HTTP.
     Malformed,
     /// The head of a request was too large.
@@ -68,6 +71,7 @@ impl ConnectionEnd {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
+            Self::Idle => "idle",
             Self::Malformed => "malformed",
             Self::HeadTooLarge => "head-too-large",
             Self::TooSlow => "too-slow",
@@ -98,7 +102,11 @@ impl ConnectionEnd {
 
 /// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]
-pub(super) struct Http(auto::Builder<TokioExecutor>, Traffic);
+pub(super) struct Http {
+    builder: auto::Builder<TokioExecutor>,
+    traffic: Traffic,
+    idle: IdleRule,
+}
 
 impl Http {
     /// With heads of at most this many bytes; all bytes are counted by `traffic`.
@@ -120,7 +128,12 @@ impl Http {
             .max_send_buf_size(BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING);
-        Self(builder, traffic)
+        Self { builder, traffic, idle: IdleRule::default() }
+    }
+
+    /// The same, but a connection on which no request is open for long ends. Those of HTTP/1.1 end earlier.
+    pub(super) fn ending_idle(self, idle: IdleRule) -> Self {
+        Self { idle, ..self }
     }
 
     /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and
@@ -136,17 +149,36 @@ impl Http {
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
+        let answers = OpenAnswers::new();
         let service = service_fn(|request| {
+            let open = answers.enter();
             // In a box: the connection keeps room for one, also while there is none.
             let answer = Box::pin(answer(request));
-            async { Ok::<_, Infallible>(answer.await) }
+            async {
+                let answer = answer.await.map(|body| LastingBody { body, _open: open });
+                Ok::<_, Infallible>(answer)
+            }
         });
-        let io = TokioIo::new(Impatient::new(self.1.over(io), write_state));
-        let mut connection = pin!(self.0.serve_connection(io, service));
+        let io = TokioIo::new(Impatient::new(self.traffic.over(io), write_state));
+        let mut connection = pin!(self.builder.serve_connection(io, service));
+        let idle = async {
+            match self.idle.after {
+                Some(after) => answers.idle(after).await,
+                None => std::future::pending().await,
+            }
+        };
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            () = idle => {
+                self.idle.ended.inc();
+                connection.as_mut().graceful_shutdown();
+                return connection.await.map_or_else(
+                    |error| ConnectionEnd::of(&*error),
+                    |()| ConnectionEnd::Idle,
+                );
+            }
             () = stop => {
                 connection.as_mut().graceful_shutdown();
                 connection.await

@@ -11,6 +11,7 @@ use http::uri::Authority;
 use http::{Request, Response};
 use http_body::Body as AnyBody;
 use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
 
 use super::last_use::LastUse;
 use crate::config::routes::ForwardedRule;
@@ -116,6 +117,10 @@ impl Handler for Routed {
         self.0.metrics().clients().clone()
     }
 
+    fn idle_connections(&self) -> Counter {
+        self.0.metrics().idle_connections().clone()
+    }
+
     fn client_limits(&self) -> Option<&Arc<ClientLimits>> {
         Some(&self.0.clients)
     }
@@ -190,6 +195,11 @@ pub trait Handler: Send + Sync + 'static {
     /// The counters of bytes to and from clients.
     fn traffic(&self) -> Traffic {
         Traffic::default()
+    }
+
+    /// The counter of connections that ended because no request was open on them.
+    fn idle_connections(&self) -> Counter {
+        Counter::default()
     }
 
     /// What each client has open; `None` if no limit applies.

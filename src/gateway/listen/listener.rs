@@ -23,6 +23,7 @@ use tracing::{debug, error, info, warn};
 
 use super::connection::{ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
+use super::idle::IdleRule;
 use super::last_use::{LastUse, SilentConnections};
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
@@ -110,6 +111,11 @@ impl ConnectionTerms {
         Self { clients: Some((Arc::clone(clients), Arc::from(fronts))), ..self }
     }
 
+    /// The same, but connections on which no request is open for long end.
+    pub(super) fn ending_idle(self, idle: IdleRule) -> Self {
+        Self { http: self.http.ending_idle(idle), ..self }
+    }
+
     /// Counts a connection of a client; `None` if no limit applies to it.
     fn admit(&self, remote: SocketAddr) -> Result<Option<ClientPermit>, OverLimit> {
         let limits = self.clients.as_ref();
@@ -169,7 +175,7 @@ impl HttpListener {
     where
         A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let mut connections = JoinSet::new();
         let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
@@ -304,7 +310,7 @@ impl AcceptedConnection {
     where
         A: Fn(Peer, Request<Incoming>) -> F,
         F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let Self { stream, remote, tls, http, room, last_use } = self;
         // The connection has already gone.

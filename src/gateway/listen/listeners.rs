@@ -23,6 +23,7 @@ use url::Url;
 use super::admin::{self, AdminApi};
 use super::descriptors;
 use super::handler::Handler;
+use super::idle::IdleRule;
 use super::listener::{ConnectionTerms, HttpListener, ListenPhase};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
@@ -240,7 +241,8 @@ fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
 fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> ConnectionTerms {
     let connections_max = descriptors::connections_max(server);
     let limits = (connections_max, server.max_header_bytes);
-    let terms = ConnectionTerms::new(tls, limits, handler.traffic());
+    let idle = IdleRule { after: server.http2_idle_timeout, ended: handler.idle_connections() };
+    let terms = ConnectionTerms::new(tls, limits, handler.traffic()).ending_idle(idle);
     match handler.client_limits() {
         Some(clients) => terms.limiting(clients, &server.trusted_proxies),
         None => terms,

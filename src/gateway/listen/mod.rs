@@ -10,6 +10,7 @@ mod descriptors;
 mod dispatcher;
 mod file_watch;
 mod handler;
+mod idle;
 mod last_use;
 mod listener;
 mod listeners;

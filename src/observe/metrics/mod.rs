@@ -66,6 +66,7 @@ pub struct Metrics {
     without_token: Counters,
     refused: Counters,
     client_limit: Counters,
+    idle_connections: Counter,
     forwarded_dropped: Counter,
     log_lines_dropped: Counter,
     config: Config,
@@ -187,6 +188,9 @@ impl Metrics {
             "client_limit",
             "Refusals of clients that had as much as one client may, by limit",
         );
+        let idle_connections = Counter::default();
+        let help = "Connections that were closed because no request was open on them for long";
+        to.0.register("idle_connections_closed", help, idle_connections.clone());
         let forwarded_dropped = Counter::default();
         let help = "Requests with values of X-Forwarded-* or Forwarded that were left out";
         to.0.register("forwarded_dropped", help, forwarded_dropped.clone());
@@ -209,6 +213,7 @@ impl Metrics {
             without_token,
             refused,
             client_limit,
+            idle_connections,
             forwarded_dropped,
             log_lines_dropped,
             config,
@@ -237,6 +242,11 @@ impl Metrics {
     /// The counter of refusals by a limit for each client.
     pub(crate) fn client_limit(&self, name: &'static str) -> Counter {
         self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
+    }
+
+    /// The counter of connections that were closed because no request was open on them.
+    pub(crate) fn idle_connections(&self) -> &Counter {
+        &self.idle_connections
     }
 
     /// Counts a request with values of `X-Forwarded-*` or `Forwarded` that were left out.

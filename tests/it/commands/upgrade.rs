@@ -6,12 +6,13 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 15] = [
+const NAMED: [&str; 16] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
     "client_ca_file",
     "forwarded",
+    "http2_idle_timeout",
     "make_token",
     "max_client_child_starts",
     "max_client_children",

@@ -110,6 +110,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_child_starts",
             "milepost_forwarded_dropped",
             "milepost_client_limit",
+            "milepost_idle_connections_closed",
             "milepost_requests_refused",
             "milepost_messages_refused",
             "milepost_unread_requests",

@@ -21,6 +21,7 @@ use super::*;
 use crate::http::serve::http_client;
 use crate::http::serve::http_client::{Client, rest};
 use crate::http::serve::legacy_server::Legacy;
+use crate::observe::metrics::page::Page;
 
 /// An authority, a certificate of a server and one of a client, in files.
 pub(super) struct Pki {
@@ -376,4 +377,37 @@ async fn no_secret_is_logged_of_http_2_or_tls() {
         let told: Vec<&str> = log.lines().filter(|line| line.contains("c4n4ry")).collect();
         assert!(told.is_empty(), "{told:#?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_http_2_connection_without_a_stream_is_closed_and_one_with_a_stream_is_not() {
+    let upstream = Upstream::start();
+    let start = Start {
+        server: "http2_idle_timeout = \"200ms\"",
+        options: &["--log-level", "debug"],
+        ..Start::default()
+    };
+    let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    let mut client = Client::plain(proxy.address(), true).await;
+    let address = proxy.address().to_owned();
+    let asked = tokio::spawn(async move {
+        let answer = client.send("POST", &address, &[], call("1", "")).await;
+        (rest(answer).await, client)
+    });
+    let mut server = tokio::task::spawn_blocking(move || upstream.asked()).await.unwrap();
+    // Longer than a connection without a stream stays.
+    sleep(Duration::from_secs(1)).await;
+    server.json(&result("1"));
+    let (answer, client) = asked.await.unwrap();
+    assert_eq!(answer, result("1"));
+    let Client::Two(sender) = client else { panic!("HTTP/1.1") };
+    let closed = async {
+        while !sender.is_closed() {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(STUCK, closed).await.unwrap();
+    proxy.logged(&["connection over", "ended=\"idle\""]);
+    let page = Page::read(&proxy.probe("/metrics").1);
+    assert_eq!(page.sum("milepost_idle_connections_closed_total", &[]), 1.0);
 }

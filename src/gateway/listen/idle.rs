@@ -1,0 +1,138 @@
+//! Connections on which no request is open, and their end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame, SizeHint};
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// The end of connections on which no request is open.
+#[derive(Debug, Clone, Default)]
+pub(super) struct IdleRule {
+    /// The time without a request; `None`: such a connection stays.
+    pub(super) after: Option<Duration>,
+    /// Counts the connections that are ended.
+    pub(super) ended: Counter,
+}
+
+/// The open requests of a connection, from their heads to the end of their answers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct OpenAnswers(Arc<Answers>);
+
+#[derive(Debug)]
+struct Answers {
+    open: AtomicUsize,
+    begun: Instant,
+    /// Milliseconds from `begun` to the end of the last answer.
+    last_end: AtomicU64,
+}
+
+impl OpenAnswers {
+    /// None; the time without a request begins.
+    pub(super) fn new() -> Self {
+        let (open, last_end) = (AtomicUsize::default(), AtomicU64::default());
+        Self(Arc::new(Answers { open, begun: Instant::now(), last_end }))
+    }
+
+    /// A request has come.
+    pub(super) fn enter(&self) -> OpenAnswer {
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        OpenAnswer(Arc::clone(&self.0))
+    }
+
+    /// Waits until no request was open for so long.
+    pub(super) async fn idle(&self, after: Duration) {
+        loop {
+            if self.0.open.load(Ordering::Acquire) > 0 {
+                // An answer that ends meanwhile has ended for less than `after` then.
+                sleep(after).await;
+                continue;
+            }
+            let last_end = Duration::from_millis(self.0.last_end.load(Ordering::Relaxed));
+            let at = self.0.begun + last_end + after;
+            if at <= Instant::now() {
+                return;
+            }
+            sleep_until(at).await;
+        }
+    }
+}
+
+/// A request until the end of its answer.
+#[derive(Debug)]
+pub(super) struct OpenAnswer(Arc<Answers>);
+
+impl Drop for OpenAnswer {
+    fn drop(&mut self) {
+        let since = self.0.begun.elapsed().as_millis();
+        // Rounded up: the connection ends rather later than earlier.
+        let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
+        self.0.last_end.fetch_max(since, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The body of an answer, with which the request ends.
+pub(super) struct LastingBody<B> {
+    pub(super) body: B,
+    pub(super) _open: OpenAnswer,
+}
+
+impl<B: Body + Unpin> Body for LastingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(300);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_when_no_request_was_open_for_so_long() {
+        let (answers, begun) = (OpenAnswers::new(), Instant::now());
+        let waiting = answers.clone();
+        let idle = tokio::spawn(async move {
+            waiting.idle(AFTER).await;
+            Instant::now()
+        });
+        sleep(AFTER - Duration::from_secs(1)).await;
+        let (first, second) = (answers.enter(), answers.enter());
+        sleep(AFTER * 3).await;
+        drop(first);
+        sleep(AFTER * 3).await;
+        assert!(!idle.is_finished());
+        drop(second);
+        let ended = Instant::now() - begun;
+        let since = idle.await.unwrap() - begun;
+        let late = since.checked_sub(ended + AFTER).unwrap();
+        assert!(late <= Duration::from_millis(2), "{late:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_any_request_is_idle_from_its_beginning() {
+        let begun = Instant::now();
+        OpenAnswers::new().idle(AFTER).await;
+        assert_eq!(Instant::now() - begun, AFTER);
+    }
+}
