@@ -12,6 +12,8 @@ mod servers;
 mod soak;
 mod starts;
 
+use std::thread;
+
 use crate::pairs::{Pair, Transport};
 
 /// A fault that leaves Milepost as it was.
@@ -69,6 +71,20 @@ macro_rules! before_children {
     ($($how:ident $place:ident::$fault:ident),* $(,)?) => {
         $(fault! { $how $place::$fault:
             stdio_to_stdio Stdio Stdio, http_to_stdio Http Stdio, sse_to_stdio Sse Stdio
+        })*
+    };
+}
+
+/// The same, where Milepost gives the child seconds to end by itself: the pairs wait together.
+macro_rules! before_patient_milepost {
+    ($($place:ident::$fault:ident),* $(,)?) => {
+        $(#[test]
+        fn $fault() {
+            play(|| thread::scope(|scope| {
+                for client in [Transport::Stdio, Transport::Http, Transport::Sse] {
+                    scope.spawn(move || $place::$fault(client, Transport::Stdio));
+                }
+            }));
         })*
     };
 }
@@ -148,12 +164,15 @@ before_children! {
     anew children::exits_with_0,
     anew children::exits_with_1,
     anew children::crashes,
-    anew children::closes_its_output,
     on children::reads_nothing,
-    anew children::ignores_sigterm,
     anew children::leaves_a_grandchild,
     anew starts::is_no_program,
     anew starts::exits_at_once,
+}
+
+before_patient_milepost! {
+    children::closes_its_output,
+    children::ignores_sigterm,
 }
 
 before_addresses! {

@@ -2,13 +2,14 @@
 //!
 //! A few rounds in the ordinary test program, and `SOAK_MINUTES` for `tests/soak`, which measures.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use super::scene::keys;
 use super::{LASTING, children};
+use crate::http::serve::crowd::Heap;
 use crate::http::serve::proxy::{Proxy, Start};
 use crate::pairs::Pair;
 use crate::pairs::Transport::{self, Http, Sse, Stdio};
@@ -16,8 +17,14 @@ use crate::pairs::server::Server;
 use crate::support::until;
 
 /// The pairs of `serve`.
-const PAIRS: [(Transport, Transport); 6] =
-    [(Http, Stdio), (Http, Http), (Http, Sse), (Sse, Stdio), (Sse, Http), (Sse, Sse)];
+const PAIRS: [(&str, Transport, Transport); 6] = [
+    ("http_to_stdio", Http, Stdio),
+    ("http_to_http", Http, Http),
+    ("http_to_sse", Http, Sse),
+    ("sse_to_stdio", Sse, Stdio),
+    ("sse_to_http", Sse, Http),
+    ("sse_to_sse", Sse, Sse),
+];
 
 /// Rounds of each pair where nothing is measured.
 const ROUNDS: usize = 2;
@@ -25,17 +32,19 @@ const ROUNDS: usize = 2;
 /// Nothing is measured before, and not before half of the time is over: what is allocated once is there.
 const WARM_UP: Duration = Duration::from_secs(5 * 60);
 
-/// The time between two looks.
-const LOOK: Duration = Duration::from_secs(2);
+/// The time between two looks, for which all faults rest.
+const LOOK: Duration = Duration::from_secs(20);
 
 /// Growth that is none, in MB an hour.
 const SLOPE_MAX: f64 = 1.0;
 
-/// A look at the process, in hours since the first one, MB and files.
+/// What the process has while nobody is connected, in hours since the begin and in MB.
 struct Look {
     hours: f64,
-    megabytes: f64,
-    descriptors: usize,
+    /// As the system counts it.
+    resident: f64,
+    /// As its allocator counts it.
+    in_use: f64,
 }
 
 /// Tells everybody to stop, also if this thread panics.
@@ -47,18 +56,23 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// The line through the looks with the least squares, in MB an hour.
-fn slope(looks: &[Look]) -> f64 {
+/// The line through a figure of the looks with the least squares, in MB an hour.
+fn slope(looks: &[Look], figure: fn(&Look) -> f64) -> f64 {
     let count = looks.len() as f64;
     let hours = looks.iter().map(|look| look.hours).sum::<f64>() / count;
-    let megabytes = looks.iter().map(|look| look.megabytes).sum::<f64>() / count;
-    let both = looks.iter().map(|look| (look.hours - hours) * (look.megabytes - megabytes));
+    let megabytes = looks.iter().map(figure).sum::<f64>() / count;
+    let both = looks.iter().map(|look| (look.hours - hours) * (figure(look) - megabytes));
     let square = looks.iter().map(|look| (look.hours - hours).powi(2));
     both.sum::<f64>() / square.sum::<f64>()
 }
 
 /// Plays faults on a pair until it is time; each pair begins with another fault.
-fn load(pair: &mut Pair, first: usize, played: &AtomicUsize, is_over: impl Fn(usize) -> bool) {
+fn load(
+    pair: &mut Pair,
+    first: usize,
+    rest: &RwLock<()>,
+    is_over: impl Fn(usize) -> bool,
+) -> usize {
     let is_child = pair.server.transport() == Stdio;
     // Nobody ends the session of a client of Streamable HTTP that has vanished before such servers.
     let stays = pair.client == Http && pair.server.transport() == Sse;
@@ -69,11 +83,12 @@ fn load(pair: &mut Pair, first: usize, played: &AtomicUsize, is_over: impl Fn(us
     }
     let mut rounds = 0;
     while !is_over(rounds) {
-        // A step that has no common divisor with their number would do; neighbours are as good.
+        let plays = rest.read().unwrap();
         faults[(first + rounds) % faults.len()](pair);
         rounds += 1;
-        played.fetch_add(1, Ordering::Relaxed);
+        drop(plays);
     }
+    rounds
 }
 
 #[test]
@@ -81,61 +96,73 @@ fn memory_and_descriptors_stay_as_they_are() {
     let minutes: Option<f64> =
         std::env::var("SOAK_MINUTES").ok().map(|minutes| minutes.parse().unwrap());
     let time = minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
-    let servers = PAIRS.map(|(_, server)| Server::start(server));
+    let wanted = std::env::var("SOAK_PAIR").unwrap_or_default();
+    let pairs: Vec<_> = PAIRS.into_iter().filter(|(name, ..)| name.contains(&wanted)).collect();
+    let servers: Vec<_> = pairs.iter().map(|(.., server)| Server::start(*server)).collect();
     let routes = servers.iter().enumerate().map(|(at, server)| {
         let keys = format!("heartbeat.enabled = false\n{}", keys(server.transport()));
         format!("[[route]]\npath = \"/{at}\"\n{}\n{keys}\n", server.route())
     });
-    let proxy = Arc::new(Proxy::serving(&Start::default(), &routes.collect::<String>()));
-    let before = proxy.descriptors();
-    let (begun, stop, played) = (Instant::now(), AtomicBool::new(false), AtomicUsize::new(0));
+    let heap = Heap::build();
+    let start = Start { variables: &heap.variables(), ..Start::default() };
+    let proxy = Arc::new(Proxy::serving(&start, &routes.collect::<String>()));
+    // The pipe to the watchdog, which begins with the first server.
+    let descriptors = proxy.descriptors() + 1;
+    let (begun, stop, rest) = (Instant::now(), AtomicBool::new(false), RwLock::new(()));
     let mut looks = Vec::new();
     thread::scope(|scope| {
-        let threads: Vec<_> = PAIRS
+        let threads: Vec<_> = pairs
             .into_iter()
             .zip(servers)
             .enumerate()
-            .map(|(at, ((client, _), server))| {
+            .map(|(at, ((_, client, _), server))| {
                 let mut pair =
                     Pair::behind(client, server, Some(Arc::clone(&proxy)), format!("/{at}"));
-                let (stop, played) = (&stop, &played);
+                let (stop, rest) = (&stop, &rest);
                 scope.spawn(move || {
                     let _stops = Stops(stop);
-                    load(&mut pair, at, played, |rounds| match time {
+                    load(&mut pair, at, rest, |rounds| match time {
                         Some(time) => stop.load(Ordering::Relaxed) || begun.elapsed() >= time,
                         None => rounds == ROUNDS,
-                    });
+                    })
                 })
             })
             .collect();
-        while time.is_some() && !threads.iter().any(thread::ScopedJoinHandle::is_finished) {
+        while time.is_some() && !threads.iter().any(ScopedJoinHandle::is_finished) {
             thread::sleep(LOOK);
-            looks.push(Look {
-                hours: begun.elapsed().as_secs_f64() / 3600.0,
-                megabytes: proxy.status("VmRSS") as f64 / 1024.0,
-                descriptors: proxy.descriptors(),
-            });
+            let rests = rest.write();
+            looks.push(look(&proxy, &heap, descriptors, begun));
+            drop(rests);
         }
+        let played: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        eprintln!("{played} faults");
     });
-    until("no server is left", || proxy.servers() == 0);
-    // The pipe to the watchdog.
-    until("no connection and no pipe is left", || proxy.descriptors() <= before + 1);
+    looks.push(look(&proxy, &heap, descriptors, begun));
     assert!(!proxy.log().contains("panic"), "{}", proxy.log());
     let Some(time) = time else { return };
     let warm_up = WARM_UP.min(time / 2).as_secs_f64() / 3600.0;
-    let cold = looks.iter().take_while(|look| look.hours < warm_up).count();
-    let slope = slope(&looks[cold..]);
-    let (first, last) = (&looks[cold], looks.last().unwrap());
-    let most = looks.iter().map(|look| look.descriptors).max();
+    let warm = &looks[looks.iter().take_while(|look| look.hours < warm_up).count()..];
+    let slopes = [slope(warm, |look| look.resident), slope(warm, |look| look.in_use)];
+    eprintln!("MB an hour: {:+.2} resident, {:+.2} in use", slopes[0], slopes[1]);
+    assert!(slopes.iter().all(|slope| *slope <= SLOPE_MAX), "the memory grows");
+}
+
+/// A look once everybody has gone and nothing is open.
+#[track_caller]
+fn look(proxy: &Proxy, heap: &Heap, descriptors: usize, begun: Instant) -> Look {
+    until("no server is left", || proxy.servers() == 0);
+    until("no connection and no pipe is left", || proxy.descriptors() <= descriptors);
+    let look = Look {
+        hours: begun.elapsed().as_secs_f64() / 3600.0,
+        resident: proxy.status("VmRSS") as f64 / 1024.0,
+        in_use: heap.in_use() as f64 / f64::from(1 << 20),
+    };
     eprintln!(
-        "faults played {}\nmemory {:.1} MB after {:.0} s, {:.1} MB at the end, slope {slope:+.2} MB/h\n\
-         descriptors {before} at the start, at most {}, {} at the end",
-        played.load(Ordering::Relaxed),
-        first.megabytes,
-        first.hours * 3600.0,
-        last.megabytes,
-        most.unwrap(),
-        proxy.descriptors(),
+        "{:4.0} s: {:.2} MB resident, {:.3} MB in use, {} descriptors",
+        look.hours * 3600.0,
+        look.resident,
+        look.in_use,
+        proxy.descriptors()
     );
-    assert!(slope <= SLOPE_MAX, "the memory grows by {slope:.2} MB an hour");
+    look
 }

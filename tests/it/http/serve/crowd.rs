@@ -250,11 +250,11 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
 
 /// The memory that the proxy has in use, as its allocator counts it. The system's figure does not fall when
 /// all have gone: the allocator keeps what the largest crowd has needed for the next one.
-struct Heap(TempDir);
+pub(crate) struct Heap(TempDir);
 
 impl Heap {
     #[track_caller]
-    fn build() -> Self {
+    pub(crate) fn build() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let source = home().join("tests/support/heap.c");
         let mut compiler = Command::new("cc");
@@ -269,7 +269,7 @@ impl Heap {
     }
 
     /// A thread's cache of freed memory would count as in use.
-    fn variables(&self) -> [(&'static str, String); 3] {
+    pub(crate) fn variables(&self) -> [(&'static str, String); 3] {
         [
             ("LD_PRELOAD", self.path("heap.so")),
             ("HEAP_FILE", self.path("in-use")),
@@ -278,7 +278,7 @@ impl Heap {
     }
 
     /// In bytes, a moment from now.
-    fn in_use(&self) -> u64 {
+    pub(crate) fn in_use(&self) -> u64 {
         thread::sleep(Duration::from_millis(250));
         fs::read_to_string(self.path("in-use")).unwrap().trim().parse().unwrap()
     }

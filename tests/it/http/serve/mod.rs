@@ -6,7 +6,7 @@ mod byte_exact;
 mod client_certificates;
 mod client_limits;
 #[cfg(target_env = "gnu")]
-mod crowd;
+pub(crate) mod crowd;
 mod descriptors;
 mod http2_upstream;
 mod http_client;
