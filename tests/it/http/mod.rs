@@ -2,7 +2,7 @@
 //! listeners on loopback, and `milepost serve` as a process.
 
 mod bridge;
-mod direct;
+pub(crate) mod direct;
 mod listeners;
 pub(crate) mod raw;
 mod recording;

@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc;
 
+use crate::http::direct::large_bodies::large_call;
 use crate::http::rig::{Answer, CHUNKED, Lines, Rig, check, chunked, ms, pass, secs, settle};
 use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
@@ -723,4 +724,26 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     let next = begun.post(call("8", "8"));
     settle().await;
     assert!(next.is_silent(), "{}", next.text());
+}
+
+/// What a body beyond 4 MiB holds is in a file (`a_chunked_message_of_100_megabytes_reaches_a_stdio_server_in_little_memory`).
+#[tokio::test(start_paused = true)]
+async fn bodies_for_a_stdio_server_count_for_the_budget_in_files_too() {
+    let mut begun = begun("\n[server]\nmax_unread_bytes = 10_000_000", "2025-06-18").await;
+    let body = chunked(large_call(6 << 20));
+    let send = |bytes: usize| begun.rig.post(&[&begun.session, CHUNKED], &body[..bytes]);
+    let unfinished = send(body.len() - 5);
+    pass(secs(1)).await;
+    assert!(unfinished.is_silent());
+    let refused = send(body.len() - 5);
+    pass(secs(1)).await;
+    assert_eq!((refused.status(), refused.header("retry-after").as_deref()), (503, Some("1")));
+    drop(unfinished);
+    pass(secs(1)).await;
+    let whole = send(body.len());
+    pass(secs(1)).await;
+    assert_eq!(begun.server.line().await.len(), large_call(6 << 20).len());
+    begun.server.say(result("1"));
+    settle().await;
+    assert_eq!(whole.messages(), [result("1")]);
 }

@@ -28,7 +28,7 @@ fn large_answer(id_first: bool) -> String {
 }
 
 /// A call with at least so many bytes.
-fn large_call(bytes: usize) -> String {
+pub(crate) fn large_call(bytes: usize) -> String {
     let text = "x".repeat(bytes);
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"work","x":"{text}"}}}}"#

@@ -6,7 +6,7 @@ mod ask_servers;
 mod event_streams;
 mod held_get;
 mod http_sse;
-mod large_bodies;
+pub(crate) mod large_bodies;
 mod late_streams;
 mod learned_durations;
 mod lifecycle;
