@@ -517,7 +517,8 @@ impl Judge {
         let open = |state: &&CallState| {
             let cancelled = state.cancelled.is_some_and(|over| now >= over + behind);
             let elsewhere = self.world.reads_streams() && place != Place::Post(state.call.number);
-            let crossing = if elsewhere { race } else { 0 };
+            let broken = self.was_broken(Place::Post(state.call.number));
+            let crossing = if elsewhere { race.max(u64::from(broken)) } else { 0 };
             let answered = state.answer_heard.is_some_and(|over| now >= over + crossing);
             !answered && !cancelled && !gone(state)
         };
@@ -558,7 +559,10 @@ impl Judge {
         if fresh {
             self.paced(number, &said, asked);
         } else {
-            self.is_beat(number, [before.unwrap_or(0.0), value], last.unwrap_or(asked), text);
+            // Who comes back may be told again what the server said of another call.
+            let told_again = said.iter().any(|index| self.was_broken(self.said[*index].say.place));
+            let last = if told_again { 0 } else { last.unwrap_or(asked) };
+            self.is_beat(number, [before.unwrap_or(0.0), value], last, text);
         }
         let now = self.now;
         for &index in &said {
@@ -639,7 +643,7 @@ impl Judge {
         // A report for a call without a token names nobody at all.
         let nameless = say.names == Names::Token && tokenless;
         // What names nobody may come in another session too.
-        let astray = foreign && unnamed && self.world.is_direct();
+        let astray = foreign && unnamed && (self.world.is_direct() || self.world.serves_streams());
         let guess = astray || on_stream || !shared && (nameless || unnamed && over && same_client);
         let standard = say.text.contains("notifications/progress");
         let ended = over || after_end;
@@ -736,7 +740,9 @@ impl Judge {
                 format!("call {number}, {} ms after the last: {text}", self.now - last),
             );
         }
-        if value - before > 0.01 && before.abs() < 16_384.0 {
+        // Who reads several streams late reads their figures in any order.
+        let in_order = !(self.reads_late() && self.world.reads_streams());
+        if value - before > 0.01 && before.abs() < 16_384.0 && in_order {
             self.find("beat-size", format!("call {number}: from {before} to {value}"));
         }
     }

@@ -212,13 +212,13 @@ impl Exchange {
             let foreign = |member: &SessionStream| {
                 member.session.foreign(member.stream, message, self.modern)
             };
-            let respells = |member: &SessionStream| member.session.respelled(message);
-            let respelled = self.member.as_ref().and_then(respells);
+            let repairs = |member: &SessionStream| member.session.repaired(message);
+            let repaired = self.member.as_ref().and_then(repairs);
             let known = self.member.as_ref().map(foreign);
             match known {
                 Some(Delivery::Moved) => return Handled::Elsewhere,
                 Some(Delivery::Passes) => {
-                    self.pass(message, respelled, out);
+                    self.pass(message, repaired, out);
                     return Handled::AsItIs;
                 }
                 Some(Delivery::OutOfPlace(reason)) => {

@@ -80,12 +80,12 @@ impl EventHandler for Listening {
             }
         }
         let is_answer = message.kind() == Kind::Response;
-        let respelled = is_answer.then(|| self.member.session.respelled(&message)).flatten();
+        let repaired = is_answer.then(|| self.member.session.repaired(&message)).flatten();
         match self.member.session.receive(self.member.stream, &message, has_id_or_retry(event)) {
-            ListenDelivery::Passes if let Some(respelled) = &respelled => {
+            ListenDelivery::Passes if let Some(repaired) = &repaired => {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);
-                out.transmit(respelled);
+                out.transmit(repaired);
             }
             ListenDelivery::Passes if is_part(&message) => {
                 self.collect(out);

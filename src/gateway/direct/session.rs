@@ -252,7 +252,13 @@ impl Session {
         if modern && message.kind() != Kind::Response {
             return Delivery::OutOfPlace(Reason::Unknown);
         }
-        shared.deliver(stream, message, on)
+        match shared.deliver(stream, message, on) {
+            // Its client has left: its progress is nobody else's.
+            Delivery::Unknown if message.kind() != Kind::Response => {
+                Delivery::OutOfPlace(Reason::Gone)
+            }
+            delivery => delivery,
+        }
     }
 
     /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
@@ -296,9 +302,9 @@ impl Session {
         ListenDelivery::Taken(number)
     }
 
-    /// See [`Filter::respelled_answer`]: for an answer that passes on a stream which is not that of its request.
-    pub(crate) fn respelled(&self, message: &Message) -> Option<Transmit> {
-        self.lock().filter.try_with(|filter| filter.respelled_answer(message)).flatten()
+    /// See [`Filter::repaired_answer`]: for an answer that passes on a stream which is not that of its request.
+    pub(crate) fn repaired(&self, message: &Message) -> Option<Transmit> {
+        self.lock().filter.try_with(|filter| filter.repaired_answer(message)).flatten()
     }
 
     /// Asks the filter of a listening stream.

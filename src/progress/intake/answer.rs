@@ -218,15 +218,19 @@ impl Filter {
         }
     }
 
-    /// An answer for a client as it came, but with the client's own spelling of the id: where the id is another
-    /// spelling of the id of an open request.
-    pub fn respelled_answer(&self, message: &Message) -> Option<Transmit> {
+    /// An answer to an open request as its client needs it, if the answer needs a repair; the request stays open.
+    pub fn repaired_answer(&self, message: &Message) -> Option<Transmit> {
         let key = message.id_key().filter(|_| message.kind() == Kind::Response)?;
         let id = self.correlator.ledger.call_of_answer(&key)?;
-        let call = self.correlator.ledger.get(id)?;
-        let differs = key != call.id.server && call.answer_repairs().response_id;
-        let payload = || spliced(message, self.restored_names(id, message));
-        differs.then(|| Transmit { payload: payload(), ..Transmit::of(message) })
+        let call = self.correlator.ledger.get(id).filter(|call| !call.is_observed())?;
+        let switches = call.answer_repairs();
+        let bare = call.may_have_bare_result() && switches.bare_result;
+        let differs = key != call.id.server && switches.response_id;
+        let mut splices = if differs { self.restored_names(id, message) } else { Vec::new() };
+        splices.extend(mended_body(message, bare, switches, &mut Repairs::default()));
+        let payload = |splices| spliced(message, splices);
+        let is_changed = !splices.is_empty();
+        is_changed.then(|| Transmit { payload: payload(splices), ..Transmit::of(message) })
     }
 
     /// The places where an answer names its call, and the client's name for these places.
