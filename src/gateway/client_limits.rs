@@ -20,6 +20,7 @@ use crate::observe::metrics::Metrics;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::forwarded;
 
+pub(crate) mod fair_share;
 mod start_rate;
 
 /// The time after which a client may try again what it has too much of.
@@ -107,13 +108,21 @@ pub(crate) enum ClientLimit {
     Children,
     /// Starts of children in a minute.
     ChildStarts,
+    /// Open calls of a shared child, which each child counts: see [`fair_share`].
+    SharedCalls,
 }
 
 impl ClientLimit {
-    const ALL: [Self; 5] =
-        [Self::Connections, Self::Streams, Self::Sessions, Self::Children, Self::ChildStarts];
+    const ALL: [Self; 6] = [
+        Self::Connections,
+        Self::Streams,
+        Self::Sessions,
+        Self::Children,
+        Self::ChildStarts,
+        Self::SharedCalls,
+    ];
 
-    /// The name of the key and of the counter.
+    /// The name of the counter.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -121,6 +130,19 @@ impl ClientLimit {
             Self::Sessions => "sessions",
             Self::Children => "children",
             Self::ChildStarts => "child_starts",
+            Self::SharedCalls => "shared_calls",
+        }
+    }
+
+    /// What is limited, and the key of the limit.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Connections => ("connections", "max_client_connections of [server]"),
+            Self::Streams => ("streams", "max_client_streams of [server]"),
+            Self::Sessions => ("sessions", "max_client_sessions of [server]"),
+            Self::Children => ("children", "max_client_children of [server]"),
+            Self::ChildStarts => ("child starts", "max_client_child_starts of [server]"),
+            Self::SharedCalls => ("calls of a shared child", "upstream.max_shared_calls"),
         }
     }
 
@@ -131,17 +153,15 @@ impl ClientLimit {
             Self::Sessions => maxima.sessions,
             Self::Children => maxima.children,
             Self::ChildStarts => maxima.child_starts,
+            // A key of the route, and never counted here.
+            Self::SharedCalls => 0,
         }
     }
 }
 
 /// The refusal of a client that has as much as it may.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this client has as many {} as it may: see max_client_{} of [server]",
-    limit.name().replace('_', " "),
-    limit.name()
-)]
+#[error("this client has as many {} as it may: see {}", limit.words().0, limit.words().1)]
 pub(crate) struct OverLimit {
     /// The client, for the log.
     pub(crate) client: CountedClient,
@@ -212,12 +232,17 @@ impl ClientLimits {
         let mut known = self.lock();
         let counts = &mut known.entry(client.clone()).or_default().counts;
         if counts[limit as usize] >= max.saturating_add(spare) {
-            self.refused[limit as usize].inc();
-            return Err(OverLimit { client, limit, retry_after: RETRY_AFTER });
+            return Err(self.refuse(client, limit));
         }
         counts[limit as usize] += 1;
         drop(known);
         Ok(Some(ClientPermit { limits: Arc::clone(self), client, limit }))
+    }
+
+    /// Counts a refusal.
+    fn refuse(&self, client: CountedClient, limit: ClientLimit) -> OverLimit {
+        self.refused[limit as usize].inc();
+        OverLimit { client, limit, retry_after: RETRY_AFTER }
     }
 
     /// Counts a start of a child.

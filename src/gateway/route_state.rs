@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 
 use crate::config::routes::{Route, Routes};
+use crate::gateway::client_limits::fair_share::SharePermit;
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::observers::Observers;
 use crate::observe::durations::DurationStore;
@@ -122,12 +123,19 @@ pub(crate) enum NoRoom {
 pub(crate) struct StreamPermit {
     state: Arc<RouteState>,
     _client: Option<ClientPermit>,
+    /// The call of a client on a shared child.
+    share: Option<SharePermit>,
 }
 
 impl StreamPermit {
     /// The route that the stream belongs to.
     pub(crate) fn state(&self) -> &RouteState {
         &self.state
+    }
+
+    /// The stream is a call on a shared child.
+    pub(crate) fn count_share(&mut self, share: Option<SharePermit>) {
+        self.share = share;
     }
 }
 
@@ -200,7 +208,7 @@ impl RouteState {
     ) -> Result<StreamPermit, NoRoom> {
         let client = client.map_or(Ok(None), LimitedClient::stream)?;
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let permit = StreamPermit { state: Arc::clone(self), _client: client };
+        let permit = StreamPermit { state: Arc::clone(self), _client: client, share: None };
         if open < self.route.max_streams { Ok(permit) } else { Err(NoRoom::Route) }
     }
 

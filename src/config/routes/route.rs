@@ -223,6 +223,8 @@ pub struct StdioUpstream {
     pub share: bool,
     /// Children that may run at once; more sessions are refused with 503.
     pub max_children: usize,
+    /// The open calls on a shared child that its clients divide; 0 is any number.
+    pub max_shared_calls: usize,
     /// The time after its start that a child may take to answer its first request.
     pub start_timeout: Duration,
     /// Time without use after which a session or a shared child is ended; `None`: never.
@@ -248,6 +250,7 @@ impl StdioUpstream {
             cwd: None,
             share: true,
             max_children: 100,
+            max_shared_calls: 1000,
             start_timeout: Duration::from_secs(60),
             idle_timeout: Some(Duration::from_secs(30 * 60)),
             restart: true,

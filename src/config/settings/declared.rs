@@ -154,6 +154,9 @@ settings! { StdioUpstream, Self::new(Vec::new());
     "share" Switch => share {}
     /// The largest number of running children; a further session gets 503.
     "max_children" AtLeast<1> => max_children {}
+    /// The open calls on a shared child that its clients divide: each client with open calls has the same share,
+    /// and a further call of it gets 429. Clients are those of max_client_streams. 0 is any number.
+    "max_shared_calls" AtLeast<0> => max_shared_calls {}
     /// The longest time from the start of a child to its first answer.
     "start_timeout" Period => start_timeout { default: "\"60s\"" }
     /// The time without use after which a session or a shared child ends.

@@ -20,6 +20,7 @@ use self::responses::refusal;
 use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
+use crate::gateway::client_limits::fair_share::FairShare;
 use crate::gateway::refusals::over_limit;
 use crate::gateway::route_state::{NoRoom, RouteState, StreamPermit};
 use crate::protocol::mcp::Revision;
@@ -86,14 +87,24 @@ impl Bridge {
         parts: &Parts,
         id: Option<&[u8]>,
     ) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
-        let permit = self.state.permit(parts.extensions.get());
-        permit.map(Arc::new).map_err(|none| {
-            let answer = |status| refusal(status, &none.to_string(), id);
-            Box::new(match &none {
-                NoRoom::Route => answer(StatusCode::SERVICE_UNAVAILABLE),
-                NoRoom::Client(over) => over_limit(over, answer),
-            })
-        })
+        permit_or_refuse(self.state.permit(parts.extensions.get()), id)
+    }
+
+    /// The same for a call on a child that clients share.
+    pub(crate) fn shared_permit(
+        &self,
+        parts: &Parts,
+        shares: &FairShare,
+        id: Option<&[u8]>,
+    ) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
+        let client = parts.extensions.get();
+        let permit = self.state.permit(client).and_then(|mut permit| {
+            if let (Some(client), Upstream::Command(stdio)) = (client, &self.state.route.upstream) {
+                permit.count_share(shares.take(client, stdio.max_shared_calls)?);
+            }
+            Ok(permit)
+        });
+        permit_or_refuse(permit, id)
     }
 
     /// The number of the caller that a new session belongs to. `None` where the server does not see the
@@ -164,4 +175,18 @@ impl Bridge {
         }
         Some(Arc::new(headers))
     }
+}
+
+/// The permit, or the refusal of the request `id`.
+fn permit_or_refuse(
+    permit: Result<StreamPermit, NoRoom>,
+    id: Option<&[u8]>,
+) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
+    permit.map(Arc::new).map_err(|none| {
+        let answer = |status| refusal(status, &none.to_string(), id);
+        Box::new(match &none {
+            NoRoom::Route => answer(StatusCode::SERVICE_UNAVAILABLE),
+            NoRoom::Client(over) => over_limit(over, answer),
+        })
+    })
 }

@@ -233,7 +233,7 @@ impl Bridge {
         session: Arc<BridgeSession>,
         write_state: WriteState,
     ) -> Response<Body> {
-        let permit = match self.stream_permit(parts, message.id().as_deref()) {
+        let permit = match self.shared_permit(parts, &session.shares, message.id().as_deref()) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };

@@ -2,6 +2,7 @@
 
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use crate::gateway::client_limits::ClientPermit;
+use crate::gateway::client_limits::fair_share::FairShare;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,6 +98,8 @@ pub(crate) struct BridgeSession {
     tools: Mutex<ToolHeaders>,
     /// Clients that listen and cannot be asked whether they are there.
     pub(crate) listening: AtomicUsize,
+    /// The calls of each client of a shared session.
+    pub(crate) shares: FairShare,
 }
 
 impl BridgeSession {
@@ -124,6 +127,7 @@ impl BridgeSession {
             table: Mutex::default(),
             tools: Mutex::default(),
             listening: AtomicUsize::new(0),
+            shares: FairShare::default(),
         };
         session.touch();
         (Arc::new(session), receiver)

@@ -39,7 +39,7 @@ fn a_client_has_so_many_connections_and_others_have_theirs() {
         "this client has as many connections as it may: see max_client_connections of [server]"
     );
     assert!(connect(&limits, "203.0.113.8").is_ok());
-    assert_eq!(limits.refused.each_ref().map(Counter::get), [1, 0, 0, 0, 0]);
+    assert_eq!(limits.refused.each_ref().map(Counter::get), [1, 0, 0, 0, 0, 0]);
     drop(first);
     assert!(connect(&limits, "203.0.113.7").is_ok());
 }
@@ -72,7 +72,7 @@ fn starts_of_children_are_remembered_for_a_minute_and_no_longer() {
         refused.to_string(),
         "this client has as many child starts as it may: see max_client_child_starts of [server]"
     );
-    assert_eq!(limits.lock()[&one].counts, [0; 5]);
+    assert_eq!(limits.lock()[&one].counts, [0; 6]);
     let other = CountedClient::Address("203.0.113.8".parse().unwrap());
     limits.start(&other, Instant::now() + Duration::from_secs(120)).unwrap();
     assert!(!limits.lock().contains_key(&one));

@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 16] = [
+const NAMED: [&str; 17] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
@@ -23,6 +23,7 @@ const NAMED: [&str; 16] = [
     "raise_descriptors",
     "trusted_proxies",
     "upstream.inherit_env",
+    "upstream.max_shared_calls",
 ];
 
 /// The variables that the files name.

@@ -3,6 +3,7 @@
 use super::proxy::Start;
 use super::*;
 use crate::observe::metrics::page::Page;
+use crate::support::messages::modern;
 use crate::support::until;
 
 /// Sends a request for which a front names these addresses.
@@ -54,13 +55,16 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     assert_eq!(other.rest(), result("3"));
 }
 
-/// Answers every request.
+/// Answers every request but calls of `slow`.
 const SERVER: &str = r#"
 import json, sys
 for line in sys.stdin:
     said = json.loads(line)
+    if said.get("params", {}).get("name") == "slow":
+        continue
     if "id" in said and "method" in said:
         result = {"protocolVersion": said.get("params", {}).get("protocolVersion"),
+                  "resultType": "complete", "content": [],
                   "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
         print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": result}), flush=True)
 "#;
@@ -111,6 +115,36 @@ fn a_client_starts_so_many_children_in_a_minute() {
     assert_eq!(proxy.servers(), 2);
     assert_eq!(ask(&proxy, "POST", "203.0.113.8", &[], INITIALIZE).status(), 200);
     assert_eq!(refusals(&proxy, "child_starts"), 1.0);
+}
+
+#[test]
+fn a_client_has_its_share_of_the_calls_of_a_shared_child() {
+    let server = "trusted_proxies = [\"127.0.0.1\"]";
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    let route = format!("upstream.command = {command}\nupstream.max_shared_calls = 1");
+    let proxy = Proxy::with(&Start { server, ..Start::default() }, &route);
+    let call = |named: &str, tool: &str| {
+        let headers = [
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", tool),
+        ];
+        let params = format!(r#""name":"{tool}","arguments":{{}},"#);
+        ask(&proxy, "POST", named, &headers, &modern(7, "tools/call", &params))
+    };
+    let waiting = call("203.0.113.7", "slow");
+    until("a call is open", || {
+        Page::read(&proxy.probe("/metrics").1).sum("milepost_streams", &[]) >= 1.0
+    });
+    let mut refused = call("203.0.113.7", "fast");
+    assert_eq!(refused.status(), 429);
+    assert!(refused.rest().contains("upstream.max_shared_calls"));
+    assert_eq!(call("203.0.113.8", "fast").status(), 200);
+    assert_eq!(refusals(&proxy, "shared_calls"), 1.0);
+    assert_eq!(proxy.servers(), 1);
+    drop(waiting);
+    // A call that its client has left counts until its server hears of it.
+    until("another call", || call("203.0.113.7", "fast").status() == 200);
 }
 
 #[test]
