@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::scene::{Scene, check_error};
 use crate::http::serve::proxy::{Proxy, Start};
 use crate::pairs::Pair;
-use crate::pairs::Transport::{self, Http, Stdio};
+use crate::pairs::Transport::{self, Http, Sse, Stdio};
 use crate::pairs::client::HOME;
 use crate::pairs::server::Server;
 use crate::support::exchange::Exchange;
@@ -39,10 +39,17 @@ pub(super) fn is_killed(client: Transport, server: Transport) {
     until("the children are gone", || !pids.iter().flatten().any(|pid| runs(*pid)));
 }
 
+/// Open calls to one server of Streamable HTTP.
+const POSTS: u32 = 100;
+
 /// After SIGTERM calls may finish for a while; then each that is open gets an error, and all streams end.
 pub(super) fn is_terminated(client: Transport, server: Transport) {
-    let calls = std::env::var("FAULTS_CALLS").map_or(20, |calls| calls.parse().unwrap());
-    let start = Start { server: "drain = \"1s\"", ..Start::default() };
+    let calls: u32 = std::env::var("FAULTS_CALLS").map_or(20, |calls| calls.parse().unwrap());
+    // Over HTTP+SSE further requests wait for a connection to such a server.
+    let calls = if (client, server) == (Sse, Http) { calls.min(POSTS) } else { calls };
+    // Time enough for the answers on a busy machine.
+    let drain = format!("drain = \"{}s\"", 2 + calls / 50);
+    let start = Start { server: &drain, ..Start::default() };
     let mut pair = Pair::started(client, Server::start(server), "", &start);
     let (mut scene, first) = Scene::begin(&mut pair);
     let mut heard = vec![first];
