@@ -77,6 +77,8 @@ pub(crate) struct Exchange {
     last_read: std::time::Instant,
     /// The stream on which progress came last, for a client that has no stream of the requests.
     detour: Option<StreamId>,
+    /// The time at which progress was last written there.
+    detour_written: Option<tokio::time::Instant>,
 }
 
 impl Exchange {
@@ -129,6 +131,7 @@ impl Exchange {
             cancels,
             last_read: now(),
             detour: None,
+            detour_written: None,
         }
     }
 

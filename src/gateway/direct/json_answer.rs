@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use tokio::task::yield_now;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::exchange::Exchange;
 use super::post::Post;
@@ -49,8 +48,6 @@ impl Post {
                     () = exchange.next_progress() => {
                         if !self.opens_for_progress(&mut exchange) {
                             exchange.write_elsewhere();
-                            // The other stream is written before the answer.
-                            yield_now().await;
                             continue;
                         }
                         None
@@ -76,6 +73,9 @@ impl Post {
                     None => {
                         let whole = joined(held);
                         let rewritten = exchange.body(&whole);
+                        if let Some(due) = exchange.answer_due() {
+                            sleep_until(due).await;
+                        }
                         let changed = rewritten.is_some();
                         let body = Body::from(rewritten.unwrap_or(whole));
                         return self.direct.state.forwarder.response(parts, changed, body);

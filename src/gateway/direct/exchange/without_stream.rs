@@ -2,9 +2,10 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Exchange, drain};
 use crate::gateway::direct::event_stream::EventHandler;
@@ -12,6 +13,10 @@ use crate::progress::{Payload, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
+
+/// The time by which progress on another stream is ahead of its answer, so that a client reads the two in the
+/// order of the server.
+const PROGRESS_AHEAD: Duration = Duration::from_millis(10);
 
 impl Exchange {
     /// Completes when progress of the requests has come on another stream, for a client that has no stream of
@@ -49,11 +54,17 @@ impl Exchange {
         self.write_on_detour(out);
     }
 
-    pub(super) fn write_on_detour(&self, mut out: Batch) {
+    pub(super) fn write_on_detour(&mut self, mut out: Batch) {
         let (Some(member), Some(stream)) = (&self.member, self.detour) else { return };
         while let Some(event) = out.take() {
             member.session.write_on(stream, event);
+            self.detour_written = Some(Instant::now());
         }
+    }
+
+    /// The time at which the answer may follow progress that was written on another stream.
+    pub(crate) fn answer_due(&self) -> Option<Instant> {
+        Some(self.detour_written? + PROGRESS_AHEAD)
     }
 
     /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
