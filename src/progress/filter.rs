@@ -9,7 +9,7 @@ use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::{FilterEvent, Salvaged};
-use crate::progress::gate::stream::{Item, QUEUE_MAX, Stream, StreamKind};
+use crate::progress::gate::stream::{Item, Stream, StreamKind};
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Intake;
@@ -143,20 +143,45 @@ impl Filter {
 
     /// Lets everything go out without waiting for a guard: the connection is about to end.
     pub fn flush(&mut self) {
-        for item in self.gate.streams.values_mut().flat_map(|stream| &mut stream.queue) {
+        for item in self.gate.streams.iter_mut().flat_map(|(_, stream)| &mut stream.queue) {
             item.guards.clear();
         }
     }
 
     /// Whether so many bytes wait on a stream that the server should not be read.
     pub fn is_full(&self) -> bool {
-        self.gate.streams.values().any(|stream| stream.backlog() >= QUEUE_MAX)
+        self.gate.streams.full().next().is_some()
     }
 
     /// The streams on which so much waits that the server should not be read from.
     pub fn full_streams(&self) -> Vec<StreamId> {
-        let full = self.gate.streams.iter().filter(|(_, stream)| stream.backlog() >= QUEUE_MAX);
-        full.map(|(id, _)| *id).collect()
+        self.gate.streams.full().collect()
+    }
+
+    /// From now on the filter notes which client streams change: see [`Filter::next_changed`].
+    pub fn note_changes(&mut self) {
+        self.gate.streams.note_changes();
+    }
+
+    /// A client stream that may have something to write, another [`Filter::stream_due`], or no requests any more
+    /// ([`Filter::is_over`]) since the shell last looked at the stream.
+    pub fn next_changed(&mut self) -> Option<StreamId> {
+        self.gate.streams.next_changed()
+    }
+
+    /// The shell has looked at a stream, and has taken all that could be written.
+    pub fn settle_changes(&mut self, stream: StreamId) {
+        self.gate.streams.settle(stream);
+    }
+
+    /// The time at which a stream may have something to write, if nothing happens before.
+    pub fn stream_due(&self, stream: StreamId) -> Option<Instant> {
+        self.gate.streams.get(&stream).and_then(|stream| stream.timeout())
+    }
+
+    /// The time at which the next request ends by itself.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.correlator.ledger.next_expiry().map(|(at, _)| at)
     }
 
     /// Whether no bytes wait for a client.
@@ -206,7 +231,7 @@ impl Filter {
     pub fn salvage(&mut self) -> Salvaged {
         let observing = self.policy.observes();
         let mut left: Vec<(StreamId, Transmit)> = Vec::new();
-        for (id, stream) in &mut self.gate.streams {
+        for (id, stream) in self.gate.streams.iter_mut() {
             left.extend(stream.observed.drain(..).map(|transmit| (*id, transmit)));
             let queue = stream.queue.drain(..).filter(|_| !observing);
             left.extend(queue.map(|item| (*id, item.into_transmit())));

@@ -105,9 +105,9 @@ pub trait ClientLeg: Send {
         None
     }
 
-    /// Appends to `streams` the streams that have written everything: their next messages are
-    /// decided now.
-    fn ready_streams(&mut self, streams: &mut Vec<StreamId>);
+    /// Whether a stream has written everything: its next messages are decided now. Where that was not so,
+    /// [`ClientLeg::poll_flush`] says when it is.
+    fn is_ready(&self, stream: StreamId) -> bool;
 
     /// Whether a stream has got enough bytes for one write.
     fn is_full(&self, stream: StreamId) -> bool;

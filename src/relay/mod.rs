@@ -8,12 +8,14 @@
 pub(crate) mod active_tokens;
 pub mod child_leg;
 pub mod child_session;
+mod deadlines;
 pub mod discover_probe;
 pub mod filter_guard;
 pub mod http_upstream;
 mod incoming;
 mod legs;
 mod outbox;
+mod outgoing;
 mod pipe;
 pub mod remote_session;
 mod spool;
@@ -38,6 +40,7 @@ use crate::progress::input::{FilterScope, Input};
 use crate::progress::{Filter, FilterEvent, NameKey, Policy, StreamId, StreamKind, StreamPacing};
 use crate::protocol::jsonrpc::Scan;
 use crate::relay::active_tokens::SessionTokens;
+use crate::relay::deadlines::StreamDeadlines;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
@@ -102,7 +105,9 @@ pub struct Relay<C, S> {
     /// Whether the server is polled before the clients: the sides take turns.
     server_first: bool,
     timer: Pin<Box<Sleep>>,
-    ready_streams: Vec<StreamId>,
+    deadlines: StreamDeadlines,
+    /// Streams that have got enough for one write, and may have more.
+    again: Vec<StreamId>,
 }
 
 impl<S: ServerLeg> Relay<Pipe, S> {
@@ -137,8 +142,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
         // what no server takes.
         let raw_mode = observes && server.enter_raw_mode() && clients.enter_raw_mode();
+        let mut filter = Filter::new(Arc::clone(&policy));
+        filter.note_changes();
         Self {
-            filter: FilterGuard::new(Filter::new(Arc::clone(&policy)), policy, SOLE_STREAM),
+            filter: FilterGuard::new(filter, policy, SOLE_STREAM),
             clients,
             server,
             raw_mode,
@@ -154,7 +161,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             server_closed: false,
             server_first: false,
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
-            ready_streams: Vec::new(),
+            deadlines: StreamDeadlines::default(),
+            again: Vec::new(),
         }
     }
 
@@ -264,12 +272,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// The next piece of an answer that comes from a file, for a stream that takes it.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, Option<Bytes>)> {
-        for stream in &self.ready_streams {
-            let first = self.spooled.iter_mut().find(|reader| reader.stream == *stream);
-            if let Some(reader) = first
+        let mut seen = BTreeSet::new();
+        for reader in &mut self.spooled {
+            let stream = reader.stream;
+            if seen.insert(stream)
+                && self.clients.is_ready(stream)
                 && let Poll::Ready(piece) = reader.poll_next(cx)
             {
-                return Poll::Ready((*stream, piece));
+                return Poll::Ready((stream, piece));
             }
         }
         Poll::Pending
@@ -367,67 +377,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         if !std::mem::replace(&mut self.server_closed, true) {
             poll_fn(|cx| self.server.poll_close(cx)).await;
-        }
-    }
-
-    /// Takes the writable bytes from the filter, and returns the time of the next look.
-    fn collect(&mut self) -> Option<tokio::time::Instant> {
-        let now = now();
-        while let Some(payload) = self.filter.poll_to_server() {
-            self.server.send(None, payload, &None);
-        }
-        let slow = self.clients.is_slow();
-        if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.apply(now, Input::SetClientSlow(slow));
-        }
-        let mut ready_streams = std::mem::take(&mut self.ready_streams);
-        ready_streams.clear();
-        if self.raw_mode || self.client_gone {
-            ready_streams.push(SOLE_STREAM);
-        } else {
-            self.clients.ready_streams(&mut ready_streams);
-        }
-        if self.clients.are_strangers() {
-            for stream in self.filter.try_with(|filter| filter.full_streams()).unwrap_or_default() {
-                while let Some(transmit) = self.filter.poll_transmit(now, stream) {
-                    self.clients.send(stream, transmit);
-                }
-            }
-        }
-        let mut due = None;
-        for stream in ready_streams.iter().copied() {
-            self.collect_for(stream, now);
-            if self.raw_mode || self.client_gone || !self.clients.is_full(stream) {
-                let next = self.filter.poll_stream_timeout(stream);
-                due = [due, next].into_iter().flatten().min();
-            }
-        }
-        self.ready_streams = ready_streams;
-        due.map(tokio::time::Instant::from_std)
-    }
-
-    fn collect_for(&mut self, stream: StreamId, now: Instant) {
-        if self.raw_mode || self.client_gone {
-            while self.filter.poll_transmit(now, stream).is_some() {}
-            return self.written(now, stream);
-        }
-        let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
-        if from_file.peek().is_some_and(|first| first.begun) {
-            return;
-        }
-        let from_file = from_file.peek().is_some();
-        while !self.clients.is_full(stream) {
-            let Some(transmit) = self.filter.poll_transmit(now, stream) else { break };
-            self.clients.send(stream, transmit);
-        }
-        let is_over = |filter: &mut Filter| filter.is_over(stream);
-        if self.exchanges.contains(&stream)
-            && !from_file
-            && self.filter.try_with(is_over) != Some(false)
-        {
-            self.exchanges.remove(&stream);
-            self.filter.apply(now, Input::CloseStream(stream, false));
-            self.clients.finish(stream);
         }
     }
 

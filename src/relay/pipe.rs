@@ -166,10 +166,8 @@ impl ClientLeg for Pipe {
         self.next_frame().map(from_client)
     }
 
-    fn ready_streams(&mut self, streams: &mut Vec<StreamId>) {
-        if self.outbox.is_empty() {
-            streams.push(SOLE_STREAM);
-        }
+    fn is_ready(&self, stream: StreamId) -> bool {
+        stream == SOLE_STREAM && self.outbox.is_empty()
     }
 
     fn is_full(&self, _: StreamId) -> bool {

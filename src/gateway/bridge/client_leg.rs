@@ -368,8 +368,8 @@ impl ClientLeg for SessionLeg {
         self.take(command)
     }
 
-    fn ready_streams(&mut self, streams: &mut Vec<StreamId>) {
-        streams.extend(self.open.keys().filter(|stream| !self.writing.contains_key(stream)));
+    fn is_ready(&self, stream: StreamId) -> bool {
+        self.open.contains_key(&stream) && !self.writing.contains_key(&stream)
     }
 
     fn is_full(&self, stream: StreamId) -> bool {

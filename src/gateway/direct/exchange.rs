@@ -4,14 +4,14 @@
 pub(crate) mod long_json;
 mod without_stream;
 
-use crate::gateway::direct::control::ControlSender;
-use crate::transport::mcp_http::event_message::{divided, is_part, message_in};
 use std::sync::Arc;
 use std::task::Context;
 
+use self::without_stream::Detour;
 use super::mailbox::Mail;
 use super::session::{Delivery, Session, SessionStream};
 use crate::config::routes::Lifecycle;
+use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
@@ -31,6 +31,7 @@ use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::mcp_http::event_ids::EventIds;
+use crate::transport::mcp_http::event_message::{divided, is_part, message_in};
 use crate::transport::mcp_http::request_body::cancels_apart;
 
 /// The only stream of an exchange's filter.
@@ -75,10 +76,7 @@ pub(crate) struct Exchange {
     cancels: Vec<Message>,
     /// The time of the server's last message.
     last_read: std::time::Instant,
-    /// The stream on which progress came last, for a client that has no stream of the requests.
-    detour: Option<StreamId>,
-    /// The time at which progress was last written there.
-    detour_written: Option<tokio::time::Instant>,
+    detour: Detour,
 }
 
 impl Exchange {
@@ -130,8 +128,7 @@ impl Exchange {
             open: None,
             cancels,
             last_read: now(),
-            detour: None,
-            detour_written: None,
+            detour: Detour::default(),
         }
     }
 
@@ -435,11 +432,11 @@ impl EventHandler for Exchange {
         while let Some(mail) = mailbox.take() {
             match mail {
                 Mail::Progress(message, from) => {
-                    self.detour = Some(from);
+                    self.detour.stream = Some(from);
                     self.filter.apply(now(), Input::HandleForeign(ORIGIN, message));
                 }
                 Mail::Log(message, from) => {
-                    self.detour = Some(from);
+                    self.detour.stream = Some(from);
                     self.filter.apply(now(), Input::HearLog(ORIGIN, message));
                 }
                 Mail::Client(message) => {

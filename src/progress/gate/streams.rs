@@ -1,16 +1,112 @@
 //! The client streams of one filter, and the order of the messages written to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::gate::stream::{Stream, StreamKind};
+use crate::progress::gate::stream::{QUEUE_MAX, Stream, StreamKind};
 use crate::progress::ids::{Principal, StreamId};
 use crate::progress::policy::{Pacing, StreamPacing};
+
+/// The client streams of a filter. Where a shell asks for that, each change of a stream is noted, so that the
+/// shell looks at the changed streams only.
+#[derive(Debug, Default)]
+pub(crate) struct ClientStreams {
+    streams: BTreeMap<StreamId, Box<Stream>>,
+    changes: Option<Box<StreamChanges>>,
+}
+
+/// The streams that a shell has to look at.
+#[derive(Debug, Default)]
+struct StreamChanges {
+    /// Streams that may have changed since the shell looked at them.
+    changed: BTreeSet<StreamId>,
+    /// Streams that had too many waiting bytes when the shell took their last change.
+    full: BTreeSet<StreamId>,
+}
+
+impl Deref for ClientStreams {
+    type Target = BTreeMap<StreamId, Box<Stream>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.streams
+    }
+}
+
+impl ClientStreams {
+    pub(crate) fn get_mut(&mut self, id: &StreamId) -> Option<&mut Box<Stream>> {
+        let stream = self.streams.get_mut(id)?;
+        if let Some(changes) = &mut self.changes {
+            changes.changed.insert(*id);
+        }
+        Some(stream)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
+        if let Some(changes) = &mut self.changes {
+            changes.changed.extend(self.streams.keys());
+        }
+        self.streams.iter_mut()
+    }
+
+    pub(crate) fn insert(&mut self, id: StreamId, stream: Box<Stream>) {
+        self.streams.insert(id, stream);
+        self.change(id);
+    }
+
+    pub(crate) fn remove(&mut self, id: &StreamId) -> Option<Box<Stream>> {
+        if let Some(changes) = &mut self.changes {
+            changes.changed.remove(id);
+            changes.full.remove(id);
+        }
+        self.streams.remove(id)
+    }
+
+    /// Changes are noted from now on.
+    pub(crate) fn note_changes(&mut self) {
+        self.changes = Some(Box::default());
+        let _all = self.iter_mut();
+    }
+
+    /// Something besides the stream itself has changed that its shell looks at.
+    pub(crate) fn change(&mut self, id: StreamId) {
+        if let Some(changes) = self.changes.as_mut().filter(|_| self.streams.contains_key(&id)) {
+            changes.changed.insert(id);
+        }
+    }
+
+    pub(crate) fn next_changed(&mut self) -> Option<StreamId> {
+        let id = self.changes.as_ref()?.changed.first().copied()?;
+        self.settle(id);
+        Some(id)
+    }
+
+    /// The shell knows the stream as it is.
+    pub(crate) fn settle(&mut self, id: StreamId) {
+        let Some(changes) = &mut self.changes else { return };
+        changes.changed.remove(&id);
+        if self.streams.get(&id).is_some_and(|stream| stream.backlog() >= QUEUE_MAX) {
+            changes.full.insert(id);
+        } else {
+            changes.full.remove(&id);
+        }
+    }
+
+    /// The streams on which too many bytes wait.
+    pub(crate) fn full(&self) -> impl Iterator<Item = StreamId> {
+        let (some, all) = match &self.changes {
+            Some(changes) => (Some(changes.full.union(&changes.changed)), None),
+            None => (None, Some(self.streams.keys())),
+        };
+        let ids = some.into_iter().flatten().chain(all.into_iter().flatten()).copied();
+        ids.filter(|id| self.streams.get(id).is_some_and(|stream| stream.backlog() >= QUEUE_MAX))
+    }
+}
 
 /// The part of a filter that decides on the messages of each client stream, and on their times.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) streams: BTreeMap<StreamId, Box<Stream>>,
+    pub(crate) streams: ClientStreams,
     /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
     /// The number of the newest thing to be written, or name given to a server.
@@ -27,7 +123,7 @@ impl Gate {
     /// A gate without streams.
     pub(crate) fn new() -> Self {
         Self {
-            streams: BTreeMap::new(),
+            streams: ClientStreams::default(),
             session_stream: None,
             order: 0,
             alive: true,

@@ -110,6 +110,8 @@ impl Filter {
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
         self.forward_piece(now, origin, (Bytes::new(), 0..0), true);
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
+        // A stream may be over with its last large message.
+        passing.stream.into_iter().for_each(|stream| self.gate.streams.change(stream));
         let verdict = match passing.fate {
             LargeDisposition::Forward if passing.repairs.done.is_empty() => Verdict::Forwarded,
             LargeDisposition::Forward => Verdict::Repaired(passing.repairs.done),

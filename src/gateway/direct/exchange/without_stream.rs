@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Exchange, drain};
 use crate::gateway::direct::event_stream::EventHandler;
-use crate::progress::{Payload, Transmit};
+use crate::progress::{Payload, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
@@ -18,11 +18,20 @@ use crate::transport::http::body::Batch;
 /// order of the server.
 const PROGRESS_AHEAD: Duration = Duration::from_millis(10);
 
+/// The way of progress for a client that has no stream of the requests.
+#[derive(Default)]
+pub(super) struct Detour {
+    /// The stream on which progress came last.
+    pub(super) stream: Option<StreamId>,
+    /// The time at which progress was last written there.
+    written: Option<Instant>,
+}
+
 impl Exchange {
     /// Completes when progress of the requests has come on another stream, for a client that has no stream of
     /// the requests, or when such progress is due.
     pub(crate) async fn next_progress(&mut self) {
-        let due = if self.detour.is_some() { self.progress_due() } else { None };
+        let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
         let filled = poll_fn(|cx| match &self.member {
             Some(member) => member.mailbox.poll_progress(cx),
             None => Poll::Pending,
@@ -55,16 +64,16 @@ impl Exchange {
     }
 
     pub(super) fn write_on_detour(&mut self, mut out: Batch) {
-        let (Some(member), Some(stream)) = (&self.member, self.detour) else { return };
+        let (Some(member), Some(stream)) = (&self.member, self.detour.stream) else { return };
         while let Some(event) = out.take() {
             member.session.write_on(stream, event);
-            self.detour_written = Some(Instant::now());
+            self.detour.written = Some(Instant::now());
         }
     }
 
     /// The time at which the answer may follow progress that was written on another stream.
     pub(crate) fn answer_due(&self) -> Option<Instant> {
-        Some(self.detour_written? + PROGRESS_AHEAD)
+        Some(self.detour.written? + PROGRESS_AHEAD)
     }
 
     /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very

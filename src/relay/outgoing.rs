@@ -1,0 +1,110 @@
+//! What the filter has for clients: each stream that may have something is looked at, and no other.
+
+use std::iter;
+use std::time::{Duration, Instant};
+
+use super::{Relay, SOLE_STREAM};
+use crate::progress::input::Input;
+use crate::progress::{Filter, StreamId};
+use crate::relay::legs::{ClientLeg, ServerLeg};
+use crate::transport::clock::now;
+
+/// A stream is not looked at again for its time within this.
+const AGAIN: Duration = Duration::from_millis(1);
+
+impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
+    /// Takes the writable bytes from the filter, and returns the time of the next look.
+    pub(super) fn collect(&mut self) -> Option<tokio::time::Instant> {
+        let now = now();
+        while let Some(payload) = self.filter.poll_to_server() {
+            self.server.send(None, payload, &None);
+        }
+        let slow = self.clients.is_slow();
+        if slow != std::mem::replace(&mut self.client_is_slow, slow) {
+            self.filter.apply(now, Input::SetClientSlow(slow));
+        }
+        if self.raw_mode || self.client_gone {
+            self.collect_for(SOLE_STREAM, now);
+            let due = self.filter.poll_stream_timeout(SOLE_STREAM);
+            return due.map(tokio::time::Instant::from_std);
+        }
+        if self.clients.are_strangers() {
+            for stream in self.filter.try_with(|filter| filter.full_streams()).unwrap_or_default() {
+                while let Some(transmit) = self.filter.poll_transmit(now, stream) {
+                    self.clients.send(stream, transmit);
+                }
+            }
+        }
+        let mut expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
+        let mut looks = std::mem::take(&mut self.again);
+        if self.filter.try_with(|_| ()).is_none() {
+            // What the failed filter had is given out stream by stream.
+            looks = self.streams().collect();
+        } else if expiry.is_some_and(|expiry| expiry <= now) {
+            // The look at any stream ends the requests that have waited too long.
+            looks.extend(self.streams().find(|stream| self.clients.is_ready(*stream)));
+        }
+        while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
+            // What is not ready will be written, and has changed then.
+            if self.clients.is_ready(stream) {
+                self.look_at(stream, now);
+            }
+        }
+        expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
+        let expiry = expiry.filter(|_| self.streams().any(|stream| self.clients.is_ready(stream)));
+        let due = [self.deadlines.next(), expiry].into_iter().flatten().min();
+        due.map(tokio::time::Instant::from_std)
+    }
+
+    /// The streams of clients.
+    fn streams(&self) -> impl Iterator<Item = StreamId> {
+        iter::once(SOLE_STREAM).chain(self.exchanges.iter().copied())
+    }
+
+    /// A stream that is due or has changed. A thousand silent streams cost nothing.
+    fn next_look(&mut self, now: Instant) -> Option<StreamId> {
+        let changed = |filter: &mut Filter| filter.next_changed();
+        self.deadlines.take_due(now).or_else(|| self.filter.try_with(changed).flatten())
+    }
+
+    fn look_at(&mut self, stream: StreamId, now: Instant) {
+        self.collect_for(stream, now);
+        let settled = |filter: &mut Filter| {
+            filter.settle_changes(stream);
+            filter.stream_due(stream)
+        };
+        let due = self.filter.try_with(settled).flatten();
+        let is_full = self.clients.is_full(stream);
+        if is_full {
+            self.again.push(stream);
+        }
+        // What cannot be written although its time has come waits for something else.
+        let due = due.filter(|_| !is_full).map(|due| due.max(now + AGAIN));
+        self.deadlines.set(stream, due);
+    }
+
+    fn collect_for(&mut self, stream: StreamId, now: Instant) {
+        if self.raw_mode || self.client_gone {
+            while self.filter.poll_transmit(now, stream).is_some() {}
+            return self.written(now, stream);
+        }
+        let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
+        if from_file.peek().is_some_and(|first| first.begun) {
+            return;
+        }
+        let from_file = from_file.peek().is_some();
+        while !self.clients.is_full(stream) {
+            let Some(transmit) = self.filter.poll_transmit(now, stream) else { break };
+            self.clients.send(stream, transmit);
+        }
+        let is_over = |filter: &mut Filter| filter.is_over(stream);
+        if self.exchanges.contains(&stream)
+            && !from_file
+            && self.filter.try_with(is_over) != Some(false)
+        {
+            self.exchanges.remove(&stream);
+            self.filter.apply(now, Input::CloseStream(stream, false));
+            self.clients.finish(stream);
+        }
+    }
+}
