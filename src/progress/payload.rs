@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{mcp, sse};
 
 /// The relation of bytes to be written to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +52,17 @@ impl Payload {
             Framing::Within(frame) => Some(frame.clone()),
             Framing::Apart(frame) => frame.clone(),
         });
+        self
+    }
+
+    /// Takes the event id from the event that the payload is, or whose content the payload replaces.
+    #[must_use]
+    pub(crate) fn without_event_id(mut self) -> Self {
+        match &mut self.form {
+            Form::AsCame => self = sse::without_id(&self.to_bytes()).into(),
+            Form::Own(Some(frame)) => *frame = sse::without_id(frame),
+            Form::Own(None) => {}
+        }
         self
     }
 

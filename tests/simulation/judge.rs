@@ -523,7 +523,13 @@ impl Judge {
             !answered && !cancelled && !gone(state)
         };
         let own = self.calls.values().filter(|state| same(&state.call.token, &token));
-        let own = own.filter(|state| open(state) && self.is_at(place, state) && !token.is_empty());
+        // Where the stream of a call broke off, its progress passes on the stream of its session on which it came.
+        let beside = |state: &CallState| {
+            self.was_broken(Place::Post(state.call.number))
+                && self.session_of(place) == self.sessions.get(state.call.client)
+        };
+        let here = |state: &CallState| self.is_at(place, state) || beside(state);
+        let own = own.filter(|state| open(state) && here(state) && !token.is_empty());
         let state = own.min_by_key(|state| state.answer_heard.is_some());
         let Some(number) = state.map(|state| state.call.number) else {
             return self.find("token", format!("{place:?} reads a token of no open call: {text}"));

@@ -25,7 +25,7 @@ use crate::progress::payload::{Payload, Transmit, TransmitKind};
 use crate::progress::policy::{HeartbeatValue, Messages, Mode};
 use crate::progress::verdict::{Reason, Repair, Verdict};
 use crate::protocol::json;
-use crate::protocol::jsonrpc::Key;
+use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::Revision;
 
 /// The time within which an exact duplicate of the last notification is withheld. Later the
@@ -179,8 +179,14 @@ impl Filter {
         // Overheard text stands for itself.
         let appends =
             messages == Messages::Append && sent_now.message.is_some() && !pending.report.from_text;
-        let stream = self.gate.streams.get_mut(&call.stream);
-        if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
+        let mut stream = self.gate.streams.get_mut(&call.stream);
+        // A client that resumes names the id that came last: behind a later message, an earlier id would make
+        // the server repeat that message.
+        let overtaken = pending.framing != Framing::Itself
+            && stream.as_ref().is_some_and(|stream| stream.passed > pending.order);
+        let framed =
+            |payload: Payload| if overtaken { payload.without_event_id() } else { payload };
+        if let (Some(stream), Some(figure)) = (&mut stream, &pending.report.figure)
             && stream.replays
         {
             if !call.meter.would_rise(figure.value.value) {
@@ -219,7 +225,7 @@ impl Filter {
         if repairs.is_empty()
             && let Some(raw) = &pending.raw
         {
-            return Ok((raw.clone(), Verdict::Forwarded));
+            return Ok((framed(raw.clone()), Verdict::Forwarded));
         }
         let mut message = own.map(|text| notification::message(&text));
         if message.is_none() && words_allowed {
@@ -231,7 +237,7 @@ impl Filter {
         let emitted = emitted.within_total(&mut repairs);
         let bytes = notification::write(call, &emitted, &token, message.as_ref(), &pending.report);
         let payload = Payload::own(bytes).in_place_of(&pending.framing);
-        Ok((payload, Verdict::Repaired(repairs)))
+        Ok((framed(payload), Verdict::Repaired(repairs)))
     }
 
     /// Shares the value among all calls with one token, because a client identifies progress by its

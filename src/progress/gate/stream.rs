@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::progress::ids::CallId;
-use crate::progress::payload::{Fragment, Payload, Transmit, TransmitKind};
+use crate::progress::payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::Key;
@@ -107,6 +107,8 @@ pub(crate) struct Stream {
     pieces: usize,
     /// The server repeats messages that the client may already have.
     pub(crate) replays: bool,
+    /// The place of the last message of the server that was given out.
+    pub(crate) passed: u64,
 }
 
 impl Stream {
@@ -125,6 +127,7 @@ impl Stream {
             midway: None,
             pieces: 0,
             replays: false,
+            passed: 0,
         }
     }
 
@@ -206,6 +209,9 @@ impl Stream {
         if let ItemKind::Piece { of, end } = item.kind {
             self.midway = (!end).then_some(of);
             self.pieces -= 1;
+        }
+        if *item.payload.form() != Form::Own(None) {
+            self.passed = self.passed.max(item.order);
         }
         Some(item)
     }

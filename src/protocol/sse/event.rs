@@ -243,6 +243,21 @@ pub fn rename(raw: &Bytes) -> Bytes {
     out.freeze()
 }
 
+/// The block `raw` without its id; the rest is kept byte for byte.
+pub fn without_id(raw: &Bytes) -> Bytes {
+    let is_id = |line: &FieldLine<'_>| matches!(named(line), Some((Field::Id, _)));
+    if !lines(raw).any(|line| is_id(&line)) {
+        return raw.clone();
+    }
+    let mut out = BytesMut::with_capacity(raw.len());
+    for line in lines(raw) {
+        // Without any line, a CR before it and a LF behind it could become one line end.
+        out.extend_from_slice(if is_id(&line) { b":" } else { line.text });
+        out.extend_from_slice(line.end);
+    }
+    out.freeze()
+}
+
 fn append_renamed(out: &mut BytesMut, line: &FieldLine<'_>) {
     out.extend_from_slice(if is_foreign(line) { b"event: message" } else { line.text });
     out.extend_from_slice(line.end);

@@ -9,7 +9,9 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 
 use self::event::FieldSpans;
-pub use self::event::{COMMENT, SseEvent, append, append_rewritten, rename, rewrite, write};
+pub use self::event::{
+    COMMENT, SseEvent, append, append_rewritten, rename, rewrite, without_id, write,
+};
 
 // A reader of Milepost's own: ready-made readers return fields and drop the bytes. Of 14 small streams,
 // written again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream

@@ -308,6 +308,24 @@ async fn a_rewritten_event_keeps_its_id_and_everything_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn progress_that_a_later_event_overtakes_has_no_id_but_its_time_to_retry() {
+    let (_rig, answer, server) = called("heartbeat.enabled = false", "2025-11-25").await;
+    server.chunk(event_with("e7", &progress("7", "5")));
+    server.chunk(format!("id: e8\nretry: 9\ndata: {}\n\n", report("7", "4", "x")));
+    server.chunk(event_with("e9", &log("m")));
+    pass(secs(1)).await;
+    server.chunk(event_with("e10", &report("7", "3", "y")));
+    pass(secs(1)).await;
+    let lifted = [report("7", "5.000001", "x"), report("7", "5.000002", "y")];
+    let wanted = event_with("e7", &progress("7", "5"))
+        + &event_with("e9", &log("m"))
+        + &format!(":\nretry: 9\ndata: {}\n\n", lifted[0])
+        + &event_with("e10", &lifted[1]);
+    assert_eq!(answer.text(), wanted, "a client that resumes names the last id");
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_put_in_has_neither_id_nor_time_to_retry() {
     let (_rig, answer, server) = called("", "2025-11-25").await;
     server.chunk(format!("retry: 5\n{}", event_with("e6", &progress("7", "1"))));
