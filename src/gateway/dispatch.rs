@@ -29,7 +29,7 @@ use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
-use crate::transport::http::body_budget::BodyBudget;
+use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::http::in_flight::InFlight;
@@ -57,7 +57,9 @@ pub struct Proxy {
     /// Servers that run for sessions of the bridge.
     pub(crate) servers: Arc<InFlight>,
     /// Bodies of requests that are not whole.
-    pub(crate) bodies: Arc<BodyBudget>,
+    pub(crate) bodies: Arc<ByteBudget>,
+    /// Large answers in files.
+    pub(crate) spilled: Arc<ByteBudget>,
     /// What each client has open.
     pub(crate) clients: Arc<ClientLimits>,
 }
@@ -88,6 +90,7 @@ impl Proxy {
             calls: Arc::default(),
             servers: Arc::default(),
             bodies: Arc::default(),
+            spilled: Arc::default(),
         };
         let prepared = proxy.prepare(routes, memory)?;
         let (_, nothing) = proxy.take(routes, prepared);

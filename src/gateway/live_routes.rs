@@ -225,6 +225,7 @@ impl Proxy {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
         self.bodies.set_max(routes.server().max_unread_bytes as u64);
+        self.spilled.set_max(routes.server().max_spilled_bytes as u64);
         self.clients.set_maxima(&routes.server().clients);
         let mut live = self.routes();
         live.now = now;
@@ -281,7 +282,13 @@ impl Proxy {
                 let observers = Observers::new(&route.path, counts, &self.observers);
                 let connect = self.connect.as_ref();
                 let (calls, shutdown) = (&self.calls, &self.shutdown);
-                Arc::new(RouteShared::new(observers, connect, calls, shutdown, &self.bodies))
+                Arc::new(RouteShared::new(
+                    observers,
+                    connect,
+                    calls,
+                    shutdown,
+                    [&self.bodies, &self.spilled],
+                ))
             }
         };
         let mut previous: Vec<Weak<LiveRoute>> =

@@ -14,7 +14,7 @@ use crate::gateway::observers::Observers;
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
-use crate::transport::http::body_budget::BodyBudget;
+use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::forwarder::Forwarder;
@@ -58,7 +58,9 @@ pub(crate) struct RouteShared {
     /// Requests whose bodies are being read.
     reading: AtomicUsize,
     /// The bytes of bodies that are not whole, of all routes.
-    pub(crate) bodies: Arc<BodyBudget>,
+    pub(crate) bodies: Arc<ByteBudget>,
+    /// The bytes of large answers in files, of all routes.
+    pub(crate) spilled: Arc<ByteBudget>,
     /// Counts the reloads of the settings.
     generation: AtomicU64,
     /// The state for calls that begin now.
@@ -73,7 +75,7 @@ impl RouteShared {
         connect: Option<&InProcess>,
         calls: &Arc<InFlight>,
         shutdown: &Arc<Shutdown>,
-        bodies: &Arc<BodyBudget>,
+        [bodies, spilled]: [&Arc<ByteBudget>; 2],
     ) -> Self {
         Self {
             counts: Arc::clone(&observers.counts),
@@ -86,6 +88,7 @@ impl RouteShared {
             streams: AtomicUsize::new(0),
             reading: AtomicUsize::new(0),
             bodies: Arc::clone(bodies),
+            spilled: Arc::clone(spilled),
             generation: AtomicU64::new(0),
             latest: Mutex::default(),
             retired: AtomicBool::new(false),

@@ -11,7 +11,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::relay::Pipe;
 use crate::relay::discover_probe::{DiscoverProbe, Era};
 use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
-use crate::relay::spool::SpoolLarge;
+use crate::relay::spool::{SpillLimits, SpoolLarge};
 
 /// A server behind a pipe.
 pub struct ChildLeg {
@@ -23,10 +23,10 @@ pub struct ChildLeg {
 
 impl ChildLeg {
     /// The leg over `pipe`. `era` is the known era of the server, and learns from its answers. With
-    /// `max_spill`, messages that come in pieces are kept in a file of at most as many bytes: to a longer
-    /// one its caller gets an error.
-    pub fn new(pipe: Pipe, era: Arc<Era>, max_spill: Option<u64>) -> Self {
-        Self { pipe, probe: DiscoverProbe::new(era), spool: max_spill.map(SpoolLarge::new) }
+    /// `spill`, messages that come in pieces are kept in files within these limits: beyond them the caller gets
+    /// an error.
+    pub fn new(pipe: Pipe, era: Arc<Era>, spill: Option<SpillLimits>) -> Self {
+        Self { pipe, probe: DiscoverProbe::new(era), spool: spill.map(SpoolLarge::new) }
     }
 
     /// Whether the server has ended over `server/discover`. The client then gets the error for an

@@ -13,7 +13,7 @@ use crate::observe::log::Connection;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::relay::child_leg::ChildLeg;
 use crate::relay::discover_probe::Era;
-use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep};
+use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, SpillLimits};
 use crate::transport::child::{
     self, ChildPipes, ChildProcess, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
 };
@@ -71,14 +71,13 @@ enum Stop {
     Kill(Instant),
 }
 
-/// The limits for large messages of a server: bytes of the longest message that is held in memory, and of
-/// the longest that is written to a file.
-#[derive(Debug, Clone, Copy)]
+/// The limits for large messages of a server.
+#[derive(Clone)]
 pub struct SpoolLimits {
-    /// Held in memory.
+    /// Bytes of the longest message that is held in memory.
     pub max_frame: usize,
-    /// Kept in a file.
-    pub max_spill: u64,
+    /// The limits for messages in files.
+    pub spill: SpillLimits,
 }
 
 /// A child process and the relay in front of it.
@@ -111,8 +110,8 @@ impl<C: ClientLeg> ChildSession<C> {
         relay: impl FnOnce(ChildLeg, DiagnosticsSink) -> Relay<C, ChildLeg>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
-        let (pipe, errors) = pipe_of(pipes, shared, &log);
-        let leg = ChildLeg::new(pipe, era, shared.map(|limits| limits.max_spill));
+        let (pipe, errors) = pipe_of(pipes, shared.as_ref(), &log);
+        let leg = ChildLeg::new(pipe, era, shared.as_ref().map(|limits| limits.spill.clone()));
         let relay = relay(leg, DiagnosticsSink::new(diagnostics, errors));
         Ok(Self {
             relay,
@@ -191,7 +190,7 @@ impl<C: ClientLeg> ChildSession<C> {
                 false
             }
             Ok((child, pipes)) => {
-                let (pipe, errors) = pipe_of(pipes, self.shared, &self.log);
+                let (pipe, errors) = pipe_of(pipes, self.shared.as_ref(), &self.log);
                 if let Some(counts) = self.log.counts() {
                     counts.record_child_restart();
                 }
@@ -277,7 +276,7 @@ impl<C: ClientLeg> ChildSession<C> {
 
 fn pipe_of(
     pipes: ChildPipes,
-    shared: Option<SpoolLimits>,
+    shared: Option<&SpoolLimits>,
     log: &Connection,
 ) -> (Pipe, Option<ByteReader>) {
     let errors = pipes.stderr.map(|errors| Box::new(errors) as ByteReader);
@@ -293,7 +292,7 @@ fn pipe_of(
 
 /// The leg towards a server that is not a child process but speaks like one.
 pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
-    ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.max_spill))
+    ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.spill))
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

@@ -19,6 +19,7 @@ mod outgoing;
 mod pipe;
 pub mod remote_session;
 mod spool;
+mod spool_leg;
 mod spooled_response;
 mod stderr;
 
@@ -46,6 +47,8 @@ use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
 use crate::transport::stdio::ByteReader;
 
+pub use crate::relay::spool::SpillLimits;
+pub use crate::relay::spool_leg::SpoolLeg;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{

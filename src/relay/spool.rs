@@ -2,21 +2,35 @@
 //! The owner of such a message is often known only at its end; until then the message is kept in a
 //! file.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::observe::metrics::RouteCounts;
 use crate::progress::{Origin, Payload};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{FromServer, ServerLeg};
-use crate::relay::spooled_response::SpooledResponse;
-use crate::transport::spill::{Spill, SpillError};
+use crate::relay::spooled_response::{Kept, SpoolError, SpooledResponse};
+use crate::transport::byte_budget::ByteBudget;
+use crate::transport::spill::Spill;
+
+/// The limits for large messages of a server that are kept in files.
+#[derive(Clone)]
+pub struct SpillLimits {
+    /// Bytes of the longest message in a file.
+    pub max: u64,
+    /// The bytes of all messages in files, of all servers.
+    pub budget: Arc<ByteBudget>,
+    /// Counts the answers that are refused.
+    pub counts: Arc<RouteCounts>,
+}
 
 /// Keeps the large messages of a server apart.
 pub(crate) struct SpoolLarge {
-    max: u64,
+    limits: SpillLimits,
     state: SpoolState,
 }
 
@@ -25,24 +39,24 @@ enum SpoolState {
     /// A large message is coming.
     Coming(Box<Coming>),
     /// A piece of the message is being written.
-    Writing(Box<Scan>, BoxFuture<'static, (Spill, Result<(), SpillError>)>),
+    Writing(Box<Scan>, BoxFuture<'static, Result<Kept, SpoolError>>),
 }
 
 struct Coming {
     scan: Box<Scan>,
     /// The file so far, or the error after which the rest is not kept.
-    kept: Result<Spill, SpillError>,
+    kept: Result<Kept, SpoolError>,
 }
 
 impl SpoolLarge {
-    /// Messages that come in pieces are kept apart and may have `max` bytes.
-    pub(crate) fn new(max: u64) -> Self {
-        Self { max, state: SpoolState::Idle }
+    /// Messages that come in pieces are kept apart within these limits.
+    pub(crate) fn new(limits: SpillLimits) -> Self {
+        Self { limits, state: SpoolState::Idle }
     }
 
     /// The same for another server.
     pub(crate) fn afresh(self) -> Self {
-        Self::new(self.max)
+        Self::new(self.limits)
     }
 
     /// Whether a piece is being written to the file.
@@ -59,11 +73,8 @@ impl SpoolLarge {
         scan.feed(&piece);
         self.state = match kept {
             Err(error) => SpoolState::Coming(Box::new(Coming { scan, kept: Err(error) })),
-            Ok(mut spill) => {
-                let write = async move {
-                    let pushed = spill.push(piece).await;
-                    (spill, pushed)
-                };
+            Ok(mut kept) => {
+                let write = async move { kept.push(piece).await.map(|()| kept) };
                 SpoolState::Writing(scan, write.boxed())
             }
         };
@@ -72,11 +83,10 @@ impl SpoolLarge {
     /// Waits for the piece that is on its way into the file.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let SpoolState::Writing(_, write) = &mut self.state {
-            let (spill, pushed) = ready!(write.as_mut().poll(cx));
+            let kept = ready!(write.as_mut().poll(cx));
             if let SpoolState::Writing(scan, _) =
                 std::mem::replace(&mut self.state, SpoolState::Idle)
             {
-                let kept = pushed.map(|()| spill);
                 self.state = SpoolState::Coming(Box::new(Coming { scan, kept }));
             }
         }
@@ -95,11 +105,12 @@ impl SpoolLarge {
         }
         let id = scan.id()?;
         let why = match kept {
-            Ok(spill) if whole => {
-                return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, spill))));
+            Ok(kept) if whole => {
+                return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, kept))));
             }
             Ok(_) => "the server's answer was broken off".to_owned(),
             Err(error) => {
+                self.limits.counts.count_unspilled_answer();
                 tracing::error!(%error, "an answer of the server could not be stored");
                 format!("the server's answer could not be passed on: {error}")
             }
@@ -116,7 +127,8 @@ impl SpoolLarge {
     ) -> Option<FromServer> {
         match received {
             FromServer::Start(_, piece) => {
-                let (scan, kept) = (Box::default(), Ok(Spill::new(self.max)));
+                let (spill, room) = (Spill::new(self.limits.max), self.limits.budget.room());
+                let (scan, kept) = (Box::default(), Ok(Kept { spill, room }));
                 self.state = SpoolState::Coming(Box::new(Coming { scan, kept }));
                 self.take(piece);
                 None

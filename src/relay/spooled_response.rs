@@ -9,18 +9,41 @@ use futures::{Stream, StreamExt};
 
 use crate::progress::{LargeRepairs, Repairs, SpooledAnswer, StreamId};
 use crate::protocol::jsonrpc::{Key, Scan};
-use crate::transport::spill::Spill;
+use crate::transport::byte_budget::{BudgetExceeded, ByteRoom};
+use crate::transport::spill::{Spill, SpillError};
+
+/// A message in a file, and its part of the bytes of all such messages.
+pub(super) struct Kept {
+    pub(super) spill: Spill,
+    pub(super) room: ByteRoom,
+}
+
+impl Kept {
+    pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), SpoolError> {
+        self.room.hold(piece.len()).map_err(|BudgetExceeded| SpoolError::NoRoom)?;
+        Ok(self.spill.push(piece).await?)
+    }
+}
+
+/// The reason why a message is not kept.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpoolError {
+    #[error(transparent)]
+    Spill(#[from] SpillError),
+    #[error("all answers in files would have more bytes than `server.max_spilled_bytes`")]
+    NoRoom,
+}
 
 /// A whole response in a file, and the ids and kind that a scan has found in it.
 pub struct SpooledResponse {
     scan: Scan,
-    spill: Spill,
+    kept: Kept,
 }
 
 impl SpooledResponse {
-    /// A response of which `scan` has read all, in the file `spill`.
-    pub(crate) fn new(scan: Scan, spill: Spill) -> Self {
-        Self { scan, spill }
+    /// A response of which `scan` has read all, in a file.
+    pub(super) fn new(scan: Scan, kept: Kept) -> Self {
+        Self { scan, kept }
     }
 
     /// The id that it answers, as the server knows it.
@@ -36,8 +59,9 @@ impl SpooledResponse {
     /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
         let SpooledAnswer { stream, repairs } = answer;
-        let rest = Some(self.spill.into_reader().boxed());
-        SpoolReader { stream, scan: self.scan, repairs, rest, begun: false }
+        let Kept { spill, room } = self.kept;
+        let rest = Some(spill.into_reader().boxed());
+        SpoolReader { stream, scan: self.scan, repairs, rest, begun: false, _room: room }
     }
 }
 
@@ -50,6 +74,7 @@ pub(crate) struct SpoolReader {
     rest: Option<BoxStream<'static, std::io::Result<Bytes>>>,
     /// A part of the response has been given out: nothing may come between its parts.
     pub(crate) begun: bool,
+    _room: ByteRoom,
 }
 
 impl SpoolReader {

@@ -1,4 +1,5 @@
 //! Bytes in and out: our standard streams, child processes, HTTP.
+pub mod byte_budget;
 pub mod child;
 pub(crate) mod clock;
 pub mod http;

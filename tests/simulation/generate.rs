@@ -403,7 +403,7 @@ impl Generator {
             && last.place == say.place
             && !(last.kind.ends_call() && self.world.serves_streams())
             // What is longer than any message that is held whole passes as it came.
-            && !say.text.contains("<rows 300000>")
+            && ![&say.text, &last.text].iter().any(|text| text.contains("<rows 300000>"))
         {
             last.with_next = true;
         }

@@ -621,11 +621,14 @@ impl Judge {
         let exact = !shared
             && !on_own
             && name.is_some_and(|name| same(&name, &target.token) || same(&name, &target.id));
-        // A name that a server invents twice is that of the call that had it first.
+        // A name that a server invents twice is that of the call that had it first, or was taken to have it.
+        let had = |earlier: &SaidState| {
+            earlier.say.about == Some(number) || earlier.shown.contains(&number)
+        };
         let invented = matches!(say.names, Names::Other(_))
             && self.said[..index]
                 .iter()
-                .any(|earlier| earlier.say.names == say.names && earlier.say.about == Some(number));
+                .any(|earlier| earlier.say.names == say.names && had(earlier));
         let exact = exact || invented && !shared;
         // In a scope of one client the only call that is open is taken for the author of what names
         // nobody who is known.
@@ -651,6 +654,12 @@ impl Judge {
         // What names nobody may come in another session too.
         let astray = foreign && unnamed && (self.world.is_direct() || self.world.serves_streams());
         let guess = astray || on_stream || !shared && (nameless || unnamed && over && same_client);
+        // Long after the end of its call nobody waits for what names nobody, and the only open call may be meant.
+        let forgotten = about.is_some_and(|state| {
+            let ends = [state.answer_said, state.cancelled, state.left];
+            ends.into_iter().flatten().min().is_some_and(|over| over + SHARED_PAUSE <= at)
+        });
+        let guess = guess || shared && unnamed && forgotten;
         let standard = say.text.contains("notifications/progress");
         let ended = over || after_end;
         let rule = match () {
@@ -947,7 +956,9 @@ impl Judge {
                 last if last == begin => BEAT_AFTER.max(2000),
                 _ => BEAT_EVERY,
             };
-            if at > last + limit + self.tolerance() {
+            // A heartbeat waits behind an answer that keeps its distance.
+            let guard = if self.world.is_paced() { GUARD } else { 0 };
+            if at > last + limit + guard + self.tolerance() {
                 silent.push((last, at));
             }
             last = at;

@@ -83,6 +83,8 @@ pub struct Server {
     pub max_header_bytes: usize,
     /// Bytes that bodies of requests hold together before they are whole; more are refused with 503.
     pub max_unread_bytes: usize,
+    /// Bytes that large answers in files hold together; for more their callers get errors.
+    pub max_spilled_bytes: usize,
 }
 
 impl Default for Server {
@@ -105,6 +107,7 @@ impl Default for Server {
             raise_descriptors: true,
             max_header_bytes: 64 << 10,
             max_unread_bytes: 256 << 20,
+            max_spilled_bytes: 4 << 30,
         }
     }
 }

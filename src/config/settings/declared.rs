@@ -116,6 +116,9 @@ settings! { Server, Self::default();
     /// The largest number of bytes that bodies of requests hold together, in memory and in files, before they are
     /// whole; a request for which there is no room gets 503.
     "max_unread_bytes" AtLeast<65536> => max_unread_bytes {}
+    /// The largest number of bytes that large answers of shared children and of HTTP+SSE servers hold together in
+    /// temporary files; for an answer for which there is no room its caller gets an error.
+    "max_spilled_bytes" AtLeast<1048576> => max_spilled_bytes {}
 }
 
 settings! { Admin, Self::default();

@@ -16,18 +16,25 @@ use crate::gateway::bridge::server_log::ServerLog;
 use crate::gateway::bridge::shared_servers::{EndNotice, caller};
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::refusals::over_limit;
-use crate::gateway::route_state::{RouteState, RouteWatch};
+use crate::gateway::route_state::{RouteShared, RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, Scope};
 use crate::observe::log::{Connection, may_log_refusal};
 use crate::progress::{Policy, StreamPacing};
 use crate::relay::child_session::{ChildSession, SpoolLimits};
 use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarget};
-use crate::relay::{ClientLeg, DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
+use crate::relay::{
+    ClientLeg, DiagnosticsSink, Relay, ServerLeg, SpillLimits, SpoolLeg, child_session,
+    remote_session,
+};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
+
+/// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
+/// gets an error.
+const SPILL_MAX: u64 = 1 << 30;
 
 /// A request for a session.
 pub(crate) struct SessionRequest<'a> {
@@ -203,7 +210,10 @@ impl Bridge {
         let tokens = (!clients.are_strangers()).then(|| self.sessions.tokens());
         let span = tracing::info_span!("session", route = %self.state.route.path);
         let Upstream::Command(stdio) = &self.state.route.upstream else {
-            let server = HttpUpstreamLeg::new(target_of(&self.state, ours).telling(accepted));
+            let target = target_of(&self.state, ours).telling(accepted);
+            // One stream of the server carries the answers for all streams of the client.
+            let server =
+                SpoolLeg::new(HttpUpstreamLeg::new(target), spill_limits(&shared, SPILL_MAX));
             let mut relay = relay_of(clients, server, policy, emitter, no_noise());
             relay.set_tokens(tokens);
             let task = async move {
@@ -213,7 +223,8 @@ impl Bridge {
             tokio::spawn(task.instrument(span));
             return Ok(());
         };
-        let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill as u64 };
+        let spill = spill_limits(&shared, stdio.max_spill as u64);
+        let limits = SpoolLimits { max_frame: stdio.max_frame, spill };
         let era = Arc::clone(&self.era);
         if let Some(connect) = shared.in_process.clone() {
             tokio::spawn(async move {
@@ -302,4 +313,9 @@ fn target_of(state: &Arc<RouteState>, ours: bool) -> UpstreamTarget {
         ours,
         &state.shared.counts,
     )
+}
+
+fn spill_limits(shared: &RouteShared, max: u64) -> SpillLimits {
+    let (budget, counts) = (Arc::clone(&shared.spilled), Arc::clone(&shared.counts));
+    SpillLimits { max, budget, counts }
 }

@@ -146,6 +146,8 @@ families! {
         text, heartbeat, estimate (a heartbeat with an estimated figure)");
     unread_requests: Counters = counters("unread_requests",
         "Requests of servers that were answered with an error because no client read them");
+    unspilled_answers: Counters = counters("unspilled_answers",
+        "Large answers of servers in whose place clients got an error, because no file could take them");
     upgrades: Counters = counters("upgrades",
         "Requests that got a stream because the server had not answered in time");
     upstream_errors: Counters = counters("upstream_errors",

@@ -70,6 +70,7 @@ pub struct RouteCounts {
     overheard: Counter,
     progress_sent: Each<4>,
     unread_requests: Counter,
+    unspilled_answers: Counter,
     upgrades: Counter,
     upstream_errors: Each<8>,
     traffic: Traffic,
@@ -143,6 +144,7 @@ impl RouteCounts {
             overheard: of.overheard.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
             unread_requests: of.unread_requests.get_or_create_owned(&labels),
+            unspilled_answers: of.unspilled_answers.get_or_create_owned(&labels),
             upgrades: of.upgrades.get_or_create_owned(&labels),
             upstream_errors: Each::new(&of.upstream_errors, &labels, "kind", ERRORS),
             traffic: Traffic {
@@ -225,6 +227,11 @@ impl RouteCounts {
     /// A request of the server got an error because nobody read it.
     pub fn count_unread_request(&self) {
         self.unread_requests.inc();
+    }
+
+    /// A client got an error in place of a large answer that no file could take.
+    pub fn count_unspilled_answer(&self) {
+        self.unspilled_answers.inc();
     }
 
     /// An answer was made a stream.

@@ -1,7 +1,6 @@
 //! HTTP without MCP: connections to servers, bodies, headers, refusals.
 pub(crate) mod authority;
 pub mod body;
-pub(crate) mod body_budget;
 pub mod client;
 pub mod client_certificate;
 pub(crate) mod client_pacing;

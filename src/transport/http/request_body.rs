@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::config::routes::Route;
-use crate::transport::http::body_budget::{BodyBudget, BodyRoom};
+use crate::transport::byte_budget::{BudgetExceeded, ByteBudget, ByteRoom};
 use crate::transport::spill::{Spill, SpillError};
 
 /// The longest pause of a client within the body of a request.
@@ -57,6 +57,12 @@ pub enum RequestBodyError {
     /// The disk is full, or there is no temporary folder.
     #[error("the body of the request could not be kept in a temporary file (see TMPDIR): {0}")]
     NotKept(String),
+}
+
+impl From<BudgetExceeded> for RequestBodyError {
+    fn from(BudgetExceeded: BudgetExceeded) -> Self {
+        Self::NoRoom
+    }
 }
 
 impl RequestBodyError {
@@ -139,7 +145,7 @@ pub(crate) struct SpooledBody {
     pieces: BoxStream<'static, std::io::Result<Bytes>>,
     /// Bytes that are still to be read.
     left: u64,
-    _room: Option<BodyRoom>,
+    _room: Option<ByteRoom>,
 }
 
 impl Body for RequestBody {
@@ -191,12 +197,12 @@ pub(crate) struct BodyLimits {
     timeout: Option<Duration>,
     /// Bytes a second that the client has to send, on average, after [`RATE_GRACE`]; 0: any.
     min_rate: u64,
-    pub(crate) budget: Arc<BodyBudget>,
+    pub(crate) budget: Arc<ByteBudget>,
 }
 
 impl BodyLimits {
     /// The limits of the body of a request with this head.
-    pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<BodyBudget>) -> Self {
+    pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<ByteBudget>) -> Self {
         Self {
             max: route.max_request_bytes,
             reads_rest: parts.version < Version::HTTP_2,
@@ -281,7 +287,7 @@ pub(crate) struct PassingBody {
     /// Until when the client may take for more.
     pause: Option<Pin<Box<Sleep>>>,
     /// For the bytes of `first`.
-    room: Option<BodyRoom>,
+    room: Option<ByteRoom>,
     fault: BodyFault,
 }
 
@@ -304,7 +310,7 @@ impl PassingBody {
     pub(crate) fn new(
         first: VecDeque<Bytes>,
         rest: Incoming,
-        (limits, pace, room): (BodyLimits, BodyPace, BodyRoom),
+        (limits, pace, room): (BodyLimits, BodyPace, ByteRoom),
     ) -> Self {
         let begun: usize = first.iter().map(Bytes::len).sum();
         let mut body = Self::unlimited(rest);

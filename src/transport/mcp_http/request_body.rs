@@ -121,7 +121,7 @@ pub(crate) async fn read(
             && let Err(no_room) = room.hold(data.len())
         {
             limits.refuse(body);
-            return Err(no_room);
+            return Err(no_room.into());
         }
         hold(&mut held, &mut gathered, data);
         if bytes > max {

@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 17] = [
+const NAMED: [&str; 18] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
@@ -19,6 +19,7 @@ const NAMED: [&str; 17] = [
     "max_client_connections",
     "max_client_sessions",
     "max_client_streams",
+    "max_spilled_bytes",
     "max_unread_bytes",
     "raise_descriptors",
     "trusted_proxies",

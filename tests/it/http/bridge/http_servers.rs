@@ -1,6 +1,6 @@
 //! Clients of one HTTP transport before servers of the other.
 
-use crate::http::rig::{Rig, check, ms, pass, secs, settle};
+use crate::http::rig::{Answer, Rig, check, ms, pass, secs, settle};
 use crate::support::messages::{agreement, call, initialize, progress, result};
 
 const STREAMABLE: &str = "upstream.url = \"http://up.example/mcp\"";
@@ -48,6 +48,44 @@ async fn a_client_of_sse_reaches_a_server_of_streamable_http() {
     pass(secs(1)).await;
     assert_eq!(stream.messages(), [agreement("2025-06-18"), progress("1", 1), result("1")]);
     check([&first, &second, &third, &stream]);
+}
+
+#[tokio::test]
+async fn a_large_answer_whose_id_comes_last_goes_to_who_asked_for_it() {
+    let mut rig = Rig::having(SSE);
+    let first = rig.post(&[], initialize("2025-06-18"));
+    let wire = rig.asked().await;
+    wire.events(&[]);
+    wire.chunk("event: endpoint\ndata: /messages\n\n");
+    rig.asked().await.answer("202 Accepted", &[], "Accepted");
+    wire.say(agreement("2024-11-05"));
+    settle().await;
+    let session = format!("Mcp-Session-Id: {}", first.header("mcp-session-id").unwrap());
+    let listens = rig.get(&[&session]);
+    let calls = ["1", "2"].map(|id| rig.post(&[&session], call(id, id)));
+    for _ in 0..2 {
+        rig.asked().await.answer("202 Accepted", &[], "Accepted");
+    }
+    settle().await;
+    let text = "x".repeat(3_000_000);
+    let large = |id| format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#);
+    let log = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{text}"}}}}"#
+    );
+    wire.say(&log);
+    wire.say(large(2));
+    wire.say(large(1));
+    // A file is written and read by other threads.
+    for _ in 0..500 {
+        if calls.iter().all(Answer::is_over) && !listens.messages().is_empty() {
+            break;
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+    for (call, id) in calls.iter().zip([1, 2]) {
+        assert!(call.messages() == [large(id)], "{} messages", call.messages().len());
+    }
+    assert!(listens.messages() == [log], "{} messages", listens.messages().len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::http::rig::{Answer, LISTENERS_BEARER, Lines, Rig, ms, pass, secs, settle};
+use crate::observe::metrics::page::Page;
 use crate::support::messages::{
     agreement, answer, headers_of, initialize, modern_call, modern_with, progress,
 };
@@ -276,6 +277,36 @@ async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
     let told = one.messages();
     assert_eq!(told[0], progress("1", 2));
     assert!(told[1].contains("1000000 bytes"), "{}", told[1]);
+}
+
+#[tokio::test]
+async fn large_answers_in_files_have_one_budget_which_a_read_answer_gives_back() {
+    let keys = "upstream.max_frame = 65536\n[server]\nmax_spilled_bytes = 1_048_576";
+    let (rig, mut servers) = Rig::of_lines(keys);
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let large = |id: &str, bytes: usize| {
+        let text = "x".repeat(bytes);
+        format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
+    };
+    let told = async |answer: &Answer| {
+        // A file is written and read by other threads.
+        for _ in 0..500 {
+            if !answer.messages().is_empty() {
+                break;
+            }
+            tokio::time::sleep(ms(20)).await;
+        }
+        answer.messages()[0].clone()
+    };
+    server.say(large(&first_id, 1_100_000));
+    assert!(told(&one).await.contains("`server.max_spilled_bytes`"));
+    for _ in 0..2 {
+        let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+        server.say(large(&second_id, 900_000));
+        assert!(told(&two).await.trim_end() == large("1", 900_000));
+    }
+    let page = Page::read(&rig.metrics());
+    assert_eq!(page.sum("milepost_unspilled_answers_total", &[]), 1.0);
 }
 
 /// The fault may be the question's: another client's may be understood.
