@@ -216,7 +216,9 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     /// The largest number of open streams; a further stream gets 503. Where a session of Milepost's own is
     /// between, a call counts until it is answered, also if its client has left.
     "max_streams" AtLeast<1> => max_streams {}
-    /// The largest number of known sessions; a new session replaces the session unused for longest.
+    /// The largest number of known sessions. A new session of a server of Streamable HTTP replaces the one
+    /// unused for longest. Where the session is Milepost's, between the two HTTP transports, a further one gets
+    /// 503.
     "max_sessions" AtLeast<1> => max_sessions {}
 }
 

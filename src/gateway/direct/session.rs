@@ -326,10 +326,13 @@ impl Session {
         own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
-    /// The time of the last use; `None` while the session is used.
+    /// The time of the last use; `None` while the session is used. A stream that is held for a client that has
+    /// not come is no use.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.streams.is_empty().then_some(shared.used)
+        let is_used = shared.streams.len() > usize::from(shared.held.is_some())
+            || !shared.streams.keys().all(|stream| shared.listening.contains(stream));
+        (!is_used).then_some(shared.used)
     }
 }
 

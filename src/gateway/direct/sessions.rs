@@ -136,12 +136,82 @@ impl Sessions {
     }
 }
 
-/// Forgets some of those that were not used for longest.
+/// Forgets some of those that were not used for longest, and lets go the streams that are held for them.
 fn forget_idle(known: &mut SessionShard, count: usize) {
     let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
     let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
     idle.sort();
     for (_, id) in idle.into_iter().take(count) {
-        known.remove(&id);
+        if let Some(session) = known.remove(&id) {
+            session.release();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::gateway::direct::session::SessionStream;
+    use crate::observe::metrics::Metrics;
+
+    /// Sessions of which each part remembers `max`, and ids of one part.
+    fn one_part(max: usize) -> (Sessions, impl Iterator<Item = String>) {
+        let observers = Observers::new("/r", Metrics::new().route("/r"), &[]);
+        let sessions = Sessions::new(max * SHARDS, observers);
+        let hasher = sessions.hasher.clone();
+        let ids = (0..).map(|n: u32| n.to_string());
+        (sessions, ids.filter(move |id| hasher.hash_one(id.as_bytes()) % SHARDS as u64 == 0))
+    }
+
+    async fn begin(sessions: &Sessions, id: &str) -> Arc<Session> {
+        advance(Duration::from_secs(1)).await;
+        sessions.find_or_begin(id.as_bytes(), &Arc::new(Policy::default()), false, None)
+    }
+
+    fn known<'a>(sessions: &Sessions, ids: &'a [String]) -> Vec<&'a str> {
+        let is_known = |id: &&str| sessions.find(id.as_bytes()).is_some();
+        ids.iter().map(String::as_str).filter(is_known).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_session_unused_for_longest_makes_room_and_one_in_use_does_not() {
+        let (sessions, ids) = one_part(3);
+        let ids: Vec<String> = ids.take(5).collect();
+        let used = begin(&sessions, &ids[0]).await;
+        let stream = used.listen(None);
+        let older = begin(&sessions, &ids[1]).await;
+        begin(&sessions, &ids[2]).await;
+        advance(Duration::from_secs(1)).await;
+        older.prove(7);
+        begin(&sessions, &ids[3]).await;
+        assert_eq!(known(&sessions, &ids), [&ids[0], &ids[1], &ids[3]], "the third was unused");
+        begin(&sessions, &ids[4]).await;
+        assert_eq!(known(&sessions, &ids), [&ids[0], &ids[3], &ids[4]]);
+        let streams =
+            [&ids[3], &ids[4]].map(|id| sessions.find(id.as_bytes()).unwrap().listen(None));
+        begin(&sessions, &ids[1]).await;
+        assert_eq!(known(&sessions, &ids), [&ids[0], &ids[3], &ids[4]], "all are in use");
+        stream.stop_listening();
+        advance(Duration::from_secs(1)).await;
+        streams.iter().for_each(SessionStream::stop_listening);
+        begin(&sessions, &ids[1]).await;
+        assert_eq!(known(&sessions, &ids), [&ids[1], &ids[3], &ids[4]], "its client has left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_milepost_holds_is_no_use_and_ends_with_its_session() {
+        let (sessions, ids) = one_part(1);
+        let ids: Vec<String> = ids.take(2).collect();
+        let (claim, mut claims) = tokio::sync::mpsc::channel(1);
+        let held = begin(&sessions, &ids[0]).await;
+        assert!(held.hold(7, claim));
+        let _stream = held.listen(None);
+        begin(&sessions, &ids[1]).await;
+        assert_eq!(known(&sessions, &ids), [&ids[1]]);
+        assert!(claims.recv().await.is_none(), "its holder lets it go");
     }
 }

@@ -1228,3 +1228,33 @@ async fn a_session_with_a_very_long_id_works_and_is_not_remembered() {
         assert_eq!(called.messages(), [progress("7", "1"), result("1")], "{length}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_many_sessions_that_nobody_ends_those_in_use_are_remembered_and_the_others_go_on() {
+    let mut rig = Rig::new("heartbeat.enabled = false\nmax_sessions = 16");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    for n in 0..100 {
+        rig.session(&n.to_string(), "2025-06-18").await;
+    }
+    let known = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
+    assert!((2.0..=16.0).contains(&known(&rig)), "{}", known(&rig));
+    // Progress on another stream is that of a call which only the session knows.
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    listened.say(progress("7", "1"));
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "1")]);
+    assert!(listens.messages().is_empty());
+    server.say(result("1"));
+    for n in 0..100 {
+        let session = format!("Mcp-Session-Id: {n}");
+        let (called, server) = streamed(&mut rig, &[&session], &call("1", "8")).await;
+        server.say(progress("8", "1"));
+        server.say(result("1"));
+        settle().await;
+        assert_eq!(called.messages(), [progress("8", "1"), result("1")], "{n}");
+    }
+    assert!(known(&rig) <= 16.0, "{}", known(&rig));
+}
