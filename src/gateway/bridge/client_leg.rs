@@ -395,7 +395,8 @@ impl ClientLeg for SessionLeg {
                 let buffer = self.open.get(&to);
                 let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
-                if matches!(kind, TransmitKind::Request) {
+                // Progress and other notifications make no request too many.
+                if !matches!(kind, TransmitKind::Progress | TransmitKind::Other) {
                     self.refuse_unread(to);
                 }
                 for id in kind.answers() {

@@ -6,7 +6,6 @@
 
 mod limits;
 
-use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 
+use self::limits::requests;
+use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::route_state::StreamPermit;
 use crate::progress::{StreamId, TransmitKind};
@@ -69,6 +70,8 @@ pub(crate) struct BufferState {
     pub(crate) received: u64,
     /// The number of whole messages of each class.
     kept: [usize; 3],
+    /// The numbers of whole requests of the server, in order.
+    requests: VecDeque<u64>,
     /// The ids of requests of the server that are kept no more, and were not read.
     refused: Vec<Bytes>,
     /// Bytes of received messages that count for the total of the session.
@@ -159,7 +162,11 @@ impl ReplayBuffer {
             TransmitKind::Answer(id) => {
                 (MessageClass::Answer, id.as_ref().map(|id| self.id_text(id)))
             }
+            TransmitKind::Batch(answers, _) if !answers.is_empty() => (MessageClass::Answer, None),
             TransmitKind::Batch(_, true) => (MessageClass::Answer, None),
+            TransmitKind::Batch(..) if requests(message.clone()).next().is_some() => {
+                (MessageClass::Request, None)
+            }
             TransmitKind::Request => (MessageClass::Request, None),
             _ => (MessageClass::Other, None),
         };
@@ -196,8 +203,8 @@ impl ReplayBuffer {
                 large.class = MessageClass::Answer;
                 large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
             }
-            let class = large.class;
-            state.kept[class as usize] += 1;
+            let (class, number) = (large.class, large.number);
+            state.note_whole(class, number);
         }
         let Some(large) = state.messages.back_mut() else { return false };
         if !piece.is_empty() {
@@ -224,7 +231,7 @@ impl ReplayBuffer {
             whole,
         });
         if whole {
-            state.kept[class as usize] += 1;
+            state.note_whole(class, number);
         }
         state.bytes += bytes;
         self.pushed(state, bytes);

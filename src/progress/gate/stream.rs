@@ -178,19 +178,23 @@ impl Stream {
     /// The items of which any may be written next: the first, and behind an answer the answers and
     /// requests that may pass it; while a large message passes, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
-        let can_pass = |item: &&Item| {
+        let can_pass = |item: &Item| {
             let ItemKind::Whole(kind) = &item.kind else { return false };
             matches!(kind, TransmitKind::Answer(_) | TransmitKind::Request)
         };
-        let (from, count) = match self.midway {
-            Some(number) => {
-                let next =
-                    |item: &Item| matches!(item.kind, ItemKind::Piece { of, .. } if of == number);
-                (self.queue.iter().position(next).unwrap_or(self.queue.len()), 1)
-            }
-            None => (0, self.queue.iter().take_while(can_pass).count().max(1)),
-        };
-        self.queue.iter().enumerate().skip(from).take(count)
+        let from = self.midway.map_or(0, |number| {
+            let next =
+                |item: &Item| matches!(item.kind, ItemKind::Piece { of, .. } if of == number);
+            self.queue.iter().position(next).unwrap_or(self.queue.len())
+        });
+        let items = self.queue.iter().enumerate().skip(from);
+        // Lazily: a client that reads nothing may have a hundred thousand of them before it.
+        let mut may_follow = self.midway.is_none();
+        items.take_while(move |(index, item)| {
+            let is_candidate = *index == from || may_follow && can_pass(item);
+            may_follow &= can_pass(item);
+            is_candidate
+        })
     }
 
     /// The item that may be written now.
@@ -246,8 +250,11 @@ impl Stream {
         if self.queue.is_empty() {
             return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
         }
-        let times = self.candidates().map(|(_, item)| self.not_before(item));
-        let waits: Option<Vec<Option<Instant>>> = times.collect();
-        waits?.into_iter().flatten().min()
+        let mut next = None;
+        for (_, item) in self.candidates() {
+            let at = self.not_before(item)?;
+            next = [next, at].into_iter().flatten().min();
+        }
+        next
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use super::{BufferState, BufferedMessage, MessageClass};
-use crate::protocol::jsonrpc::Message;
+use crate::protocol::jsonrpc::{Kind, Message};
 
 /// Messages kept for one stream. A client that reconnects later has missed the oldest
 /// notifications; a server gets an error for its oldest requests.
@@ -26,6 +26,13 @@ pub(super) const TAKEN_MAX: usize = 16 << 20;
 /// A stream that keeps no more bytes does not count for [`TAKEN_MAX`].
 const TAKEN_FREE: usize = 64 << 10;
 
+/// The ids of the requests in a message: one, or those of an array.
+pub(super) fn requests(message: Bytes) -> impl Iterator<Item = Bytes> {
+    let message = Message::parse(message);
+    let all = message.elements().filter(|one| one.kind() == Kind::Request);
+    all.filter_map(|one| one.id())
+}
+
 impl BufferState {
     fn remove(&mut self, place: usize) -> Option<BufferedMessage> {
         let gone = self.messages.remove(place)?;
@@ -33,25 +40,37 @@ impl BufferState {
         if gone.whole {
             self.kept[gone.class as usize] -= 1;
         }
+        if let Ok(place) = self.requests.binary_search(&gone.number) {
+            self.requests.remove(place);
+        }
         Some(gone)
+    }
+
+    /// Counts a message that is whole now.
+    pub(super) fn note_whole(&mut self, class: MessageClass, number: u64) {
+        self.kept[class as usize] += 1;
+        if class == MessageClass::Request {
+            self.requests.push_back(number);
+        }
     }
 
     /// Drops the oldest requests of the server that the client was not given, where there are too many: a
     /// server may wait for their answers for ever.
     pub(super) fn refuse_requests(&mut self) {
         self.drop_received();
-        let requests = |state: &Self| state.kept[MessageClass::Request as usize];
-        while requests(self) > EVENTS_MAX || requests(self) > 0 && self.bytes > ANSWERS_MAX {
+        while self.requests.len() > EVENTS_MAX
+            || !self.requests.is_empty() && self.bytes > ANSWERS_MAX
+        {
             // The client has a part of the next message already.
             let begun = usize::from(self.position.pieces > 0);
             let read = self.position.number + begun as u64;
-            let unread = self.messages.partition_point(|one| one.number <= read);
-            let is_request =
-                |one: &BufferedMessage| one.class == MessageClass::Request && one.whole;
-            let place = self.messages.range(unread..).position(is_request);
-            let Some(gone) = place.and_then(|place| self.remove(unread + place)) else { return };
+            let oldest = self.requests.partition_point(|number| *number <= read);
+            let Some(number) = self.requests.get(oldest).copied() else { return };
+            let place = self.messages.partition_point(|one| one.number < number);
+            let Some(gone) = self.remove(place) else { return };
+            self.unread = self.unread.saturating_sub(gone.bytes);
             let text = gone.pieces.iter().flatten().copied().collect::<Bytes>();
-            self.refused.extend(Message::parse(text).id());
+            self.refused.extend(requests(text));
         }
     }
 

@@ -303,3 +303,30 @@ async fn the_oldest_of_too_many_requests_that_nobody_reads_get_an_error() {
     let read: Vec<String> = (2 * KEPT..3 * KEPT).map(ping).collect();
     assert_eq!(client.messages(), read);
 }
+
+/// Some servers put their requests into arrays.
+#[tokio::test(start_paused = true)]
+async fn requests_in_arrays_get_an_error_too() {
+    const KEPT: usize = 1000;
+    let mut begun = begun("", "2025-03-26").await;
+    let ping = |number: usize| format!(r#"{{"jsonrpc":"2.0","id":"p{number}","method":"ping"}}"#);
+    let other = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    for number in 0..3 * KEPT {
+        begun.server.say(format!("[{},{other}]", ping(number)));
+        if number % 100 == 0 {
+            settle().await;
+        }
+    }
+    pass(secs(1)).await;
+    let told = begun.server.told().await;
+    assert_eq!(told.len(), 2 * KEPT);
+    for (number, error) in told.iter().enumerate() {
+        let start = format!(r#"{{"jsonrpc":"2.0","id":"p{number}","error":{{"code":-32603,"#);
+        assert!(error.starts_with(&start), "{error}");
+    }
+    let answer = begun.post(call("1", "1"));
+    begun.server.line().await;
+    begun.server.say(format!("[{},{other}]", result("1")));
+    pass(secs(1)).await;
+    assert_eq!(answer.messages().last(), Some(&result("1")));
+}
