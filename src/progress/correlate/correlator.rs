@@ -119,9 +119,12 @@ impl Correlator {
         }
     }
 
-    /// Remembers that the server means `call` by its token.
+    /// Remembers that the server means `call` by its token, unless the token is the id of another request:
+    /// elsewhere the token means that request.
     pub(crate) fn learned(&mut self, about: &About, call: CallId) -> Attributed {
-        if let Some(token) = &about.token {
+        if let Some(token) = &about.token
+            && self.ledger.by_id(token).is_none_or(|other| other == call)
+        {
             self.ledger.learn(token, call);
         }
         (call, Some(Repair::Token))
