@@ -12,7 +12,8 @@ use super::keys::{
     AdminSchema, DefaultsSchema, RouteSection, RouteTableSchema, ScopeTable, ServerSchema,
     SettingsTable, StateSchema, read, read_table,
 };
-use super::route::{Admin, Server, ServerInfo, StateSettings};
+use super::lifecycle::ServerInfo;
+use super::route::{Admin, Server, StateSettings};
 use crate::config::values::compound::{FinalSection, OneOrMore, Sources};
 use crate::config::values::text::{JsonPointer, OneOf, Reference, TextValue};
 use crate::progress::dialect;

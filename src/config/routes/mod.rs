@@ -11,6 +11,7 @@ mod file;
 mod import;
 mod inherited_env;
 mod keys;
+mod lifecycle;
 mod presets;
 mod print;
 mod referenced_files;
@@ -25,12 +26,13 @@ pub use client_maxima::ClientMaxima;
 pub use env::Environment;
 pub use import::import;
 pub use inherited_env::InheritedEnv;
+pub use lifecycle::{Lifecycle, ServerInfo};
 pub use presets::Preset;
 pub use referenced_files::named_files;
 pub use resolve::PresetSettings;
 pub use route::{
-    Admin, Cors, ForwardedRule, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server,
-    ServerInfo, ServerTls, StdioUpstream, Upstream,
+    Admin, Cors, ForwardedRule, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls,
+    StdioUpstream, Upstream,
 };
 pub use route_file::{Routes, RoutesError};
 pub use schema::schema;

@@ -8,9 +8,8 @@ use http::HeaderValue;
 use url::Url;
 
 use super::env::EnvValues;
-use super::route::{
-    HeaderRules, HttpUpstream, Lifecycle, Route, ServerInfo, StateSettings, StdioUpstream, Upstream,
-};
+use super::lifecycle::{Lifecycle, ServerInfo};
+use super::route::{HeaderRules, HttpUpstream, Route, StateSettings, StdioUpstream, Upstream};
 use super::route_file::Routes;
 use crate::config::settings::toml_text::{ShowText, key, list, path, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};

@@ -15,6 +15,7 @@ use url::Url;
 use super::authorities::Authorities;
 use super::client_maxima::ClientMaxima;
 use super::inherited_env::InheritedEnv;
+use super::lifecycle::Lifecycle;
 use super::presets::Preset;
 use crate::config::settings::Settings;
 use crate::config::values::ip_net::IpNet;
@@ -301,36 +302,6 @@ impl HttpUpstream {
     }
 }
 
-/// The answers of the proxy in the place of a server that knows `tools/call` only.
-#[derive(Clone, PartialEq)]
-pub struct Lifecycle {
-    /// The URL of its list of tools, read with a GET; `None`: the list is asked for as usual. Of the same
-    /// origin as the endpoint.
-    pub tools: Option<Url>,
-    /// The URL where the server is told of a client, with a POST, and answers with its name and version;
-    /// `None`: it is not told. Of the same origin.
-    pub initialize: Option<Url>,
-    /// The name and version of the server; `None`: as the server says itself, or its address.
-    pub server: Option<ServerInfo>,
-    /// Bare results of tools are wrapped.
-    pub wrap_results: bool,
-    /// A stream is over with the last answer.
-    pub end_with_answer: bool,
-}
-
-/// The name and version of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a table such as { name = \"reports\", version = \"1.0.0\" }"
-)]
-pub struct ServerInfo {
-    /// The name.
-    pub name: String,
-    /// The version.
-    pub version: String,
-}
-
 /// A query may hold a secret: only what is called is shown.
 impl fmt::Debug for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -406,6 +377,8 @@ pub struct Route {
     pub own_request_timeout: Duration,
     /// Silence of an upstream, in bytes, after which its stream is given up; off by default.
     pub idle_timeout: Option<Duration>,
+    /// Time without use after which a session of ours before a server over HTTP is ended; `None`: never.
+    pub session_idle_timeout: Option<Duration>,
     /// Time without an answer after which a POST is answered with a stream; `None`: never.
     pub upgrade_after: Option<Duration>,
     /// Methods besides `tools/call` whose POST may be answered so.
@@ -446,6 +419,7 @@ impl Route {
             connect_timeout: Duration::from_secs(10),
             own_request_timeout: Duration::from_secs(30),
             idle_timeout: None,
+            session_idle_timeout: Some(Duration::from_secs(30 * 60)),
             upgrade_after: Some(Duration::from_secs(5)),
             upgrade_methods: Vec::new(),
             keep_alive: Some(Duration::from_secs(15)),

@@ -192,6 +192,9 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     "own_request_timeout" Period => own_request_timeout {}
     /// The longest silence of an upstream, without a byte, before its stream is given up.
     "idle_timeout" TimeOrOff => idle_timeout {}
+    /// The time without use after which a session of Milepost's own, between the two HTTP transports, ends. An
+    /// open call and a client that listens are use. (Sessions of a command: upstream.idle_timeout.)
+    "session_idle_timeout" TimeOrOff => session_idle_timeout {}
     /// The time without an answer after which a POST gets a stream of events.
     "upgrade_after" TimeOrOff => upgrade_after {}
     /// Methods besides tools/call whose POST may get such a stream.

@@ -14,9 +14,6 @@ use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::route_state::RouteState;
 use crate::relay::FromClient;
 
-/// Without use for so long a session ends that has no server of its own.
-const IDLE: Duration = Duration::from_secs(30 * 60);
-
 impl SessionLeg {
     /// Whether the server is too old to be shared.
     pub(crate) fn is_of_no_use(&self) -> bool {
@@ -66,7 +63,7 @@ impl SessionLeg {
     pub(crate) fn idle(state: &RouteState) -> Option<Duration> {
         match &state.route.upstream {
             Upstream::Command(stdio) => stdio.idle_timeout,
-            _ => Some(IDLE),
+            _ => state.route.session_idle_timeout,
         }
     }
 }

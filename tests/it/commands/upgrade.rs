@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 18] = [
+const NAMED: [&str; 19] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
@@ -22,6 +22,7 @@ const NAMED: [&str; 18] = [
     "max_spilled_bytes",
     "max_unread_bytes",
     "raise_descriptors",
+    "session_idle_timeout",
     "trusted_proxies",
     "upstream.inherit_env",
     "upstream.max_shared_calls",

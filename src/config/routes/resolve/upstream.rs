@@ -12,7 +12,8 @@ use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file::LifecycleSection;
 use crate::config::routes::keys::{ScopeTable, UpstreamSection};
-use crate::config::routes::route::{HttpUpstream, Lifecycle, StdioUpstream, Upstream};
+use crate::config::routes::lifecycle::Lifecycle;
+use crate::config::routes::route::{HttpUpstream, StdioUpstream, Upstream};
 use crate::config::settings::SettingScope;
 use crate::config::values::text::{Endpoint, Reference, TextValue};
 

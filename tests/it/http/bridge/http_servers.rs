@@ -1,6 +1,6 @@
 //! Clients of one HTTP transport before servers of the other.
 
-use crate::http::rig::{Answer, Rig, check, ms, pass, secs, settle};
+use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
 use crate::support::messages::{agreement, call, initialize, progress, result};
 
 const STREAMABLE: &str = "upstream.url = \"http://up.example/mcp\"";
@@ -121,6 +121,44 @@ async fn a_client_of_streamable_http_reaches_a_server_of_sse() {
     pass(secs(2)).await;
     assert_eq!(ended.status(), 200);
     assert!(wire.left().is_some(), "the server's stream is closed");
+}
+
+/// A session of ours in front of a server of HTTP+SSE, and the server's stream.
+async fn begun(keys: &str) -> (Rig, Asked, String) {
+    let mut rig = Rig::having(&format!("{SSE}\n{keys}"));
+    let first = rig.post(&[], initialize("2025-06-18"));
+    let wire = rig.asked().await;
+    wire.events(&[]);
+    wire.chunk("event: endpoint\ndata: /messages?id=7\n\n");
+    rig.asked().await.answer("202 Accepted", &[], "Accepted");
+    wire.say(agreement("2024-11-05"));
+    settle().await;
+    let session = format!("Mcp-Session-Id: {}", first.header("mcp-session-id").unwrap());
+    (rig, wire, session)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_between_the_http_transports_ends_when_it_was_not_used_for_long() {
+    for (keys, idle) in [("", 1800), ("session_idle_timeout = \"60s\"", 60)] {
+        let (mut rig, wire, session) = begun(keys).await;
+        // A call is use, however long.
+        let answer = rig.post(&[&session], call("1", "1"));
+        rig.asked().await.answer("202 Accepted", &[], "Accepted");
+        pass(secs(2 * idle)).await;
+        wire.say(result("1"));
+        settle().await;
+        assert_eq!(answer.messages().last(), Some(&result("1")), "{keys}");
+        pass(secs(idle - 5)).await;
+        assert!(wire.left().is_none(), "{keys}");
+        pass(secs(10)).await;
+        assert!(wire.left().is_some(), "{keys}");
+        let late = rig.post(&[&session], call("2", "2"));
+        settle().await;
+        assert_eq!(late.status(), 404, "{keys}");
+    }
+    let (_rig, wire, _session) = begun("session_idle_timeout = \"off\"").await;
+    pass(secs(4 * 3600)).await;
+    assert!(wire.left().is_none());
 }
 
 #[tokio::test(start_paused = true)]
