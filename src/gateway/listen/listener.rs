@@ -12,7 +12,8 @@ use arc_swap::ArcSwap;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use socket2::{SockRef, TcpKeepalive};
+#[cfg(any(test, target_os = "linux"))]
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -31,14 +32,8 @@ use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client_certificate::CertificateName;
 use crate::transport::http::refusal::Refusal;
+use crate::transport::http::tcp::notice_vanished_peer;
 use crate::transport::http::write_state::WriteState;
-
-/// The silence after which TCP probes a client, ...
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-/// ... so often again, ...
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-/// ... and this many times.
-const KEEPALIVE_TIMES: u32 = 3;
 
 /// The time that a client may leave bytes unacknowledged, or its window closed.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
@@ -358,11 +353,10 @@ impl AcceptedConnection {
 /// None of this is worth refusing a client for.
 fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    let _ = socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TIMES));
+    notice_vanished_peer(stream);
     #[cfg(target_os = "linux")]
     {
+        let socket = SockRef::from(stream);
         let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         let _ = socket.set_tcp_notsent_lowat(UNSENT);
     }
@@ -401,9 +395,6 @@ mod tests {
         assert!(stream.nodelay().unwrap());
         let options = SockRef::from(&stream);
         assert!(options.keepalive().unwrap());
-        assert_eq!(options.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
-        assert_eq!(options.tcp_keepalive_interval().unwrap(), KEEPALIVE_EVERY);
-        assert_eq!(options.tcp_keepalive_retries().unwrap(), KEEPALIVE_TIMES);
         #[cfg(target_os = "linux")]
         {
             assert_eq!(options.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));

@@ -17,7 +17,6 @@ use futures::future::poll_fn;
 use http::{Request, Response, StatusCode};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -26,6 +25,7 @@ use super::client::{Connector, Io, UpstreamBody, UpstreamError};
 use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::request_body::{BodyFault, RequestBody};
+use crate::transport::http::tcp;
 
 /// Unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
@@ -256,8 +256,7 @@ impl ConnectionPool {
             return Err(self.unconnected(io::ErrorKind::Unsupported.into()));
         };
         let connect = async {
-            let tcp = TcpStream::connect((&**host, *port)).await?;
-            tcp.set_nodelay(true)?;
+            let tcp = tcp::connect(host, *port).await?;
             let Some((connector, name)) = tls else { return Ok((Box::new(tcp) as Io, *http2)) };
             let tls = connector.connect(name.clone(), tcp).await?;
             let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");

@@ -18,6 +18,7 @@ pub(crate) mod public_metadata;
 pub mod refusal;
 pub(crate) mod request_body;
 pub(crate) mod shutdown;
+pub(crate) mod tcp;
 pub mod tls;
 pub mod via;
 pub mod write_state;

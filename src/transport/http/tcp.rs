@@ -1,0 +1,50 @@
+//! TCP connections whose peer may vanish without a word: a machine that loses its power, a network that is cut.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+/// The silence after which TCP probes a peer, ...
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+/// ... so often again, ...
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+/// ... and this many times.
+const KEEPALIVE_TIMES: u32 = 3;
+
+/// Connects to a server. Errors are those of the system.
+pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    notice_vanished_peer(&stream);
+    Ok(stream)
+}
+
+/// From now on a peer that has vanished ends the connection about a minute after its last bytes. A peer that is
+/// silent and there answers the probes, however long it is silent.
+pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+    // Without probes the connection works too.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TIMES));
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_has_vanished_is_noticed() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let stream = connect("127.0.0.1", port).await.unwrap();
+        assert!(stream.nodelay().unwrap());
+        let options = SockRef::from(&stream);
+        assert!(options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), KEEPALIVE_EVERY);
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), KEEPALIVE_TIMES);
+    }
+}
