@@ -339,6 +339,14 @@ impl Judge {
         }
     }
 
+    /// Whether progress of a call may come there. Where the stream of a call broke off, its progress passes on
+    /// the stream of its session on which it came.
+    fn passes_at(&self, place: Place, call: &CallState) -> bool {
+        let broken = self.was_broken(Place::Post(call.call.number));
+        self.is_at(place, call)
+            || broken && self.session_of(place) == self.sessions.get(call.call.client)
+    }
+
     /// The session of a stream.
     fn session_of(&self, place: Place) -> Option<&String> {
         match place {
@@ -372,7 +380,9 @@ impl Judge {
         let [id, token] = about.map_or(["", ""], |state| [&state.call.id, &state.call.token]);
         let wanted = say.with(id, token);
         let mut wrong = Vec::new();
-        if again {
+        // The id of an event with an array goes with the last message of the array, which may come elsewhere.
+        let resumed = say.with_next && self.was_broken(say.place);
+        if again && !resumed {
             wrong.push(("twice", format!("{place:?} reads once more {text}")));
         }
         match say.kind {
@@ -523,13 +533,8 @@ impl Judge {
             !answered && !cancelled && !gone(state)
         };
         let own = self.calls.values().filter(|state| same(&state.call.token, &token));
-        // Where the stream of a call broke off, its progress passes on the stream of its session on which it came.
-        let beside = |state: &CallState| {
-            self.was_broken(Place::Post(state.call.number))
-                && self.session_of(place) == self.sessions.get(state.call.client)
-        };
-        let here = |state: &CallState| self.is_at(place, state) || beside(state);
-        let own = own.filter(|state| open(state) && here(state) && !token.is_empty());
+        let own =
+            own.filter(|state| open(state) && self.passes_at(place, state) && !token.is_empty());
         let state = own.min_by_key(|state| state.answer_heard.is_some());
         let Some(number) = state.map(|state| state.call.number) else {
             return self.find("token", format!("{place:?} reads a token of no open call: {text}"));
@@ -567,8 +572,10 @@ impl Judge {
         } else {
             // Who comes back may be told again what the server said of another call.
             let told_again = said.iter().any(|index| self.was_broken(self.said[*index].say.place));
-            let last = if told_again { 0 } else { last.unwrap_or(asked) };
-            self.is_beat(number, [before.unwrap_or(0.0), value], last, text);
+            if !told_again {
+                let last = last.unwrap_or(asked);
+                self.is_beat(number, [before.unwrap_or(0.0), value], last, text);
+            }
         }
         let now = self.now;
         for &index in &said {
