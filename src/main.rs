@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use milepost::commands::args::{
-    AdoptArgs, CheckArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer,
+    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer,
 };
+use milepost::commands::check_progress::{self, scenarios};
 use milepost::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
 use milepost::config::routes;
 use milepost::config::routes::Routes;
@@ -97,6 +98,8 @@ async fn run(command: Command) -> ExitCode {
         }
         Command::Check(args) => check(&args),
         Command::Doctor(args) => diagnose(*args).await,
+        Command::CheckProgress(args) if args.list => print(&scenarios::list()),
+        Command::CheckProgress(args) => check_progress(*args).await,
         Command::Stats(args) => {
             let _log = log::start(Level::WARN, LogFormat::Text);
             match stats::run(&args) {
@@ -216,6 +219,22 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
         Ok(outcome) if outcome.is_safe => print(&outcome.text),
         Ok(outcome) => {
             print(&outcome.text);
+            ExitCode::from(1)
+        }
+        Err(error) => report(&error, 2),
+    }
+}
+
+/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result.
+async fn check_progress(args: CheckProgressArgs) -> ExitCode {
+    let options = match args.resolve() {
+        Ok(options) => options,
+        Err(error) => return report(&error, 2),
+    };
+    match check_progress::run(options).await {
+        Ok(checked) if checked.is_passed => print(&checked.text),
+        Ok(checked) => {
+            print(&checked.text);
             ExitCode::from(1)
         }
         Err(error) => report(&error, 2),

@@ -39,9 +39,9 @@ pub struct DoctorArgs {
 
 /// The arguments of a call.
 #[derive(Debug, Clone)]
-struct Arguments(Map<String, Value>);
+pub(super) struct Arguments(pub(super) Map<String, Value>);
 
-fn arguments(text: &str) -> Result<Arguments, String> {
+pub(super) fn arguments(text: &str) -> Result<Arguments, String> {
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(Arguments(arguments)),
         Ok(_) => Err("a JSON object such as {\"path\":\"src\"} is expected".to_owned()),
@@ -55,23 +55,7 @@ impl DoctorArgs {
     /// # Errors
     /// If something stands behind an address, or headers are none.
     pub fn resolve(self) -> Result<Options, WrapError> {
-        let server = match address(&self.command)? {
-            Some(url) => {
-                let mut route = at_address(url.clone(), self.remote.transport(), None);
-                self.remote.apply(&mut route.request_headers)?;
-                if let Some(file) = &self.remote.bearer_file() {
-                    let why = || format!("{}: it holds no token", file.display());
-                    let header = bearer(&read_token(file)?);
-                    let header = header.ok_or_else(|| WrapError::BearerFile(why()))?;
-                    route.request_headers.set.push(header);
-                }
-                DoctorTarget::Http(Box::new(route), url)
-            }
-            None if !self.remote.is_given() => {
-                DoctorTarget::Command(Program { command: self.command, ..Program::default() })
-            }
-            None => return Err(WrapError::NoAddress),
-        };
+        let server = target(&self.remote, self.command)?;
         let call = self.call.map(|tool| RequestedCall {
             tool,
             arguments: self.args.0,
@@ -81,4 +65,26 @@ impl DoctorArgs {
         });
         Ok(Options { server, call, session: self.session })
     }
+}
+
+/// The server of a command line: a command, or an address with its headers.
+pub(super) fn target(
+    remote: &RemoteArgs,
+    command: Vec<OsString>,
+) -> Result<DoctorTarget, WrapError> {
+    let Some(url) = address(&command)? else {
+        if remote.is_given() {
+            return Err(WrapError::NoAddress);
+        }
+        return Ok(DoctorTarget::Command(Program { command, ..Program::default() }));
+    };
+    let mut route = at_address(url.clone(), remote.transport(), None);
+    remote.apply(&mut route.request_headers)?;
+    if let Some(file) = &remote.bearer_file() {
+        let why = || format!("{}: it holds no token", file.display());
+        let header = bearer(&read_token(file)?);
+        let header = header.ok_or_else(|| WrapError::BearerFile(why()))?;
+        route.request_headers.set.push(header);
+    }
+    Ok(DoctorTarget::Http(Box::new(route), url))
 }

@@ -1,6 +1,7 @@
 //! The command line: first as typed, then with defaults applied and checked.
 
 mod adopt;
+mod check_progress;
 mod doctor;
 mod policy;
 mod record;
@@ -28,6 +29,7 @@ use crate::observe::record::Recording;
 use crate::progress::Policy;
 
 pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
+pub use self::check_progress::CheckProgressArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
@@ -69,6 +71,14 @@ pub enum Command {
         can be said."
     )]
     Doctor(Box<DoctorArgs>),
+    /// Judge what a server does with progress, by named scenarios, in each revision that it speaks
+    #[command(
+        after_help = "Examples:\n  milepost check-progress --call build -- node server.js\n  \
+        milepost check-progress --call build --junit progress.xml https://mcp.example.com/mcp\n\n\
+        Each call is a real call, with all its effects. The exit code is 0 if no scenario fails, 1 if \
+        one fails, 2 if nothing can be said."
+    )]
+    CheckProgress(Box<CheckProgressArgs>),
     /// Say how long tools take, as far as that has been learned
     Stats(stats::Args),
     /// Play a recorded conversation again, and print the verdict on each message

@@ -15,13 +15,13 @@ pub mod habits;
 mod link;
 mod negotiate;
 mod report;
+pub mod revisions;
 pub mod rules;
 mod through;
 pub mod traffic;
 mod trouble;
 mod web;
 
-use std::pin::pin;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -34,8 +34,7 @@ use crate::config::values::{nearest, positive_time};
 use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
 use crate::protocol::mcp::Revision;
-use crate::relay::child_session::Signals;
-use crate::transport::child::{self, Program, SpawnError};
+use crate::transport::child::{Program, SpawnError};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
 use added::AddedProgress;
@@ -45,6 +44,7 @@ use examine::examine_through;
 use findings::{Answer, Examined, Finding, ObservedCall, Terms};
 use link::Link;
 use negotiate::{ServerFacts, SessionStart};
+use revisions::until_signals;
 use rules::Rule;
 use through::Served;
 use traffic::TransportKind;
@@ -91,7 +91,8 @@ pub struct SessionArgs {
     pub json: bool,
 }
 
-fn revision() -> impl TypedValueParser<Value = &'static str> {
+/// Parses a date of the specification.
+pub fn revision() -> impl TypedValueParser<Value = &'static str> {
     let dates = Revision::ALL.map(|(_, date)| date);
     PossibleValuesParser::new(dates).try_map(move |said| {
         dates.into_iter().find(|date| *date == said).ok_or("not a revision of the specification")
@@ -176,30 +177,14 @@ pub enum DoctorError {
 /// # Errors
 /// If the server cannot be used, or not with these options.
 pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
-    child::adopt_orphans();
-    let mut signals = Signals::listen().ok();
     let (tell, stop) = watch::channel(false);
     let json = options.session.json;
     let doctor = Inspection { options, stop };
-    let mut inspection = pin!(doctor.inspect());
-    loop {
-        let signal = async {
-            match &mut signals {
-                Some(signals) => drop(signals.next().await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            report = &mut inspection => return report.map(|report| DoctorResult {
-                text: if json { report.json() } else { report.text() },
-                is_safe: report.before.is_safe(),
-            }),
-            // The second one ends everything at once.
-            () = signal => if tell.send_replace(true) {
-                return Err(DoctorError::Interrupted);
-            },
-        }
-    }
+    let report = until_signals(&tell, doctor.inspect()).await?;
+    Ok(DoctorResult {
+        text: if json { report.json() } else { report.text() },
+        is_safe: report.before.is_safe(),
+    })
 }
 
 /// The terms of one session.

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod check;
+mod check_progress;
 mod demo;
 mod doctor;
 mod presets;

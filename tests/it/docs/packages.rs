@@ -259,6 +259,7 @@ fn the_debian_package_is_made_of_what_is_there() {
 #[test]
 fn scripts_can_be_read() {
     for script in [
+        "packaging/action/check-progress",
         "packaging/assemble",
         "packaging/release",
         "packaging/sbom",

@@ -1,0 +1,259 @@
+//! The scenarios: for each its id, the weight of its rule in the specification, why it matters, and how
+//! an author mends the fault.
+
+use crate::commands::doctor::rules::Rule;
+
+/// The origin of the duty that a scenario tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// The specification says MUST.
+    Must,
+    /// The specification says SHOULD.
+    Should,
+    /// The specification leaves the point open; real clients do not survive, or lose progress.
+    Survival,
+}
+
+impl Duty {
+    /// The name, for people and machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+            Self::Survival => "survival",
+        }
+    }
+}
+
+/// The scenarios in the order of reports: each with its id, its duty, what the server has to do, the
+/// section of the specification, why it matters, and how to mend it.
+macro_rules! scenarios {
+    ($(
+        $(#[doc = $doc:literal])+
+        $scenario:ident: $id:literal, $duty:ident, $title:literal, $section:literal,
+        $why:literal, $mend:literal;
+    )+) => {
+        /// One thing that a server has to do. The order is that of reports.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Scenario {
+            $($(#[doc = $doc])+ $scenario,)+
+        }
+
+        impl Scenario {
+            /// Every scenario, in the order of reports.
+            pub const ALL: [Self; [$(Self::$scenario),+].len()] = [$(Self::$scenario),+];
+
+            /// The id. An id never changes, and is never used again for something else.
+            pub const fn id(self) -> &'static str {
+                match self { $(Self::$scenario => $id,)+ }
+            }
+
+            /// The origin of the duty.
+            pub const fn duty(self) -> Duty {
+                match self { $(Self::$scenario => Duty::$duty,)+ }
+            }
+
+            /// What the server has to do.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$scenario => $title,)+ }
+            }
+
+            /// The section of the specification, or of another standard.
+            pub const fn section(self) -> &'static str {
+                match self { $(Self::$scenario => $section,)+ }
+            }
+
+            /// The effect of the fault.
+            pub const fn why(self) -> &'static str {
+                match self { $(Self::$scenario => $why,)+ }
+            }
+
+            /// The change that mends the fault in the server.
+            pub const fn mend(self) -> &'static str {
+                match self { $(Self::$scenario => $mend,)+ }
+            }
+        }
+    };
+}
+
+scenarios! {
+    /// A session begins.
+    Begins: "server-begins", Must,
+        "the first request of each revision is answered",
+        "Lifecycle, \"Initialization\"; Base Protocol, \"Responses\"",
+        "clients cannot begin, or wait for seconds before they fall back to an older revision",
+        "answer `initialize`, and answer unknown methods with the error -32601 instead of silence or an end";
+    /// Each call has one readable answer.
+    Answers: "server-answers", Must,
+        "each request has exactly one answer, with its id as it was given",
+        "Base Protocol, \"Responses\"; Tools, \"Calling Tools\"",
+        "clients wait on, refuse the answer, or close the connection",
+        "echo the id with its JSON type, answer once, and give results a `content` and errors a code and a message";
+    /// Messages are JSON-RPC.
+    Messages: "server-messages", Must,
+        "each message is one object of JSON-RPC 2.0",
+        "Base Protocol, \"Messages\"",
+        "clients refuse the message, and some close the connection",
+        "write one JSON object for each message, with `jsonrpc` \"2.0\" and no key twice; write no arrays";
+    /// Nothing but messages on standard output.
+    StandardOutput: "server-standard-output", Must,
+        "standard output has nothing but messages",
+        "Transports, \"stdio\"",
+        "clients take each line for a message: some report an error for each, some close the connection",
+        "write logs and banners to standard error";
+    /// The method of progress.
+    Method: "server-method", Must,
+        "progress comes as `notifications/progress`",
+        "Progress, \"Progress Flow\"",
+        "clients ignore other methods: the user sees nothing and the time-out is not reset",
+        "send `notifications/progress` with `progressToken` and `progress`";
+    /// The token is the client's.
+    Token: "server-token", Must,
+        "progress carries the token of its call, with the same value and JSON type",
+        "Progress, \"Behavior Requirements\"",
+        "clients cannot find the call; hosts report an unknown token, and some drop the connection",
+        "keep `params._meta.progressToken` of the request as it came, and echo it";
+    /// No progress for calls without a token.
+    NoToken: "server-no-token", Must,
+        "a call without a token has no progress",
+        "Progress, \"Behavior Requirements\"",
+        "hosts report an unknown token, and some drop the connection",
+        "send no progress if the request has no `params._meta.progressToken`";
+    /// The value is a number.
+    Value: "server-value", Must,
+        "`progress` is there, and is a number",
+        "Progress, \"Progress Flow\"",
+        "clients refuse the whole notification",
+        "send a number; without a measure, count the notifications";
+    /// The value rises.
+    Rises: "server-value-rises", Must,
+        "`progress` increases with each notification of a call",
+        "Progress, \"Progress Flow\"",
+        "bars stand still or jump back, and strict clients refuse the notification",
+        "keep the last value of each token, and send only greater values";
+    /// The total and the message have their types.
+    Members: "server-members", Must,
+        "`total` is a number and `message` a string, or they are left out",
+        "Progress, \"Progress Flow\"",
+        "clients of the TypeScript SDK refuse the whole notification, null included",
+        "leave the member out instead of writing null";
+    /// The value stays below its total.
+    Total: "server-total", Survival,
+        "`progress` does not exceed `total`",
+        "the specification does not forbid it",
+        "clients show more than 100 %",
+        "raise `total` when the work grows, or leave it out";
+    /// No progress after the answer.
+    AfterAnswer: "server-after-answer", Must,
+        "progress ends with the answer",
+        "Progress, \"Behavior Requirements\"",
+        "hosts report an unknown token, and some drop the connection",
+        "await all notifications of a call, then answer; retire the token with the answer";
+    /// Some time between the last progress and the answer.
+    BeforeAnswer: "server-before-answer", Survival,
+        "the last progress is at least 20 ms before the answer, where both share a stream",
+        "the specification allows it",
+        "clients of the TypeScript SDK take the answer first, lose the progress and report an unknown token",
+        "leave out the last notification: the answer says that the work is done";
+    /// Progress on the stream of its call.
+    Stream: "server-stream", Should,
+        "progress comes on the response stream of its call, and the stream ends with the answer",
+        "Transports, \"Sending Messages to the Server\"",
+        "clients without a GET stream never see the progress",
+        "send notifications with the request that they belong to, and close the stream behind the answer";
+    /// Events are messages.
+    EventName: "server-event-name", Must,
+        "messages come in events of the name `message`, or of none",
+        "WHATWG HTML, \"Server-sent events\"",
+        "no client listens to other names",
+        "leave the `event` field out";
+    /// A client hears something.
+    Silence: "server-silence", Survival,
+        "a call with a token is never silent for long",
+        "the specification allows it",
+        "clients give up after 5 s to 5 min without a word",
+        "send progress every few seconds while the work goes on";
+    /// Few notifications.
+    Rate: "server-rate", Should,
+        "a call has fewer than 50 notifications in a second",
+        "Progress, \"Implementation Notes\"",
+        "clients spend their time on drawing, and answers wait behind notifications",
+        "send at most some notifications in a second, always with the newest value";
+    /// Progress where clients look.
+    Place: "server-place", Survival,
+        "progress is not told in logs, on standard error, or only for tokens in the arguments",
+        "Progress, \"Progress Flow\"",
+        "no client looks there",
+        "send `notifications/progress` for the token in `params._meta`";
+    /// Clients can show the progress.
+    Readable: "server-readable", Survival,
+        "each message is whole, and a percentage has its `total`",
+        "Progress, \"Progress Flow\"",
+        "clients show pieces of a sentence, or a number without a bar",
+        "send whole messages, and `total` where it is known";
+}
+
+impl Scenario {
+    /// The scenario that a finding of `doctor` belongs to.
+    pub const fn of(rule: Rule) -> Self {
+        match rule {
+            Rule::NoLifecycle | Rule::DiscoverEnds | Rule::DiscoverSilent => Self::Begins,
+            Rule::NoAnswer
+            | Rule::AnswerId
+            | Rule::AnswerOrphan
+            | Rule::AnswerSecond
+            | Rule::AnswerNoId
+            | Rule::ErrorShape
+            | Rule::BareResult => Self::Answers,
+            Rule::Envelope | Rule::Array => Self::Messages,
+            Rule::Noise => Self::StandardOutput,
+            Rule::Method | Rule::MethodOff | Rule::MethodUnknown => Self::Method,
+            Rule::TokenIsId | Rule::TokenSpelling | Rule::TokenInvented | Rule::TokenMissing => {
+                Self::Token
+            }
+            Rule::Unasked => Self::NoToken,
+            Rule::FigureMissing | Rule::FigureNull | Rule::FigureType => Self::Value,
+            Rule::FigureRepeats | Rule::FigureFalls => Self::Rises,
+            Rule::Total | Rule::Words => Self::Members,
+            Rule::AboveTotal => Self::Total,
+            Rule::AfterAnswer => Self::AfterAnswer,
+            Rule::Glued => Self::BeforeAnswer,
+            Rule::OnGet | Rule::StaysOpen => Self::Stream,
+            Rule::EventName => Self::EventName,
+            Rule::Silence | Rule::FirstByte => Self::Silence,
+            Rule::Flood => Self::Rate,
+            Rule::AsideProgress | Rule::TokenInArguments | Rule::LogProgress => Self::Place,
+            Rule::Pieces | Rule::NoTotal => Self::Readable,
+        }
+    }
+
+    /// The scenario of an id.
+    pub fn find(id: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scenario| scenario.id() == id)
+    }
+}
+
+/// The list of all scenarios, for people.
+pub fn list() -> String {
+    let one = |scenario: Scenario| {
+        let (id, duty) = (scenario.id(), scenario.duty().name());
+        format!("{id:<24} {duty:<8}  {}\n", scenario.title())
+    };
+    Scenario::ALL.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scenario_has_a_rule_and_an_id_of_its_own() {
+        for scenario in Scenario::ALL {
+            assert!(
+                Rule::ALL.into_iter().any(|rule| Scenario::of(rule) == scenario),
+                "{scenario:?}"
+            );
+            assert_eq!(Scenario::find(scenario.id()), Some(scenario));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `milepost check-progress`: the defects of an example, none behind the proxy, and each format.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::server::Server;
+use crate::support::{MILEPOST, example};
+
+fn check_progress(args: &[&str]) -> Output {
+    let mut command = Command::new(MILEPOST);
+    command.arg("check-progress").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The exit code and the report as JSON.
+fn judged(args: &[&str]) -> (Option<i32>, Value) {
+    let output = check_progress(&[&["--json"], args].concat());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), serde_json::from_slice(&output.stdout).expect(&errors))
+}
+
+/// The ids of the results with this outcome.
+fn ids<'a>(report: &'a Value, outcome: &str) -> Vec<&'a str> {
+    let results = report["results"].as_array().unwrap().iter();
+    let its = results.filter(|result| result["outcome"] == outcome);
+    its.map(|result| result["id"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_defects_of_a_server_are_named_in_its_revision() {
+    let server = example("kuzumem");
+    let server = [server.as_str(), "--variant", "k1", "--pace", "10ms"];
+    let args = ["--call", "pagerank", "--revision", "2025-06-18", "--"];
+    let (code, report) = judged(&[&args[..], &server].concat());
+    assert_eq!(code, Some(1));
+    let faults = ["server-answers", "server-standard-output", "server-method", "server-no-token"];
+    let faults = faults.map(|id| format!("{id}@2025-06-18"));
+    assert_eq!(ids(&report, "failed"), faults);
+    assert_eq!(report["passed"], false);
+}
+
+#[test]
+fn a_server_behind_the_proxy_passes_in_each_revision() {
+    let server = example("kuzumem");
+    let server = [MILEPOST, "wrap", "--", &server, "--variant", "k1", "--pace", "10ms"];
+    let (code, report) = judged(&[&["--call", "pagerank", "--"][..], &server].concat());
+    assert_eq!(ids(&report, "failed"), [""; 0], "{report}");
+    assert_eq!(code, Some(0));
+    for date in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let id = format!("server-token@{date}");
+        assert!(ids(&report, "passed").contains(&id.as_str()), "{report}");
+    }
+}
+
+#[test]
+fn a_server_over_http_is_judged_by_the_chosen_scenarios() {
+    let server = Server::start("scout", &["--pace", "120ms"]);
+    let only = ["--only", "server-value-rises,server-stream", "--only", "server-standard-output"];
+    let args = ["--call", "run_materialization", "--once", "--revision", "2025-11-25"];
+    let (code, report) = judged(&[&only[..], &args, &[server.url()]].concat());
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        ids(&report, "failed"),
+        ["server-value-rises@2025-11-25", "server-stream@2025-11-25"]
+    );
+    assert_eq!(ids(&report, "not assessed"), ["server-standard-output@2025-11-25"]);
+    assert_eq!(report["results"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn without_a_call_nothing_is_claimed_of_progress() {
+    let (code, report) = judged(&["--revision", "2025-06-18", "--", &example("silent")]);
+    assert_eq!(code, Some(0));
+    let claimed = ids(&report, "passed");
+    let expected = ["server-begins", "server-messages@2025-06-18"];
+    assert_eq!(claimed[..2], expected);
+    assert_eq!(claimed[2..], ["server-standard-output@2025-06-18"]);
+}
+
+#[test]
+fn the_files_for_other_tools_have_the_same_failures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (junit, sarif) = (folder.path().join("j.xml"), folder.path().join("s.sarif"));
+    let server = example("kuzumem");
+    let (junit_name, sarif_name) = (junit.to_str().unwrap(), sarif.to_str().unwrap());
+    let output = check_progress(&[
+        "--call",
+        "pagerank",
+        "--once",
+        "--revision",
+        "2025-06-18",
+        "--junit",
+        junit_name,
+        "--sarif",
+        sarif_name,
+        "--",
+        &server,
+        "--variant",
+        "k1",
+        "--pace",
+        "10ms",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\n  failed        server-method            MUST "), "{text}");
+    let junit = fs::read_to_string(junit).unwrap();
+    assert_eq!(junit.matches("<testsuite ").count(), 2, "{junit}");
+    assert_eq!(junit.matches("</testcase>").count() + junit.matches("\"/>\n").count(), 19);
+    assert_eq!(junit.matches("<failure ").count(), 3, "{junit}");
+    let sarif: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
+    assert_eq!(sarif["version"], "2.1.0");
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    let faults: Vec<&Value> = results.iter().filter(|result| result["level"] == "error").collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    assert_eq!(faults[2]["partialFingerprints"]["scenario/v1"], "server-method@2025-06-18");
+}
+
+#[test]
+fn the_list_and_the_page_have_each_scenario() {
+    let output = check_progress(&["--list"]);
+    assert!(output.status.success());
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/check-progress.md"));
+    let page = page.unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    for line in list.lines() {
+        let (id, title) = (line[..24].trim_end(), &line[35..]);
+        let duty = line[25..35].trim_end();
+        assert!(page.contains(&format!("| `{id}` | {duty} | {title} |")), "{line}");
+    }
+    assert_eq!(page.matches("| `server-").count(), list.lines().count());
+}
+
+#[test]
+fn what_cannot_be_judged_is_told() {
+    for (args, why) in [
+        (&["--", "/nowhere/server"][..], "/nowhere/server"),
+        (&["--", "true"][..], "cannot use the server"),
+        (&["--only", "server-nothing", "--", "true"][..], "server-nothing"),
+        (&[][..], "required"),
+    ] {
+        let output = check_progress(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(why) && output.stdout.is_empty(), "{errors}");
+    }
+}
