@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use milepost::commands::args::{
-    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, WrapArgs, WrappedServer,
+    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, ServeArgs, WrapArgs,
+    WrappedServer,
 };
 use milepost::commands::check_progress::{self, scenarios};
 use milepost::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
@@ -65,43 +66,16 @@ fn runtime(command: &Command) -> Builder {
 async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => wrap_one(&args).await,
-        Command::Serve(args) => {
-            let _log = log::start(args.log.log_level, args.log.log_format);
-            let routes = Routes::load(&args.file);
-            let routes = match routes.and_then(|all| all.with_strict_files(args.strict_files)) {
-                Ok(routes) => routes,
-                Err(error) => return report(&error, 2),
-            };
-            for warning in routes.warnings() {
-                tracing::warn!("{warning}");
-            }
-            let recording = args.recording();
-            let (records, ending) = match recording.as_ref().map(Recording::start).transpose() {
-                Ok(begun) => begun.unzip(),
-                Err(error) => return report(&RecordError(error), 2),
-            };
-            let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
-            let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
-            let state = state_dir(None, routes.state());
-            let memory = DurationStore::open(state.as_deref());
-            let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
-            let code = match listen::serve(&routes, &memory, state.as_deref(), &observers).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 1),
-            };
-            memory.close();
-            traces.close();
-            if let Some(ending) = ending {
-                ending.wait();
-            }
-            code
-        }
+        Command::Serve(args) => serve(&args).await,
         Command::Check(args) => check(&args),
         Command::Doctor(args) => diagnose(*args).await,
         Command::CheckProgress(args) if args.list => print(&scenarios::list()),
         Command::CheckProgress(args) => check_progress(*args).await,
         Command::Stats(args) => {
-            let _log = log::start(Level::WARN, LogFormat::Text);
+            let _log = match log::start(Level::WARN, LogFormat::Text) {
+                Ok(log) => log,
+                Err(error) => return report(&error, 2),
+            };
             match stats::run(&args) {
                 Ok(text) => print(&text),
                 Err(error) => report(&error, 1),
@@ -131,6 +105,42 @@ async fn run(command: Command) -> ExitCode {
     }
 }
 
+/// `milepost serve`: the exit code of the listeners, 1 if nothing can be served, 2 for wrong settings.
+async fn serve(args: &ServeArgs) -> ExitCode {
+    let _log = match log::start(args.log.log_level, args.log.log_format) {
+        Ok(log) => log,
+        Err(error) => return report(&error, 2),
+    };
+    let routes = Routes::load(&args.file);
+    let routes = match routes.and_then(|all| all.with_strict_files(args.strict_files)) {
+        Ok(routes) => routes,
+        Err(error) => return report(&error, 2),
+    };
+    for warning in routes.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let recording = args.recording();
+    let (records, ending) = match recording.as_ref().map(Recording::start).transpose() {
+        Ok(begun) => begun.unzip(),
+        Err(error) => return report(&RecordError(error), 2),
+    };
+    let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
+    let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
+    let state = state_dir(None, routes.state());
+    let memory = DurationStore::open(state.as_deref());
+    let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
+    let code = match listen::serve(&routes, &memory, state.as_deref(), &observers).await {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => report(&error, 1),
+    };
+    memory.close();
+    traces.close();
+    if let Some(ending) = ending {
+        ending.wait();
+    }
+    code
+}
+
 /// `milepost check`: the output, with a warning on standard error.
 fn check(args: &CheckArgs) -> ExitCode {
     match check::run(args) {
@@ -145,7 +155,10 @@ fn check(args: &CheckArgs) -> ExitCode {
 }
 
 async fn wrap_one(args: &WrapArgs) -> ExitCode {
-    let _log = log::start(args.log.log_level, args.log.log_format);
+    let _log = match log::start(args.log.log_level, args.log.log_format) {
+        Ok(log) => log,
+        Err(error) => return report(&error, 2),
+    };
     let mut wrapped = match args.resolve() {
         Ok(wrapped) => wrapped,
         Err(error) => return report(&error, 2),

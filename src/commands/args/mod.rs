@@ -24,7 +24,7 @@ use crate::commands::stats;
 use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::config::values::{StateDir, time};
 use crate::observe::durations;
-use crate::observe::log::LogFormat;
+use crate::observe::log::{LogFormat, read_level};
 use crate::observe::record::Recording;
 use crate::progress::Policy;
 
@@ -144,7 +144,7 @@ pub struct WrapArgs {
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// The least important log lines that are written
-    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = read_level)]
     pub log_level: Level,
     /// The format of log lines
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
@@ -208,10 +208,6 @@ pub struct DemoArgs {
     /// The time that the silent tool is silent
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
     pub silence: Duration,
-}
-
-fn level(text: &str) -> Result<Level, String> {
-    text.parse().map_err(|_| "one of error, warn, info, debug, trace is expected".to_owned())
 }
 
 /// The program of `wrap`, and its settings.

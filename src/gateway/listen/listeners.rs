@@ -210,7 +210,6 @@ impl<H: Handler> Listeners<H> {
             admin_phase.send_replace(ListenPhase::Over);
             let _ = admin.await;
         }
-        info!(code, "stopped");
         code
     }
 

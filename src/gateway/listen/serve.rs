@@ -75,6 +75,8 @@ pub async fn serve(
     if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
         tracing::warn!("servers that do not end are killed");
     }
+    // The last line: sessions with child processes write their own when their child has ended.
+    tracing::info!(code, "stopped");
     Ok(code)
 }
 

@@ -1,6 +1,7 @@
 //! Logs on standard error: one line per call, and counts at the end of a connection.
 
 mod budget;
+mod directives;
 mod lines;
 pub mod shared_stderr;
 
@@ -17,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 pub use budget::may_log_refusal;
+pub use directives::{DirectiveError, read_level};
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
@@ -44,19 +46,29 @@ const LINES_MAX: usize = 10_000;
 #[must_use]
 pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option<WorkerGuard>);
 
+/// The variable with a log filter.
+const VARIABLE: &str = "MILEPOST_LOG";
+
+/// The log filter of the environment is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{VARIABLE}: {0}")]
+pub struct LogStartError(FilterWordsError);
+
 /// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a
 /// filter in the syntax of tracing's `EnvFilter`.
-pub fn start(level: Level, format: LogFormat) -> Log {
-    let default = of_level(level.as_str());
-    let own = std::env::var("MILEPOST_LOG").ok();
-    let own = own.filter(|text| parsed(text).is_ok());
-    let text = own.unwrap_or(default);
+///
+/// # Errors
+/// If `MILEPOST_LOG` is no filter.
+pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
+    let own = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+    let text = own.unwrap_or_else(|| of_level(level.as_str()));
+    let filter = parsed(&text).map_err(LogStartError)?;
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("log")
         .finish(shared_stderr::LogLines);
     let dropped = writer.error_counter();
-    let (filter, handle) = reload::Layer::new(parsed(&text).unwrap_or_default());
+    let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_writer(writer);
     let filtered = tracing_subscriber::registry().with(filter);
     // A second start, as tests may try, changes nothing.
@@ -74,7 +86,7 @@ pub fn start(level: Level, format: LogFormat) -> Log {
         let now = Mutex::new(text.clone());
         let _ = RUNNING.set(ProcessLog { start: text, now, handle, dropped });
     }
-    Log(started.then_some(guard))
+    Ok(Log(started.then_some(guard)))
 }
 
 /// The filter for a level. The servers' standard error has a target of its own.
@@ -88,13 +100,25 @@ const CAPPED: (&str, &str) = ("h2", "h2=info");
 
 /// A filter in the syntax of tracing's `EnvFilter`. Lines of the [`CAPPED`] library are shown only
 /// if the filter names the library.
-fn parsed(words: &str) -> Result<EnvFilter, ParseError> {
+fn parsed(words: &str) -> Result<EnvFilter, FilterWordsError> {
+    directives::check(words)?;
     let filter = EnvFilter::builder().parse(words)?;
     let target = |word: &str| word.trim().split(['=', '[', ':']).next() == Some(CAPPED.0);
     if words.split(',').any(target) {
         return Ok(filter);
     }
     Ok(filter.add_directive(CAPPED.1.parse()?))
+}
+
+/// The reason why words are no log filter.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterWordsError {
+    /// A word that is not known.
+    #[error(transparent)]
+    Directive(#[from] DirectiveError),
+    /// Another fault, such as a bracket without its end.
+    #[error("{0}; for example \"debug\" or \"milepost=debug,server=info\"")]
+    Syntax(#[from] ParseError),
 }
 
 /// The log of this process.
@@ -115,8 +139,8 @@ pub enum FilterError {
     #[error("this process has no log that can be changed")]
     NoLog,
     /// The text is not a filter.
-    #[error("no log filter: {0}; send a level such as `debug`, or `milepost=debug,server=info`")]
-    Words(String),
+    #[error("no log filter: {0}")]
+    Words(#[from] FilterWordsError),
 }
 
 /// The current filter of the log, in the syntax of tracing's `EnvFilter`.
@@ -135,10 +159,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
         Ok(level) => of_level(level.as_str()),
         Err(_) => words.to_owned(),
     };
-    let filter = parsed(&text).map_err(|error| FilterError::Words(error.to_string()))?;
-    if text.is_empty() {
-        return Err(FilterError::Words("it is empty".to_owned()));
-    }
+    let filter = parsed(&text)?;
     let running = RUNNING.get().ok_or(FilterError::NoLog)?;
     let mut now = running.now.lock().unwrap_or_else(PoisonError::into_inner);
     running.handle.reload(filter).map_err(|_| FilterError::NoLog)?;

@@ -39,6 +39,21 @@ fn an_address_that_is_none_is_not_repeated() {
     assert!(told.contains("not a valid URL") && !told.contains("secret"), "{told}");
 }
 
+#[test]
+fn a_filter_of_the_environment_that_nobody_understands_is_refused() {
+    for args in [&["wrap", "--", "cat"][..], &["serve", "no-such-file.toml"], &["stats"]] {
+        let filter = "milepost=debug,sever=info";
+        let output = milepost().args(args).env("MILEPOST_LOG", filter).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        let expected = "milepost: MILEPOST_LOG: column 16: \"sever\" is no target; did you mean \
+                        \"server\"?; levels: off, error, warn, info, debug, trace; targets: \
+                        milepost, server, h2; for example \"debug\" or \
+                        \"milepost=debug,server=info\"\n";
+        assert_eq!(told, expected, "{args:?}");
+    }
+}
+
 /// Answers each request with its own id, whatever it is.
 const ECHO: &str = r#"
 while read -r line; do

@@ -32,7 +32,9 @@ fn the_log_level_changes_while_it_runs_and_back() {
     let (status, said) = level("PUT", &[], "debug");
     assert!(status == 403 && said.contains("milepost-admin"), "{said}");
     let (status, said) = level("PUT", &CHANGE, "milepost=loud");
-    assert!(status == 400 && said.contains("no log filter"), "{said}");
+    assert!(status == 400 && said.contains("column 10: \"loud\" is no level"), "{said}");
+    let (status, said) = level("PUT", &CHANGE, "debgu");
+    assert!(status == 400 && said.contains("did you mean \"debug\"?"), "{said}");
     assert_eq!(level("PUT", &CHANGE, &"x".repeat(5000)).0, 400);
     assert_eq!(level("GET", &[], ""), began);
     // Connections are told of at `debug`, and the one before was not.

@@ -128,6 +128,22 @@ fn without_calls_it_ends_at_once() {
 }
 
 #[test]
+fn the_last_line_of_the_log_says_that_it_has_stopped() {
+    // A session with a child writes its own last line when the child has ended.
+    let server = "upstream.command = [\"sh\", \"-c\", \"read -r _; \
+                  echo '{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":1,\\\"result\\\":{}}'; cat >/dev/null\"]";
+    let mut proxy = Proxy::with(&Start::default(), server);
+    let asked = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    assert_eq!(post(&proxy, asked).status(), 200);
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
+    let log = proxy.log();
+    let over = log.lines().position(|line| line.contains("connection over"));
+    assert!(over.is_some(), "{log}");
+    assert!(log.lines().last().is_some_and(|line| line.contains("stopped code=0")), "{log}");
+}
+
+#[test]
 fn what_is_only_piped_may_finish_too() {
     // An answer that is not looked at, a large one, and one of a route that is opaque. Each takes
     // longer than streams are given for their end.
