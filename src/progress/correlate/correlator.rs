@@ -157,6 +157,15 @@ impl Correlator {
         Some(call)
     }
 
+    /// Learns from a late report: while no request is open, a token that is exactly the id of an ended request
+    /// shows that the server puts ids in the place of tokens.
+    pub(crate) fn note_late_id(&mut self, token: &Key) {
+        let is_late_id = || self.ledger.is_empty() && self.ledger.was_id(token).is_some();
+        if self.evidence == Evidence::None && is_late_id() {
+            self.evidence = Evidence::OnlyIds;
+        }
+    }
+
     /// Whether a token is the id of a request that is over, from a server that puts ids in the place of tokens.
     pub(crate) fn was_id_for_token(&self, token: &Key) -> bool {
         self.evidence == Evidence::OnlyIds

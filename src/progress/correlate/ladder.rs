@@ -67,6 +67,9 @@ impl Filter {
                 }
                 return Ok((call, Some(Repair::Token)));
             }
+            if dead.is_none() {
+                self.correlator.note_late_id(token);
+            }
             // The token of a call that has ended is never taken for the next one's, nor for the id
             // of another call.
             if dead.is_some() || self.correlator.was_id_for_token(token) {

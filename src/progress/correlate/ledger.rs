@@ -363,6 +363,10 @@ impl Ledger {
         calls.next().is_none().then_some((*id, &mut **call))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
         self.calls.iter().map(|(id, call)| (*id, &**call))
     }
