@@ -129,11 +129,12 @@ impl PendingQueue {
 }
 
 /// The progress that was sent last, to recognise an exact duplicate.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct LastSent {
     pub(crate) value: Option<f64>,
     pub(crate) total: Option<f64>,
-    pub(crate) message: Option<Bytes>,
+    /// The words, as a JSON string.
+    pub(crate) message: Option<Vec<u8>>,
 }
 
 impl LastSent {
@@ -143,7 +144,7 @@ impl LastSent {
             value: figure.map(|figure| figure.value.value),
             total: figure.and_then(|figure| figure.total.as_ref()).map(|total| total.value),
             // A copy: a call may be open for hours, and would keep a whole read buffer.
-            message: report.message.as_deref().map(Bytes::copy_from_slice),
+            message: report.message.as_deref().map(<[u8]>::to_vec),
         }
     }
 }
@@ -195,14 +196,29 @@ impl SendHistory {
         if !wordless {
             self.last_message = None;
         } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
-            self.last_message = Some(words);
+            self.last_message = Some(words.into());
         }
     }
 
+    /// Keeps progress that was sent with words, in the room of the last one.
+    pub(crate) fn remember_words(
+        &mut self,
+        (value, total): (f64, Option<f64>),
+        words: &[u8],
+        now: Instant,
+    ) {
+        self.last_message = None;
+        let (last, at) = self.last.get_or_insert_with(|| (LastSent::default(), now));
+        (last.value, last.total, *at) = (Some(value), total, now);
+        let kept = last.message.get_or_insert_default();
+        kept.clear();
+        kept.extend_from_slice(words);
+    }
+
     /// The server's last message for this call.
-    pub(crate) fn last_words(&self) -> Option<&Bytes> {
-        let sent = self.last.as_ref().and_then(|(sent, _)| sent.message.as_ref());
-        self.last_message.as_ref().or(sent)
+    pub(crate) fn last_words(&self) -> Option<&[u8]> {
+        let sent = self.last.as_ref().and_then(|(sent, _)| sent.message.as_deref());
+        self.last_message.as_deref().or(sent)
     }
 }
 

@@ -231,8 +231,8 @@ impl Filter {
         if message.is_none() && words_allowed {
             repairs.add(Repair::Message);
             let running = || json::quote(&format!("{}: running", call.label()));
-            let last = call.sent.last_words().map(notification::message);
-            message = Some(last.unwrap_or_else(running));
+            let last = call.sent.last_words().map(Bytes::copy_from_slice);
+            message = Some(last.map_or_else(running, |words| notification::message(&words)));
         }
         let emitted = emitted.within_total(&mut repairs);
         let bytes = notification::write(call, &emitted, &token, message.as_ref(), &pending.report);
@@ -279,7 +279,7 @@ impl Filter {
         };
         let emitted = emitted.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
-        let last = call.sent.last_words().and_then(|text| json::decode_str(text));
+        let last = call.sent.last_words().and_then(json::decode_str);
         let silence = now.saturating_duration_since(heard);
         let words = match expected {
             Some(expected) => {
@@ -297,8 +297,10 @@ impl Filter {
         );
         let value = |text: &Bytes| json::number(text);
         let total = emitted.total.as_ref().and_then(value);
-        call.sent.last_heartbeat =
-            Some((LastSent { value: value(&emitted.progress), total, message }, now));
+        call.sent.last_heartbeat = Some((
+            LastSent { value: value(&emitted.progress), total, message: message.map(Vec::from) },
+            now,
+        ));
         call.note_heartbeat(now, expected.is_some());
         self.share_value(id);
         self.events.push_back(FilterEvent::Heartbeat(id));

@@ -10,21 +10,11 @@ use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
+use crate::progress::intake::plain_progress::PlainProgress;
+use crate::progress::intake::template::Template;
 use crate::progress::policy::{Coalesce, Messages, StreamPacing};
 use crate::progress::verdict::Verdict;
-use crate::protocol::{json, mcp};
-
-/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
-const LENGTH_MAX: usize = 4 << 10;
-
-/// One notification, in parts of its text.
-#[derive(Debug, Default)]
-struct Plain<'a> {
-    token: &'a [u8],
-    progress: f64,
-    total: Option<(&'a [u8], f64)>,
-    message: Option<&'a [u8]>,
-}
+use crate::protocol::mcp;
 
 impl Filter {
     /// Takes a server message on `stream`, if the message is progress that can be forwarded
@@ -33,7 +23,9 @@ impl Filter {
         if !self.is_unhindered(stream) {
             return false;
         }
-        let Some(plain) = Plain::read(text) else { return false };
+        let known = self.intake.template.read(text);
+        let is_new = known.is_none();
+        let Some(plain) = known.or_else(|| PlainProgress::read(text)) else { return false };
         let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
         let policy = call.settings();
         let ready = call.stream == stream
@@ -49,6 +41,10 @@ impl Filter {
         }
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
+        let learned = is_new.then(|| Template::of(text, &plain));
+        if let Some(template) = learned {
+            self.intake.template = template;
+        }
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
         self.record(number, Some(id), Verdict::Forwarded);
@@ -80,161 +76,19 @@ impl Call {
         self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }
 
-    fn note_plain(&mut self, now: Instant, plain: &Plain<'_>) {
+    fn note_plain(&mut self, now: Instant, plain: &PlainProgress<'_>) {
         self.account.received += 1;
         self.reports.began = true;
         self.reports.has_protocol_value = true;
         self.reports.has_figure = true;
         self.note_sent(now);
-        let sent = LastSent {
-            value: Some(plain.progress),
-            total: plain.total.map(|(_, value)| value),
-            message: plain.message.map(bytes::Bytes::copy_from_slice),
-        };
-        self.sent.remember(sent, now);
-    }
-}
-
-/// A reader that knows one shape and gives up on any other.
-struct Reader<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        self.at = json::skip_space(self.text, self.at);
-        let byte = *self.text.get(self.at)?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.byte()? == byte).then_some(())
-    }
-
-    /// A string with its quotes, all of which any parser reads in the same way.
-    fn string(&mut self) -> Option<&'a [u8]> {
-        self.expect(b'"')?;
-        let start = self.at - 1;
-        loop {
-            let rest = self.text.get(self.at..)?;
-            let length = memchr::memchr2(b'"', b'\\', rest)?;
-            if rest[..length].iter().any(|byte| *byte < b' ') {
-                return None;
-            }
-            self.at += length + 1;
-            match rest[length] {
-                b'"' => return Some(&self.text[start..self.at]),
-                b'\\' => match self.text.get(self.at)? {
-                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
-                    _ => return None,
-                },
-                _ => return None,
+        let total = plain.total.map(|(_, value)| value);
+        match plain.message {
+            Some(words) => self.sent.remember_words((plain.progress, total), words, now),
+            None => {
+                let sent = LastSent { value: Some(plain.progress), total, message: None };
+                self.sent.remember(sent, now);
             }
         }
-    }
-
-    fn number(&mut self) -> Option<&'a [u8]> {
-        self.at = json::skip_space(self.text, self.at);
-        let start = self.at;
-        let digits = |reader: &mut Self| {
-            let rest = &reader.text[reader.at..];
-            let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            reader.at += count;
-            (count > 0).then_some(count)
-        };
-        if self.text.get(self.at) == Some(&b'-') {
-            self.at += 1;
-        }
-        let zero = self.text.get(self.at) == Some(&b'0');
-        let count = digits(self)?;
-        if zero && count > 1 {
-            return None;
-        }
-        if self.text.get(self.at) == Some(&b'.') {
-            self.at += 1;
-            digits(self)?;
-        }
-        // A power is left to the long way.
-        if matches!(self.text.get(self.at), Some(b'e' | b'E')) {
-            return None;
-        }
-        Some(&self.text[start..self.at])
-    }
-
-    /// Reads the members of an object with `member`, which refuses unknown members.
-    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
-        self.expect(b'{')?;
-        loop {
-            let key = self.string()?;
-            self.expect(b':')?;
-            member(self, key)?;
-            match self.byte()? {
-                b',' => {}
-                b'}' => return Some(()),
-                _ => return None,
-            }
-        }
-    }
-}
-
-fn finite(value: &f64) -> bool {
-    value.is_finite()
-}
-
-/// Stores a member that occurs for the first time; a second occurrence is a fault.
-fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
-    place.replace(found).is_none().then_some(())
-}
-
-impl<'a> Plain<'a> {
-    fn read(text: &'a [u8]) -> Option<Self> {
-        if text.len() > LENGTH_MAX || std::str::from_utf8(text).is_err() {
-            return None;
-        }
-        let mut reader = Reader { text, at: 0 };
-        let (mut version, mut method, mut params) = (None, None, None);
-        reader.object(|reader, key| match key {
-            br#""jsonrpc""# => once(&mut version, reader.string()?),
-            br#""method""# => {
-                let name = reader.string()?;
-                // Of anything else no more is read.
-                (name == br#""notifications/progress""#).then_some(())?;
-                once(&mut method, name)
-            }
-            br#""params""# if params.is_none() => {
-                params = Some(Self::params(reader)?);
-                Some(())
-            }
-            _ => None,
-        })?;
-        method?;
-        let whole = json::skip_space(text, reader.at) == text.len();
-        params.filter(|_| whole && version == Some(br#""2.0""#))
-    }
-
-    fn params(reader: &mut Reader<'a>) -> Option<Self> {
-        let (mut token, mut progress, mut total, mut message) = (None, None, None, None);
-        reader.object(|reader, key| match key {
-            br#""progressToken""# => {
-                reader.at = json::skip_space(reader.text, reader.at);
-                let found = match reader.text.get(reader.at)? {
-                    b'"' => reader.string()?,
-                    _ => reader.number()?,
-                };
-                once(&mut token, found)
-            }
-            br#""progress""# => once(&mut progress, reader.number()?),
-            br#""total""# => once(&mut total, reader.number()?),
-            br#""message""# => once(&mut message, reader.string()?),
-            _ => None,
-        })?;
-        let value = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(finite);
-        let total = match total {
-            Some(text) => Some((text, value(text)?)),
-            None => None,
-        };
-        Some(Self { token: token?, progress: value(progress?)?, total, message })
     }
 }

@@ -1,5 +1,6 @@
 //! The filter without I/O: transcripts, generated conversations and settings, in virtual time.
 
+mod allocations;
 mod ask_requests;
 pub(crate) mod checker;
 pub(crate) mod dialects;

@@ -1,0 +1,167 @@
+//! A reader of plain progress: compliant `notifications/progress` with the usual members only, written in such a
+//! way that any parser reads the same.
+
+use crate::protocol::json;
+
+/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
+pub(crate) const LENGTH_MAX: usize = 4 << 10;
+
+/// One notification, in parts of its text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PlainProgress<'a> {
+    pub(crate) token: &'a [u8],
+    pub(crate) progress: f64,
+    /// The text of the figure.
+    pub(crate) figure: &'a [u8],
+    /// The total, with its text.
+    pub(crate) total: Option<(&'a [u8], f64)>,
+    /// The words, as a JSON string.
+    pub(crate) message: Option<&'a [u8]>,
+}
+
+/// A reader that knows one shape and gives up on any other.
+pub(crate) struct Reader<'a> {
+    pub(crate) text: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        self.at = json::skip_space(self.text, self.at);
+        let byte = *self.text.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.byte()? == byte).then_some(())
+    }
+
+    /// A string with its quotes, all of which any parser reads in the same way.
+    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
+        self.expect(b'"')?;
+        let start = self.at - 1;
+        loop {
+            let rest = self.text.get(self.at..)?;
+            let length = memchr::memchr2(b'"', b'\\', rest)?;
+            if rest[..length].iter().any(|byte| *byte < b' ') {
+                return None;
+            }
+            self.at += length + 1;
+            match rest[length] {
+                b'"' => return Some(&self.text[start..self.at]),
+                b'\\' => match self.text.get(self.at)? {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> Option<&'a [u8]> {
+        self.at = json::skip_space(self.text, self.at);
+        let start = self.at;
+        let digits = |reader: &mut Self| {
+            let rest = &reader.text[reader.at..];
+            let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            reader.at += count;
+            (count > 0).then_some(count)
+        };
+        if self.text.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        let zero = self.text.get(self.at) == Some(&b'0');
+        let count = digits(self)?;
+        if zero && count > 1 {
+            return None;
+        }
+        if self.text.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            digits(self)?;
+        }
+        // A power is left to the long way.
+        if matches!(self.text.get(self.at), Some(b'e' | b'E')) {
+            return None;
+        }
+        Some(&self.text[start..self.at])
+    }
+
+    /// Reads the members of an object with `member`, which refuses unknown members.
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        loop {
+            let key = self.string()?;
+            self.expect(b':')?;
+            member(self, key)?;
+            match self.byte()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// The value of a number's text; `None` if the value is not finite.
+pub(crate) fn value(text: &[u8]) -> Option<f64> {
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    value.is_finite().then_some(value)
+}
+
+/// Stores a member that occurs for the first time; a second occurrence is a fault.
+fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
+    place.replace(found).is_none().then_some(())
+}
+
+impl<'a> PlainProgress<'a> {
+    /// Reads a whole message; `None` if the message is anything else or unusual in any way.
+    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+        if text.len() > LENGTH_MAX || std::str::from_utf8(text).is_err() {
+            return None;
+        }
+        let mut reader = Reader { text, at: 0 };
+        let (mut version, mut method, mut params) = (None, None, None);
+        reader.object(|reader, key| match key {
+            br#""jsonrpc""# => once(&mut version, reader.string()?),
+            br#""method""# => {
+                let name = reader.string()?;
+                // Of anything else no more is read.
+                (name == br#""notifications/progress""#).then_some(())?;
+                once(&mut method, name)
+            }
+            br#""params""# if params.is_none() => {
+                params = Some(Self::params(reader)?);
+                Some(())
+            }
+            _ => None,
+        })?;
+        method?;
+        let whole = json::skip_space(text, reader.at) == text.len();
+        params.filter(|_| whole && version == Some(br#""2.0""#))
+    }
+
+    fn params(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut token, mut progress, mut total, mut message) = (None, None, None, None);
+        reader.object(|reader, key| match key {
+            br#""progressToken""# => {
+                reader.at = json::skip_space(reader.text, reader.at);
+                let found = match reader.text.get(reader.at)? {
+                    b'"' => reader.string()?,
+                    _ => reader.number()?,
+                };
+                once(&mut token, found)
+            }
+            br#""progress""# => once(&mut progress, reader.number()?),
+            br#""total""# => once(&mut total, reader.number()?),
+            br#""message""# => once(&mut message, reader.string()?),
+            _ => None,
+        })?;
+        let total = match total {
+            Some(text) => Some((text, value(text)?)),
+            None => None,
+        };
+        let figure = progress?;
+        Some(Self { token: token?, progress: value(figure)?, figure, total, message })
+    }
+}

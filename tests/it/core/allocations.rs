@@ -1,0 +1,73 @@
+//! The heap allocations of one message in the core, which do not depend on the machine.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use milepost::progress::{Filter, Origin, Policy, StreamId, StreamKind, StreamPacing};
+use milepost::protocol::jsonrpc::Message;
+
+const OWN: StreamId = StreamId(0);
+
+/// Messages of each measurement.
+const MESSAGES: u32 = 1000;
+
+/// A filter with one open call, on a stream of its own.
+fn filter(start: Instant) -> Filter {
+    let mut filter = Filter::new(Policy::default());
+    filter.open_stream(OWN, StreamKind::Exchange, StreamPacing::Immediate);
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#;
+    filter.client_message(start, OWN, &Message::parse(request.into()));
+    filter
+}
+
+/// Gives everything that is due to the client; the number of its messages.
+fn drain(filter: &mut Filter, now: Instant) -> usize {
+    let sent = std::iter::from_fn(|| filter.poll_transmit(now, OWN)).count();
+    filter.written(now, OWN);
+    while filter.poll_event().is_some() {}
+    sent
+}
+
+/// The allocations of one message on average, where `text` writes the message of a number.
+fn allocations(text: fn(&mut String, u32)) -> f64 {
+    let mut now = Instant::now();
+    let mut filter = filter(now);
+    let mut line = String::with_capacity(1024);
+    let mut sent = 0;
+    let mut took = 0;
+    for number in 0..MESSAGES + 10 {
+        line.clear();
+        text(&mut line, number + 1);
+        let bytes = Bytes::copy_from_slice(line.as_bytes());
+        now += Duration::from_secs(1);
+        let counted = allocation_counter::measure(|| {
+            if filter.fast_path(now, OWN, &bytes) {
+                sent += 1;
+            } else {
+                filter.server_message(now, Origin::Stream(OWN), &Message::parse(bytes.clone()));
+            }
+            sent += drain(&mut filter, now);
+        });
+        // The first ones make room for the others.
+        took += if number < 10 { 0 } else { counted.count_total };
+    }
+    assert!(sent >= MESSAGES as usize, "{sent} messages");
+    took as f64 / f64::from(MESSAGES)
+}
+
+#[test]
+fn plain_progress_takes_no_allocation_of_its_own() {
+    let each = allocations(|line, number| {
+        write!(line, r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":7,"progress":{number},"total":5000,"message":"Step {number} of 5000"}}}}"#).unwrap();
+    });
+    assert!(each <= 0.2, "{each}");
+}
+
+#[test]
+fn repaired_progress_takes_a_bounded_number_of_allocations() {
+    let each = allocations(|line, number| {
+        write!(line, r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"requestId":1,"progress":{number},"message":"Step {number}","isFinal":false}}}}"#).unwrap();
+    });
+    assert!(each <= 40.0, "{each}");
+}
