@@ -23,7 +23,7 @@ use milepost::gateway::listen;
 use milepost::observe::durations::{DurationStore, state_dir};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::observe::log;
-use milepost::observe::log::LogFormat;
+use milepost::observe::log::{LogFormat, MessageLog};
 use milepost::observe::otlp;
 use milepost::observe::otlp::DownstreamTransport;
 use milepost::observe::record::Recording;
@@ -172,8 +172,10 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let traces = otlp::start(DownstreamTransport::Pipe, CollectorClient::new);
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
-    let recorder = records.and_then(|records| records.begin(id, "", Scope::Whole, &policy));
-    let emitter = EventEmitter::new(id, Instant::now(), recorder.into_iter().collect());
+    let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
+    let observers = records.into_iter().chain(MessageLog::begin_if_on(false));
+    let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy)).collect();
+    let emitter = EventEmitter::new(id, Instant::now(), observers);
     let code = match wrapped.server {
         WrappedServer::Command(stdio) => {
             let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);

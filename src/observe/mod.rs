@@ -6,6 +6,7 @@ pub mod events;
 pub mod log;
 pub mod metrics;
 pub mod otlp;
+mod pending_verdicts;
 pub mod record;
 pub mod redact;
 pub mod transcript;

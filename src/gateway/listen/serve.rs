@@ -19,6 +19,7 @@ use crate::gateway::listen::reload::{Hangups, Reloading};
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
+use crate::observe::log::MessageLog;
 use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
@@ -58,8 +59,10 @@ pub async fn serve(
     let calls = routes.admin().listen.map(|_| Table::new(names()));
     let watch =
         calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn ObserverFactory>);
+    // The admin address also changes the log filter.
+    let messages = MessageLog::begin_if_on(calls.is_some());
     let observers: Vec<Arc<dyn ObserverFactory>> =
-        watch.chain(observers.iter().map(Arc::clone)).collect();
+        watch.chain(messages).chain(observers.iter().map(Arc::clone)).collect();
     let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;
     let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
     let listed: Vec<&Route> = routes.iter().collect();

@@ -1,7 +1,6 @@
 //! One conversation: links messages with their verdicts, and both with calls.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
@@ -13,29 +12,15 @@ use super::taps::TapMessage;
 use super::text::MessageText;
 use super::{RouteTotals, Table};
 use crate::observe::events::{EventKind, Observer, ObserverEvent, Scope};
+use crate::observe::pending_verdicts::PendingVerdicts;
 use crate::progress::input::Input;
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallId, FilterEvent, OpenCall, Outcome, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{json, mcp};
 
-/// Server messages of one connection that wait for their verdict in the table of calls.
-const WAITING_MAX: usize = 1024;
-
 /// Ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
-
-/// A message of the server that is not judged yet.
-#[derive(Debug)]
-struct PendingVerdict {
-    number: u64,
-    /// Messages in it that are not judged yet.
-    remaining: usize,
-    /// The places of the messages in it, of an array.
-    elements: Vec<Range<usize>>,
-    at: Instant,
-    text: Bytes,
-}
 
 /// Looks on at one conversation.
 #[derive(Debug)]
@@ -48,7 +33,7 @@ pub(super) struct Conversation {
     /// Open calls; without an entry if the table had no room.
     open: BTreeMap<CallId, Option<(Arc<CallEntry>, usize)>>,
     ended: VecDeque<(CallId, Weak<CallEntry>)>,
-    waiting: VecDeque<PendingVerdict>,
+    pending: PendingVerdicts,
     /// The last client message, and the message that the server got instead.
     client_message: Option<(Instant, Bytes)>,
     /// Whether the last client message has opened a call.
@@ -76,7 +61,7 @@ impl Conversation {
             is_observed,
             open: BTreeMap::new(),
             ended: VecDeque::new(),
-            waiting: VecDeque::new(),
+            pending: PendingVerdicts::default(),
             client_message: None,
             has_opened: false,
             sent: None,
@@ -108,57 +93,21 @@ impl Conversation {
                 self.has_opened = false;
                 self.sent = None;
             }
-            Input::ServerMessage(_, message) | Input::HandleForeign(_, message) => {
-                self.receive(at, message.raw(), number);
-            }
-            Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => {
-                self.receive(at, text, number);
-            }
             Input::Stderr(line) if self.table.taps.any() => {
                 let before = Some(MessageText::of(line.as_bytes()));
                 let kept = CapturedMessage { at, fate: MessageFate::Stderr, before, after: None };
                 self.keep(None, kept, |_, _| {});
             }
             Input::FailOpen => self.has_failed = true,
-            _ => {}
+            _ => self.pending.receive(at, input, number),
         }
-    }
-
-    fn receive(&mut self, at: Instant, text: &Bytes, number: u64) {
-        // It was another filter's to judge, and its number is given again.
-        if self.waiting.back().is_some_and(|last| last.number == number) {
-            self.waiting.pop_back();
-        }
-        if self.waiting.len() >= WAITING_MAX {
-            self.waiting.pop_front();
-        }
-        let is_array = text.first() == Some(&b'[');
-        let elements = is_array.then(|| json::elements(text)).flatten();
-        let elements = elements.map(|(elements, _)| elements).unwrap_or_default();
-        let (remaining, text) = (elements.len().max(1), text.clone());
-        self.waiting.push_back(PendingVerdict { number, remaining, elements, at, text });
-    }
-
-    /// The message of this number, and when it came.
-    fn take_waiting(&mut self, number: u64) -> Option<(Instant, Bytes)> {
-        let place = self.waiting.iter().rposition(|waiting| waiting.number <= number)?;
-        let waiting = self.waiting.get_mut(place)?;
-        let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);
-        let (at, text) = (waiting.at, waiting.text.clone());
-        let element = waiting.elements.get(nth).filter(|_| waiting.elements.len() > 1);
-        let text = element.map_or_else(|| text.clone(), |place| text.slice(place.clone()));
-        waiting.remaining = waiting.remaining.saturating_sub(1);
-        if waiting.remaining == 0 {
-            self.waiting.remove(place);
-        }
-        Some((at, text))
     }
 
     fn decision(&mut self, at: Instant, record: &FilterEvent) {
         match record {
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
             FilterEvent::Message { number, call, verdict } => {
-                let received = self.take_waiting(*number);
+                let received = self.pending.take(*number);
                 self.message(at, received, *call, *verdict);
             }
             FilterEvent::Heartbeat(call) => {

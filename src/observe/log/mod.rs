@@ -3,6 +3,7 @@
 mod budget;
 mod directives;
 mod lines;
+mod messages;
 pub mod shared_stderr;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 pub use budget::may_log_refusal;
 pub use directives::{DirectiveError, read_level};
+pub use messages::MessageLog;
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
@@ -265,22 +267,19 @@ impl Connection {
             }
         }
         match record {
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
-            FilterEvent::Message { number, call, verdict: Verdict::Withheld(reason) } => {
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
+            FilterEvent::Message { call, verdict: Verdict::Withheld(reason), .. } => {
                 self.mark(*call, SpanEvent::Withheld(*reason));
                 *self.withheld.entry(*reason).or_default() += 1;
-                debug!(message = number, reason = reason.name(), "withheld");
             }
-            FilterEvent::Message { number, call, verdict: Verdict::Repaired(repairs) } => {
+            FilterEvent::Message { call, verdict: Verdict::Repaired(repairs), .. } => {
                 for repair in repairs.iter() {
                     self.mark(*call, SpanEvent::Repaired(repair));
                     *self.repaired.entry(repair).or_default() += 1;
-                    debug!(message = number, repair = repair.name(), "repaired");
                 }
             }
             FilterEvent::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
             FilterEvent::Heartbeat(_) => self.beats += 1,
-            FilterEvent::Refused(rule) => debug!(rule = rule.name(), "refused"),
             FilterEvent::Call(summary) => {
                 if let Some(client) = &summary.client {
                     self.client.add(client);
@@ -290,7 +289,7 @@ impl Connection {
                 let route = self.counts.as_deref().map(RouteCounts::route);
                 let trace = otlp::record(summary, route, &marks);
                 let of_client = || summary.trace.as_deref().map(TraceContext::trace_id);
-                note_call(summary, trace.or_else(of_client).as_deref());
+                note_call(summary, route, trace.or_else(of_client).as_deref());
                 advise(summary);
             }
         }
@@ -311,6 +310,7 @@ impl Connection {
     /// Logs the counts of the connection.
     pub fn finish(&self) {
         info!(
+            route = self.counts.as_deref().map(RouteCounts::route),
             forwarded = self.forwarded,
             repaired = counts(&self.repaired, |repair| repair.name()),
             withheld = counts(&self.withheld, |reason| reason.name()),
@@ -333,7 +333,7 @@ impl Drop for Connection {
 }
 
 /// Writes the line of a call. Requests other than `tools/call` are logged at `debug` only.
-fn note_call(call: &Summary, trace_id: Option<&str>) {
+fn note_call(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
     if !tracing::enabled!(Level::INFO) {
         return;
     }
@@ -353,6 +353,7 @@ fn note_call(call: &Summary, trace_id: Option<&str>) {
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),
                 beats = account.beats,
+                route,
                 trace_id,
                 "call"
             )

@@ -55,7 +55,31 @@ fn tool(name: &str, meta: &str) -> String {
 
 fn children() -> Proxy {
     let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
-    Proxy::with(&Start::default(), &format!("upstream.command = {command}\n{KEYS}"))
+    Proxy::with(&debug(), &format!("upstream.command = {command}\n{KEYS}"))
+}
+
+fn debug() -> Start<'static> {
+    Start { options: &["--log-level", "debug"], ..Start::default() }
+}
+
+/// The log has one line for each message of the call `work`, and names its route.
+#[track_caller]
+fn is_logged(proxy: &Proxy) {
+    let from_server = "message route=\"/a\" sender=\"server\" receiver=\"client\"";
+    let progress = format!(
+        "{from_server} kind=\"notification\" method=\"notifications/progress\" tool=\"work\" verdict="
+    );
+    proxy.logged(&["message route=\"/a\" sender=\"client\" receiver=\"server\" kind=\"request\" method=\"tools/call\" id=\"1\" verdict="]);
+    proxy.logged(&[&format!("{progress}\"withheld\" reason=\"duplicate\"")]);
+    proxy.logged(&[&format!("{progress}\"repaired\" reason=\""), "token"]);
+    proxy.logged(&["sender=\"milepost\" receiver=\"client\" kind=\"notification\" method=\"notifications/progress\" tool=\"work\" verdict=\"added\" reason=\"heartbeat\""]);
+    proxy.logged(&[from_server, "kind=\"response\" method=\"tools/call\" tool=\"work\" id="]);
+    proxy.logged(&["call tool=\"work\"", "outcome=\"result\"", "route=\"/a\""]);
+    let log = proxy.log();
+    let count = |part: &str| log.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(count("method=\"tools/call\" id=\"1\" verdict="), 1, "{log}");
+    assert_eq!(count(&progress), 3, "{log}");
+    assert!(!log.contains("c4n4ry"), "{log}");
 }
 
 fn look(proxy: &Proxy, path: &str) -> Value {
@@ -120,6 +144,7 @@ fn is_seen(proxy: &Proxy) {
     assert_eq!((&routes[0]["route"], &routes[0]["open"]), (&"/a".into(), &0.into()), "{routes}");
     assert_eq!(proxy.probe("/calls/4000").0, 404);
     assert_eq!(proxy.probe("/calls/x").0, 404);
+    is_logged(proxy);
 }
 
 #[test]
@@ -166,7 +191,7 @@ fn said(of: &str) -> Vec<String> {
 fn calls_to_a_server_over_http_are_seen() {
     let upstream = Upstream::start();
     let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
-    let proxy = Proxy::with(&Start::default(), &keys);
+    let proxy = Proxy::with(&debug(), &keys);
     let answer = post(&proxy, &tool("work", ""));
     let mut server = upstream.asked();
     server.events();
@@ -191,7 +216,7 @@ fn calls_to_a_server_over_http_are_seen() {
 fn calls_over_http_and_sse_are_seen() {
     let upstream = Upstream::start();
     let keys = format!("upstream.sse = \"{}\"\n{KEYS}", upstream.url());
-    let proxy = Proxy::with(&Start::default(), &keys);
+    let proxy = Proxy::with(&debug(), &keys);
     let accept = [("accept", "text/event-stream")];
     let mut stream = Exchange::send(proxy.address(), "GET", "/a/sse", &accept, "");
     let mut wire = upstream.asked();
