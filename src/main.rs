@@ -111,7 +111,7 @@ async fn serve(args: &ServeArgs) -> ExitCode {
         Ok(log) => log,
         Err(error) => return report(&error, 2),
     };
-    let routes = Routes::load(&args.file);
+    let routes = Routes::load(args.file());
     let routes = match routes.and_then(|all| all.with_strict_files(args.strict_files)) {
         Ok(routes) => routes,
         Err(error) => return report(&error, 2),

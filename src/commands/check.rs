@@ -24,14 +24,14 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if let Some(file) = &args.import {
         return Ok(CheckOutput { text: routes::import(file)?, warnings: Vec::new() });
     }
-    let routes = Routes::load(&args.file)?.with_strict_files(args.strict_files)?;
+    let routes = Routes::load(args.file())?.with_strict_files(args.strict_files)?;
     let warnings = routes.warnings();
     if args.print {
         return Ok(CheckOutput { text: routes.print(), warnings });
     }
     let list = routes.list();
     let is_empty = list.is_empty();
-    let text = if is_empty { format!("{}: no routes\n", args.file.display()) } else { list };
+    let text = if is_empty { format!("{}: no routes\n", args.file().display()) } else { list };
     let left_out = routes.left_out(env_names().into_iter());
     Ok(CheckOutput { text: text + &left_out, warnings })
 }

@@ -18,7 +18,10 @@ pub struct Args {
     /// Only this tool
     #[arg(long, value_name = "TOOL")]
     tool: Option<String>,
-    /// Print JSON: an array of objects, times in milliseconds, `last_seen` in seconds since 1970
+    /// Print all tools, not only the 20 that were called last
+    #[arg(long)]
+    all: bool,
+    /// Print JSON of all tools: an array of objects, times in milliseconds, `last_seen` in seconds since 1970
     #[arg(long, conflicts_with = "forget")]
     json: bool,
     /// Delete the durations of the route, or of that tool of the route
@@ -70,8 +73,29 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     if rows.is_empty() {
         return Ok(nothing_yet(folder.join(FILE)));
     }
-    let now = durations::now();
-    Ok(table(&rows, now))
+    let left_out = if args.all { 0 } else { keep_newest(&mut rows, NEWEST) };
+    let mut text = table(&rows, durations::now());
+    if left_out > 0 {
+        let tools = if left_out == 1 { "tool" } else { "tools" };
+        text += &format!("{left_out} {tools} called earlier; --all prints all\n");
+    }
+    Ok(text)
+}
+
+/// The tools that are printed without `--all`.
+const NEWEST: usize = 20;
+
+/// Keeps the rows of the tools that were called last, in their order. Returns the number of the others.
+fn keep_newest(rows: &mut Vec<&ToolRow>, max: usize) -> usize {
+    let left_out = rows.len().saturating_sub(max);
+    if left_out > 0 {
+        let mut newest = rows.clone();
+        // A stable sort: of tools called in the same second the first ones stay.
+        newest.sort_by_key(|row| std::cmp::Reverse(row.seen));
+        newest.truncate(max);
+        rows.retain(|row| newest.iter().any(|kept| std::ptr::eq(*kept, *row)));
+    }
+    left_out
 }
 
 fn is_meant(args: &Args, entry: &ToolRow) -> bool {
@@ -224,6 +248,16 @@ ROUTE         TOOL        CALLS  MEDIAN    P90  LONGEST  ERRORS  CANCELLED    SE
 npx#3fa2b1c0  e\u{fffd}[2J\u{fffd}cho       2     4ms    8ms      8ms       2          1  5m ago  its own
 ";
         assert_eq!(table(&rows, 1300), expected);
+    }
+
+    #[test]
+    fn the_tools_that_were_called_last_are_kept_in_order() {
+        let seen = |tool: &str, seen| ToolRow { seen, ..entry("/a", tool, &[1], false) };
+        let all = [seen("a", 5), seen("b", 9), seen("c", 7), seen("d", 7)];
+        let mut rows: Vec<&ToolRow> = all.iter().collect();
+        assert_eq!(keep_newest(&mut rows, 2), 2);
+        assert_eq!(rows.iter().map(|row| &*row.tool).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(keep_newest(&mut rows, 2), 0);
     }
 
     #[test]

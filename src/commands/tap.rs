@@ -14,7 +14,7 @@ use tokio::signal::ctrl_c;
 
 use crate::commands::args::{AdminAddress, TapArgs, WrapError};
 use crate::commands::printable::printable;
-use crate::gateway::listen::{AdminToken, TOKEN_FILE};
+use crate::gateway::listen::{AdminToken, ROUTES_WATCHED, TOKEN_FILE};
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
@@ -108,6 +108,7 @@ pub async fn run(args: &TapArgs) -> Result<(), TapError> {
                 });
             }
         }
+        eprintln!("milepost: {}", watching(&reply, &admin));
         let mut page = TapOutput::new(args.json);
         while let Some(chunk) = reply.chunk().await {
             page.take(&chunk.map_err(|error| TapError::Lost(admin.clone(), error))?).await?;
@@ -122,6 +123,16 @@ pub async fn run(args: &TapArgs) -> Result<(), TapError> {
         // Who has seen enough is no fault.
         Err(TapError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         shown => shown,
+    }
+}
+
+/// The line before all messages: how many routes are watched, and where.
+fn watching(reply: &RawResponse, admin: &str) -> String {
+    let routes = reply.headers.get(ROUTES_WATCHED).and_then(|count| count.to_str().ok());
+    match routes {
+        Some("1") => format!("watching 1 route at {admin}, until Ctrl-C"),
+        Some(count) => format!("watching {count} routes at {admin}, until Ctrl-C"),
+        None => format!("watching {admin}, until Ctrl-C"),
     }
 }
 

@@ -10,7 +10,7 @@ mod tap;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -154,9 +154,8 @@ pub struct LogArgs {
 /// `milepost serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// The route file
-    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
-    pub file: PathBuf,
+    #[command(flatten)]
+    routes: RouteFileArgs,
     /// Threads that carry connections [default: one for each core]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -170,7 +169,29 @@ pub struct ServeArgs {
     pub log: LogArgs,
 }
 
+/// The route file of `serve` and `check`.
+#[derive(Debug, Args)]
+struct RouteFileArgs {
+    /// The route file
+    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
+    file: PathBuf,
+    /// The route file, as for the other commands
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+}
+
+impl RouteFileArgs {
+    fn path(&self) -> &Path {
+        self.config.as_deref().unwrap_or(&self.file)
+    }
+}
+
 impl ServeArgs {
+    /// The route file.
+    pub fn file(&self) -> &Path {
+        self.routes.path()
+    }
+
     /// The recording of conversations, if there is one.
     pub fn recording(&self) -> Option<Recording> {
         self.record.recording()
@@ -180,9 +201,8 @@ impl ServeArgs {
 /// `milepost check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The route file
-    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
-    pub file: PathBuf,
+    #[command(flatten)]
+    routes: RouteFileArgs,
     /// Print every effective setting, with secrets as "***"
     #[arg(long)]
     pub print: bool,
@@ -190,8 +210,15 @@ pub struct CheckArgs {
     #[arg(long)]
     pub strict_files: bool,
     /// Print routes for the servers of a client's `mcpServers` file instead
-    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print", "strict_files"])]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "config", "print", "strict_files"])]
     pub import: Option<PathBuf>,
+}
+
+impl CheckArgs {
+    /// The route file.
+    pub fn file(&self) -> &Path {
+        self.routes.path()
+    }
 }
 
 /// `milepost presets`.

@@ -16,8 +16,8 @@ use crate::observe::durations::state_dir;
 /// `milepost tap`.
 #[derive(Debug, Args)]
 pub struct TapArgs {
-    /// The admin listener of `milepost serve`
-    #[arg(value_name = "ADMIN", default_value = "http://127.0.0.1:7333")]
+    /// The admin listener of `milepost serve`: HOST:PORT or a URL
+    #[arg(value_name = "ADMIN", default_value = "127.0.0.1:7333", value_parser = admin)]
     admin: Url,
     /// The route file whose `[admin]` table has the address and the token
     #[arg(long, value_name = "FILE", conflicts_with_all = ["admin", "bearer_file"])]
@@ -38,6 +38,16 @@ pub struct TapArgs {
     /// Print JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The URL of an admin listener, from `HOST:PORT` or a URL.
+fn admin(text: &str) -> Result<Url, String> {
+    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let url = match text.contains("://") {
+        true => Url::parse(text).ok(),
+        false => Url::parse(&format!("http://{text}")).ok().filter(|_| has_port),
+    };
+    url.ok_or_else(|| "HOST:PORT or a URL such as http://127.0.0.1:7333 is expected".to_owned())
 }
 
 /// The admin listener that `milepost tap` asks.

@@ -37,6 +37,7 @@ use access::Access;
 use streams::AdminStreams;
 
 pub use access::{TOKEN_FILE, own_address};
+pub use streams::ROUTES_WATCHED;
 pub use token::AdminToken;
 
 /// Connections open to the admin listener at one time. For one more, the connection that was silent for

@@ -18,7 +18,7 @@ mod reload;
 mod serve;
 mod tls;
 
-pub use admin::{AdminToken, TOKEN_FILE, own_address};
+pub use admin::{AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};
 pub use listeners::{Controls, Listeners, Readiness, ServeError};
 pub use serve::{StartError, run, serve};

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::config::values::nearest;
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallStats, OpenCall, Outcome, Policy, Summary};
@@ -153,6 +154,23 @@ impl Table {
     /// The observers that receive each message.
     pub fn taps(&self) -> &Taps {
         &self.taps
+    }
+
+    /// The number of routes that an observer of this route, or of all routes, sees.
+    ///
+    /// # Errors
+    /// If there is no such route; the error names the nearest one.
+    pub fn watched(&self, route: Option<&str>) -> Result<usize, String> {
+        let known = lock(&self.known);
+        let names: Vec<&str> = known.routes.iter().map(|route| &*route.name).collect();
+        match route {
+            None => Ok(names.len()),
+            Some(route) if names.contains(&route) => Ok(1),
+            Some(route) => Err(match nearest(route, names.iter().copied()) {
+                Some(near) => format!("there is no route {route:?}; did you mean {near:?}?"),
+                None => format!("there is no route {route:?}; the routes are {}", names.join(", ")),
+            }),
+        }
     }
 
     fn now(&self) -> Instant {

@@ -38,6 +38,20 @@ fn what_is_printed_means_the_same() {
 }
 
 #[test]
+fn the_file_may_follow_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("other.toml");
+    std::fs::write(&file, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(run(&["check", "--config", file]), run(&["check", file]));
+    assert_eq!(run(&["check", "--config", file]).0, Some(0));
+    let (code, _, said) = run(&["serve", "--config", "/nowhere/proxy.toml"]);
+    assert!(code == Some(2) && said.contains("/nowhere/proxy.toml"), "{said}");
+    let (code, _, said) = run(&["serve", file, "--config", file]);
+    assert!(code == Some(2) && said.contains("cannot be used with"), "{said}");
+}
+
+#[test]
 fn no_secret_is_printed() {
     let (_, text) =
         files("good").into_iter().find(|(path, _)| path.ends_with("http.toml")).unwrap();

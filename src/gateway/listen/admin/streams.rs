@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HeaderValue};
+use http::header::{ACCEPT, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
@@ -33,6 +33,9 @@ const BATCH_BYTES: usize = 16 << 10;
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
+
+/// The header of `/tap` with the number of routes whose messages are shown.
+pub const ROUTES_WATCHED: HeaderName = HeaderName::from_static("milepost-routes");
 
 /// The parameters of the query of `/tap`.
 const QUERY: &str = "route, tool, verdict and format=json are known";
@@ -88,6 +91,10 @@ impl AdminStreams {
             }
             filter => filter.unwrap_or_default(),
         };
+        let watched = match calls.watched(filter.route.as_deref().filter(|_| taps)) {
+            Ok(watched) => watched,
+            Err(why) => return Ok(plain(StatusCode::BAD_REQUEST, &format!("milepost: {why}\n"))),
+        };
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             let why =
                 format!("milepost: {WATCHERS_MAX} look on already, which is as many as may\n");
@@ -109,6 +116,9 @@ impl AdminStreams {
         let endless = Endless { source, over, _room: room, _answer: answer };
         let mut response = Response::new(AdminBody::Endless(endless));
         response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if taps {
+            response.headers_mut().insert(ROUTES_WATCHED, HeaderValue::from(watched));
+        }
         Ok(response)
     }
 }

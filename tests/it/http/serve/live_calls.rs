@@ -494,6 +494,25 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
 }
 
 #[test]
+fn who_taps_is_told_first_how_many_routes_are_watched() {
+    let route = |path: &str| format!("[[route]]\npath = \"{path}\"\nupstream.demo = true\n");
+    let proxy = Proxy::serving(&Start::default(), &(route("/reports") + &route("/b")));
+    for (route, watched) in [(&[][..], "2 routes"), (&["--route", "/b"], "1 route")] {
+        let mut command = milepost();
+        command.arg("tap").arg(proxy.admin()).args(route).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let expected = format!("milepost: watching {watched} at http://{}", proxy.admin());
+        assert!(line.starts_with(&expected), "{line}");
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let (code, said) = refused(&[proxy.admin(), "--route", "/report"]);
+    assert!(code == Some(2) && said.contains("did you mean \"/reports\"?"), "{said}");
+}
+
+#[test]
 fn who_cannot_be_tapped_is_told_why() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
@@ -506,6 +525,9 @@ fn who_cannot_be_tapped_is_told_why() {
         (&[&*format!("http://{dead}")][..], "cannot be reached; is `milepost serve` running"),
         (&[&clients], "is not the admin listener of `milepost serve`: the answer is 404"),
         (&[&admin, "--verdict", "lost"], "refuses: \"lost\" is not a verdict; forwarded,"),
+        (&[proxy.admin(), "--route", "/b"], "refuses: there is no route \"/b\"; "),
+        (&[proxy.admin(), "--route", "/"], "refuses: there is no route \"/\"; "),
+        (&["127.0.0.1:port"], "HOST:PORT or a URL such as http://127.0.0.1:7333 is expected"),
         (&["ftp://127.0.0.1:7333"], "is not the address of an admin listener"),
         (&["--config", &without], "an [admin] table is expected"),
         (&[&admin, "--bearer-file", "/nowhere"], "--bearer-file: /nowhere: "),
