@@ -266,6 +266,7 @@ fn print(text: &str) -> ExitCode {
 
 /// Writes an error with its causes to standard error.
 fn report(error: &dyn Error, code: u8) -> ExitCode {
+    log::flush();
     eprintln!("milepost: {}", error_chain(error));
     ExitCode::from(code)
 }

@@ -1,5 +1,6 @@
 //! Logs on standard error: one line per call, and counts at the end of a connection.
 
+mod batches;
 mod budget;
 mod directives;
 mod lines;
@@ -9,11 +10,12 @@ pub mod shared_stderr;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{panic, thread};
 
-use tracing::{Level, debug, info};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing::{Level, Metadata, debug, info, warn};
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -21,6 +23,8 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 pub use budget::may_log_refusal;
 pub use directives::{DirectiveError, read_level};
 pub use messages::MessageLog;
+
+use batches::Batches;
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
@@ -40,13 +44,66 @@ pub enum LogFormat {
     Json,
 }
 
-/// Log lines waiting while standard error is blocked. Further lines are dropped and counted,
-/// because a log must not delay calls.
-const LINES_MAX: usize = 10_000;
+/// The longest time that a warning, an error or a panic waits until its line is written. Standard
+/// error may be blocked.
+const WARNING_WAIT: Duration = Duration::from_millis(100);
+
+/// The longest time that the end of the program waits until the last lines are written.
+const END_WAIT: Duration = Duration::from_secs(1);
+
+/// The log lines of this process that are not written yet.
+static LINES: Batches = Batches::new();
 
 /// The guard of the log. Dropping the guard writes the remaining lines.
 #[must_use]
-pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option<WorkerGuard>);
+pub struct Log(());
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        shared_stderr::end_child_text();
+        LINES.close(END_WAIT);
+    }
+}
+
+/// Writes the log lines so far, because other text follows on standard error. Waits at most 100 ms.
+pub fn flush() {
+    LINES.flush(WARNING_WAIT);
+}
+
+/// The buffer for one log line.
+struct LineBuffer {
+    /// The line is to be written before the program goes on.
+    is_urgent: bool,
+}
+
+impl<'a> MakeWriter<'a> for LineBuffer {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        Self { is_urgent: false }
+    }
+
+    fn make_writer_for(&'a self, of: &Metadata<'_>) -> Self {
+        Self { is_urgent: *of.level() <= Level::WARN }
+    }
+}
+
+// Each write is a whole line: the subscriber formats a line before it writes the line.
+impl io::Write for LineBuffer {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LINES.add(line);
+        if self.is_urgent {
+            // The end of the child's line may need this very thread.
+            let is_late = shared_stderr::has_open_line();
+            LINES.flush(if is_late { Duration::ZERO } else { WARNING_WAIT });
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// The variable with a log filter.
 const VARIABLE: &str = "MILEPOST_LOG";
@@ -57,7 +114,8 @@ const VARIABLE: &str = "MILEPOST_LOG";
 pub struct LogStartError(FilterWordsError);
 
 /// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a
-/// filter in the syntax of tracing's `EnvFilter`.
+/// filter in the syntax of tracing's `EnvFilter`. A line of `WARN` or `ERROR` is written when the
+/// call that logs it returns, unless standard error is blocked; other lines follow within 10 ms.
 ///
 /// # Errors
 /// If `MILEPOST_LOG` is no filter.
@@ -65,13 +123,8 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     let own = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let text = own.unwrap_or_else(|| of_level(level.as_str()));
     let filter = parsed(&text).map_err(LogStartError)?;
-    let (writer, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(LINES_MAX)
-        .thread_name("log")
-        .finish(shared_stderr::LogLines);
-    let dropped = writer.error_counter();
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = fmt::layer().with_writer(writer);
+    let lines = fmt::layer().with_writer(LineBuffer { is_urgent: false });
     let filtered = tracing_subscriber::registry().with(filter);
     // A second start, as tests may try, changes nothing.
     let started = match format {
@@ -86,9 +139,23 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     };
     if started {
         let now = Mutex::new(text.clone());
-        let _ = RUNNING.set(ProcessLog { start: text, now, handle, dropped });
+        let _ = RUNNING.set(ProcessLog { start: text, now, handle });
+        start_writer();
     }
-    Ok(Log(started.then_some(guard)))
+    Ok(Log(()))
+}
+
+/// Starts the thread that writes the lines, and has lines written before the text of a panic.
+fn start_writer() {
+    let say_dropped = |lines| warn!(target: "milepost", lines, "log lines were left out");
+    let run = move || LINES.run(shared_stderr::write_log_lines, say_dropped);
+    // Without the thread nothing is logged; the calls go on.
+    let _ = thread::Builder::new().name("log".to_owned()).spawn(run);
+    let next = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        flush();
+        next(panic);
+    }));
 }
 
 /// The filter for a level. The servers' standard error has a target of its own.
@@ -129,7 +196,6 @@ struct ProcessLog {
     start: String,
     now: Mutex<String>,
     handle: reload::Handle<EnvFilter, Registry>,
-    dropped: ErrorCounter,
 }
 
 static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
@@ -181,7 +247,7 @@ pub fn reset_filter() -> Result<(), FilterError> {
 
 /// The number of log lines that were left out.
 pub fn lines_dropped() -> u64 {
-    RUNNING.get().map_or(0, |log| log.dropped.dropped_lines() as u64)
+    LINES.dropped()
 }
 
 // Counting happens where filter events are recorded, so that every kind of connection counts alike.
@@ -373,13 +439,14 @@ fn advise(call: &Summary) {
         () => return,
     };
     let client = call.client.as_ref();
+    // The table of clients is read once for each client, not for each call.
+    if !UNTOKENED_CLIENTS.note(client, situation) {
+        return;
+    }
     let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
     let advice = clients::advice(name, version, situation);
     // A person may have cancelled it; only what is known is said.
-    if situation == Situation::GivenUp && !advice.waits_a_fixed_time() {
-        return;
-    }
-    if UNTOKENED_CLIENTS.note(client, situation) {
+    if situation == Situation::NoToken || advice.waits_a_fixed_time() {
         let client = client.map(|it| it.to_string());
         info!(client = client.as_deref().unwrap_or("unknown"), "{advice}");
     }

@@ -2,7 +2,6 @@
 //! error.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,91 +25,113 @@ pub fn end_child_text() {
     STDERR.end_child_text();
 }
 
-/// The log's writer to Milepost's standard error. Each write is a whole line.
-#[derive(Debug)]
-pub(super) struct LogLines;
-
-impl Write for LogLines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        STDERR.write_log_line(line).map(|()| line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Whether a line of the child has no end yet. Then log lines wait.
+pub(super) fn has_open_line() -> bool {
+    STDERR.has_open_line()
 }
 
+/// Writes whole log lines to Milepost's standard error, between two lines of the child.
+///
+/// # Errors
+/// If the lines cannot be written.
+pub(super) fn write_log_lines(lines: &[u8]) -> io::Result<()> {
+    STDERR.write_log_lines(lines)
+}
+
+// A thread that writes has locked `to` and may be blocked. No thread that has locked `state` is ever
+// blocked. A thread that needs both locks `to` first.
 struct SharedWriter<W> {
-    state: Mutex<SharedState<W>>,
+    to: Mutex<W>,
+    state: Mutex<SharedState>,
     changed: Condvar,
-    /// Whether the child's output has ended. The flag is outside the lock, because a blocked writer
-    /// keeps the lock.
-    has_ended: AtomicBool,
 }
 
-struct SharedState<W> {
-    to: W,
+#[derive(Default)]
+struct SharedState {
     /// The time when the child began its unfinished line.
     open_line: Option<Instant>,
-    /// The log line that waits for the end of the open line. The log has one thread, so there is one.
+    /// The log lines that wait for the end of the open line. The log has one thread.
     waiting: Option<Vec<u8>>,
+    /// Whether the child's output has ended.
+    has_ended: bool,
+}
+
+impl SharedState {
+    fn is_line_open(&self) -> bool {
+        self.open_line.is_some() && !self.has_ended
+    }
 }
 
 impl<W: Write> SharedWriter<W> {
     fn new(to: W) -> Self {
-        let state = SharedState { to, open_line: None, waiting: None };
-        let (changed, has_ended) = (Condvar::new(), AtomicBool::new(false));
-        Self { state: Mutex::new(state), changed, has_ended }
+        Self { to: Mutex::new(to), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SharedState<W>> {
+    fn writer(&self) -> MutexGuard<'_, W> {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn has_open_line(&self) -> bool {
+        self.lock().is_line_open()
+    }
+
     fn write_child_text(&self, text: &[u8]) -> io::Result<()> {
-        let mut state = self.lock();
-        self.has_ended.store(false, Ordering::Relaxed);
+        let mut to = self.writer();
+        self.lock().has_ended = false;
         let (lines, rest) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |at| at + 1));
         if !lines.is_empty() {
-            state.to.write_all(lines)?;
-            state.open_line = None;
+            to.write_all(lines)?;
             // Under a flood the log's thread would never find the moment itself.
-            if let Some(line) = state.waiting.take() {
+            let waiting = {
+                let mut state = self.lock();
+                state.open_line = None;
+                state.waiting.take()
+            };
+            if let Some(waiting) = waiting {
                 self.changed.notify_all();
-                state.to.write_all(&line)?;
+                to.write_all(&waiting)?;
             }
         }
         if !rest.is_empty() {
-            state.open_line.get_or_insert_with(Instant::now);
-            state.to.write_all(rest)?;
+            self.lock().open_line.get_or_insert_with(Instant::now);
+            to.write_all(rest)?;
         }
-        state.to.flush()
+        to.flush()
     }
 
     fn end_child_text(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
+        self.lock().has_ended = true;
         self.changed.notify_all();
     }
 
-    fn write_log_line(&self, line: &[u8]) -> io::Result<()> {
+    fn write_log_lines(&self, lines: &[u8]) -> io::Result<()> {
+        let mut to = self.writer();
         let mut state = self.lock();
-        if let Some(begun) = state.open_line {
-            state.waiting = Some(line.to_vec());
+        if let Some(begun) = state.open_line.filter(|_| !state.has_ended) {
+            // The child may go on meanwhile.
+            drop(to);
+            state.waiting = Some(lines.to_vec());
             let patience = LINE_END_WAIT.saturating_sub(begun.elapsed());
-            let waits = |state: &mut SharedState<W>| {
-                state.waiting.is_some() && !self.has_ended.load(Ordering::Relaxed)
-            };
-            let waited = self.changed.wait_timeout_while(state, patience, waits);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waits = |state: &mut SharedState| state.waiting.is_some() && !state.has_ended;
+            drop(self.changed.wait_timeout_while(state, patience, waits));
+            to = self.writer();
+            state = self.lock();
+            // Whoever ended the line has written them, and has done so now that `to` is free.
             if state.waiting.take().is_none() {
                 return Ok(());
             }
         }
-        if state.open_line.take().is_some() {
-            state.to.write_all(b"\n")?;
+        let is_open = state.open_line.take().is_some();
+        drop(state);
+        if is_open {
+            to.write_all(b"\n")?;
         }
-        state.to.write_all(line)?;
-        state.to.flush()
+        to.write_all(lines)?;
+        to.flush()
     }
 }
 
@@ -121,7 +142,7 @@ mod tests {
     use super::*;
 
     fn written(shared: &SharedWriter<Vec<u8>>) -> String {
-        String::from_utf8(shared.lock().to.clone()).unwrap()
+        String::from_utf8(shared.writer().clone()).unwrap()
     }
 
     fn wait_for_log(shared: &SharedWriter<Vec<u8>>) {
@@ -135,13 +156,13 @@ mod tests {
         let shared = SharedWriter::new(Vec::new());
         shared.write_child_text(b"one\ntw").unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| shared.write_log_line(b"LOG\n").unwrap());
+            scope.spawn(|| shared.write_log_lines(b"LOG\n").unwrap());
             wait_for_log(&shared);
             shared.write_child_text(b"o").unwrap();
             shared.write_child_text(b"!\nthr").unwrap();
         });
         shared.write_child_text(b"ee\n").unwrap();
-        shared.write_log_line(b"LOG\n").unwrap();
+        shared.write_log_lines(b"LOG\n").unwrap();
         assert_eq!(written(&shared), "one\ntwo!\nLOG\nthree\nLOG\n");
     }
 
@@ -150,11 +171,11 @@ mod tests {
         let shared = SharedWriter::new(Vec::new());
         shared.write_child_text(b"name? ").unwrap();
         let begun = Instant::now();
-        shared.write_log_line(b"LOG\n").unwrap();
+        shared.write_log_lines(b"LOG\n").unwrap();
         assert!(begun.elapsed() >= LINE_END_WAIT / 2);
         shared.write_child_text(b"again? ").unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| shared.write_log_line(b"LOG\n").unwrap());
+            scope.spawn(|| shared.write_log_lines(b"LOG\n").unwrap());
             wait_for_log(&shared);
             shared.end_child_text();
         });

@@ -1,0 +1,251 @@
+//! Log lines in batches: whoever logs only adds a line to a buffer, and a thread of its own writes
+//! the buffer.
+
+use std::io;
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+/// The time that a log line waits for further lines, so that a busy server writes many lines at
+/// once.
+const BATCH_WAIT: Duration = Duration::from_millis(10);
+
+/// Bytes of log lines waiting while standard error is blocked. Further lines are dropped and counted,
+/// because a log must not delay calls.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// Room for log lines that is kept from batch to batch. A flood needs more once.
+const KEPT_ROOM: usize = 256 << 10;
+
+/// The buffer of log lines that are not written yet.
+#[derive(Debug)]
+pub(super) struct Batches {
+    state: Mutex<BatchState>,
+    /// For the writing thread.
+    added: Condvar,
+    /// For those who wait for their lines.
+    written: Condvar,
+}
+
+#[derive(Debug)]
+struct BatchState {
+    lines: Vec<u8>,
+    /// The time of the first of the lines.
+    begun: Option<Instant>,
+    /// Bytes that the thread is writing.
+    writing: usize,
+    /// The number of lines so far that were not dropped.
+    taken: u64,
+    /// The number of these that are written.
+    done: u64,
+    /// The lines are to be written at once.
+    hurry: bool,
+    /// Somebody has waited for a write in vain: nobody waits again before it is over.
+    is_stuck: bool,
+    dropped: u64,
+    /// The number of dropped lines that no line of the log has mentioned.
+    unsaid: u64,
+    /// The writing thread, which never waits for itself.
+    writer: Option<ThreadId>,
+}
+
+impl Batches {
+    pub(super) const fn new() -> Self {
+        let state = BatchState {
+            lines: Vec::new(),
+            begun: None,
+            writing: 0,
+            taken: 0,
+            done: 0,
+            hurry: false,
+            is_stuck: false,
+            dropped: 0,
+            unsaid: 0,
+            writer: None,
+        };
+        Self { state: Mutex::new(state), added: Condvar::new(), written: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a whole line. A line for which there is no room is dropped and counted.
+    pub(super) fn add(&self, line: &[u8]) {
+        let mut state = self.lock();
+        if state.lines.len() + state.writing + line.len() > WAITING_BYTES_MAX {
+            state.dropped += 1;
+            state.unsaid += 1;
+            return;
+        }
+        state.taken += 1;
+        state.lines.extend_from_slice(line);
+        if state.begun.is_none() {
+            state.begun = Some(Instant::now());
+            self.added.notify_one();
+        }
+    }
+
+    /// Has all lines written at once, and waits until they are, but not for longer than `patience`.
+    /// Returns without waiting if somebody has waited for the current write in vain.
+    pub(super) fn flush(&self, patience: Duration) {
+        let state = self.lock();
+        let patience = if state.is_stuck { Duration::ZERO } else { patience };
+        self.wait(state, patience);
+    }
+
+    /// Writes the last lines, as [`Self::flush`], but waits in any case.
+    pub(super) fn close(&self, patience: Duration) {
+        self.wait(self.lock(), patience);
+    }
+
+    fn wait(&self, mut state: MutexGuard<'_, BatchState>, patience: Duration) {
+        let taken = state.taken;
+        if state.done >= taken {
+            return;
+        }
+        state.hurry = true;
+        self.added.notify_one();
+        if state.writer == Some(thread::current().id()) {
+            return;
+        }
+        let is_waiting = |state: &mut BatchState| state.done < taken;
+        let waited = self.written.wait_timeout_while(state, patience, is_waiting);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_stuck |= waited.timed_out();
+    }
+
+    /// The number of lines that were dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        self.lock().dropped
+    }
+
+    /// Writes batches for ever, in the calling thread, and calls `say_dropped` with the number of
+    /// lines dropped since the last call. A batch that cannot be written is lost.
+    pub(super) fn run(
+        &self,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+        say_dropped: impl Fn(u64),
+    ) -> ! {
+        self.lock().writer = Some(thread::current().id());
+        let mut batch = Vec::new();
+        loop {
+            let (taken, unsaid) = self.next(&mut batch);
+            // There is no other place to say that standard error cannot be written.
+            let _ = write(&batch);
+            self.finish(&mut batch, taken);
+            if unsaid > 0 {
+                say_dropped(unsaid);
+            }
+        }
+    }
+
+    /// Waits for a batch and puts it into `batch`. Returns the number of lines so far, and the number
+    /// of dropped lines to mention.
+    fn next(&self, batch: &mut Vec<u8>) -> (u64, u64) {
+        let is_idle = |state: &mut BatchState| state.begun.is_none();
+        let state = self.added.wait_while(self.lock(), is_idle);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let waited = state.begun.map_or(BATCH_WAIT, |begun| begun.elapsed());
+        let gathers = |state: &mut BatchState| !state.hurry;
+        let wait = BATCH_WAIT.saturating_sub(waited);
+        let gathered = self.added.wait_timeout_while(state, wait, gathers);
+        let (mut state, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        mem::swap(&mut state.lines, batch);
+        (state.writing, state.begun, state.hurry) = (batch.len(), None, false);
+        (state.taken, mem::take(&mut state.unsaid))
+    }
+
+    /// Notes that a batch is written.
+    fn finish(&self, batch: &mut Vec<u8>, taken: u64) {
+        batch.clear();
+        batch.shrink_to(KEPT_ROOM);
+        let mut state = self.lock();
+        (state.writing, state.done, state.is_stuck) = (0, taken, false);
+        self.written.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{self, Receiver, SyncSender};
+
+    use super::*;
+
+    /// Batches whose writes arrive in a channel. A send to the second channel ends a write.
+    fn started() -> (Arc<Batches>, Receiver<String>, SyncSender<()>) {
+        let batches = Arc::new(Batches::new());
+        let (to, writes) = mpsc::channel();
+        let (go, may_end) = mpsc::sync_channel(9999);
+        let own = Arc::clone(&batches);
+        thread::spawn(move || {
+            let say = |count: u64| own.add(format!("{count} dropped\n").as_bytes());
+            let write = |batch: &[u8]| {
+                let _ = to.send(String::from_utf8_lossy(batch).into_owned());
+                may_end.recv().map_err(io::Error::other)
+            };
+            own.run(write, say);
+        });
+        (batches, writes, go)
+    }
+
+    #[test]
+    fn a_line_is_written_soon_and_lines_of_one_moment_together() {
+        let (batches, writes, go) = started();
+        batches.add(b"one\n");
+        assert_eq!(writes.recv().unwrap(), "one\n");
+        batches.add(b"two\n");
+        batches.add(b"three\n");
+        go.send(()).unwrap();
+        assert_eq!(writes.recv().unwrap(), "two\nthree\n");
+    }
+
+    #[test]
+    fn a_flush_returns_when_all_lines_are_written() {
+        let (batches, writes, go) = started();
+        go.send(()).unwrap();
+        batches.add(b"one\n");
+        batches.add(b"two\n");
+        batches.flush(Duration::MAX);
+        let written: String = writes.try_iter().collect();
+        assert_eq!(written, "one\ntwo\n");
+        batches.flush(Duration::MAX);
+    }
+
+    #[test]
+    fn only_the_first_waits_for_a_write_that_is_blocked() {
+        let (batches, writes, go) = started();
+        batches.add(b"one\n");
+        assert_eq!(writes.recv().unwrap(), "one\n");
+        batches.flush(Duration::ZERO);
+        batches.add(b"two\n");
+        batches.flush(Duration::MAX);
+        assert!(writes.try_recv().is_err());
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        batches.close(Duration::MAX);
+        assert_eq!(writes.recv().unwrap(), "two\n");
+        batches.add(b"three\n");
+        go.send(()).unwrap();
+        batches.flush(Duration::MAX);
+        assert_eq!(writes.try_recv().unwrap(), "three\n");
+    }
+
+    #[test]
+    fn lines_beyond_the_limit_are_dropped_counted_and_mentioned() {
+        let (batches, writes, go) = started();
+        let line = [b"x".repeat((1 << 20) - 1), b"\n".to_vec()].concat();
+        batches.add(&line);
+        assert_eq!(writes.recv().unwrap().len(), 1 << 20);
+        for _ in 0..10 {
+            batches.add(&line);
+        }
+        assert_eq!(batches.dropped(), 7);
+        go.send(()).unwrap();
+        assert_eq!(writes.recv().unwrap().len(), WAITING_BYTES_MAX - (1 << 20));
+        go.send(()).unwrap();
+        assert_eq!(writes.recv().unwrap(), "7 dropped\n");
+    }
+}
