@@ -50,10 +50,13 @@ fn main() -> ExitCode {
 /// One connection needs no second thread; many may.
 fn runtime(command: &Command) -> Builder {
     let threads = match command {
-        Command::Serve(args) => args.threads.or_else(|| thread::available_parallelism().ok()),
-        _ => None,
+        Command::Serve(args) => {
+            let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            args.threads.map_or_else(|| serving_threads(cores), NonZeroUsize::get)
+        }
+        _ => 1,
     };
-    match threads.map_or(1, NonZeroUsize::get) {
+    match threads {
         1 => Builder::new_current_thread(),
         several => {
             let mut builder = Builder::new_multi_thread();
@@ -61,6 +64,12 @@ fn runtime(command: &Command) -> Builder {
             builder
         }
     }
+}
+
+/// The threads of `serve` on a machine with this number of cores. Half of the cores are enough, and the
+/// servers need the others.
+fn serving_threads(cores: usize) -> usize {
+    (cores / 2).max(1)
 }
 
 async fn run(command: Command) -> ExitCode {
@@ -269,4 +278,15 @@ fn report(error: &dyn Error, code: u8) -> ExitCode {
     log::flush();
     eprintln!("milepost: {}", error_chain(error));
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serve_takes_half_of_the_cores_and_at_least_one() {
+        let threads = [1, 2, 3, 4, 7, 8, 64].map(serving_threads);
+        assert_eq!(threads, [1, 1, 1, 2, 3, 4, 32]);
+    }
 }

@@ -156,7 +156,7 @@ pub struct LogArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     routes: RouteFileArgs,
-    /// Threads that carry connections [default: one for each core]
+    /// Threads that carry connections [default: half of the cores, at least one]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
     /// Refuse a route file that names commands and that others may write
