@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::progress::correlate::summary::Summary;
 use crate::progress::ids::{CallId, StreamId};
+use crate::progress::late::calls::LateNews;
 use crate::progress::payload::Transmit;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Message;
@@ -56,6 +57,8 @@ pub enum FilterEvent {
     Call(Box<Summary>),
     /// A message of a client was not passed on.
     Refused(RefusalRule),
+    /// Something happened to the work of a call that its client gave up (`late`).
+    Late(Box<LateNews>),
 }
 
 /// The rule by which a message of a client is refused.

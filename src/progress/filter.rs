@@ -13,6 +13,7 @@ use crate::progress::gate::stream::{Item, Stream, StreamKind};
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Intake;
+use crate::progress::late::calls::{LateCalls, LateEvent};
 use crate::progress::log_request::LogRequest;
 use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::policies::Policies;
@@ -33,6 +34,7 @@ pub struct Filter {
     /// The client, if `initialize` named it.
     pub(super) client: Option<Arc<Client>>,
     pub(super) log_request: LogRequest,
+    pub(super) late: LateCalls,
     pub(super) to_server: VecDeque<Payload>,
     pub(super) events: VecDeque<FilterEvent>,
 }
@@ -49,6 +51,7 @@ impl Filter {
             revision: None,
             client: None,
             log_request: LogRequest::default(),
+            late: LateCalls::default(),
             to_server: VecDeque::new(),
             events: VecDeque::new(),
             policy: Policies::new(policy),
@@ -78,6 +81,10 @@ impl Filter {
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         if cancels {
             for call in self.correlator.calls_on(id) {
+                // A client's clock and a person look alike here.
+                if self.keep_late(now, call, LateEvent::Kept) {
+                    continue;
+                }
                 self.send_cancelled(call, "the client closed its stream");
                 self.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
             }
@@ -114,6 +121,7 @@ impl Filter {
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
         self.gate.alive = false;
         self.break_off_large(now, why, status);
+        self.drop_late_calls(now);
         let open: Vec<CallId> = self.correlator.ledger.iter().map(|(id, _)| id).collect();
         if self.gate.client_left {
             self.leave_open_calls(now);
@@ -181,7 +189,8 @@ impl Filter {
 
     /// The time at which the next request ends by itself.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.correlator.ledger.next_expiry().map(|(at, _)| at)
+        let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
+        [expiry, self.late.next_due()].into_iter().flatten().min()
     }
 
     /// Whether no bytes wait for a client.

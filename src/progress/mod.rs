@@ -31,6 +31,7 @@ pub mod gate;
 mod ids;
 pub mod input;
 mod intake;
+mod late;
 mod log_request;
 mod payload;
 pub mod policy;
@@ -49,6 +50,7 @@ pub use ids::{CallId, StreamId};
 pub use intake::batch::BATCH_MAX;
 pub use intake::large_answer::LargeRepairs;
 pub use intake::large_message::SpooledAnswer;
+pub use late::calls::{LateEvent, LateNews};
 pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,

@@ -199,6 +199,9 @@ impl Terminal {
 /// The text without terminal control sequences, control characters and characters that turn text, except for
 /// newlines and tabs.
 pub fn plain(words: &str) -> String {
+    if is_plain(words) {
+        return words.to_owned();
+    }
     let mut sequence = Sequence::default();
     let shown = words.chars().filter_map(|character| {
         let is_text = sequence.is_text();

@@ -75,6 +75,7 @@ impl Rows {
             FilterEvent::Opened(_)
             | FilterEvent::TakenOver(_)
             | FilterEvent::Call(_)
+            | FilterEvent::Late(_)
             | FilterEvent::Refused(_) => None,
         };
         self.to_come.extend(key);

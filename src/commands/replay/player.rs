@@ -363,6 +363,7 @@ impl Player {
                     self.out.push(format!("~ {}", summary(&call)));
                 }
                 FilterEvent::Heartbeat(_) => self.beats += 1,
+                FilterEvent::Late(news) => self.out.push(format!("~ late {}", news.event.name())),
                 FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
             }
         }

@@ -15,6 +15,7 @@ use toml::de::{DeValue, ValueDeserializer};
 
 use super::diagnostics::{ConfigError, reject};
 use super::file::{HeadersSection, LifecycleSection};
+use super::key_groups::GROUPS;
 use super::presets::Preset;
 use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
 use crate::config::settings::{Setting, SettingChange, SettingScope, Settings};
@@ -168,35 +169,6 @@ const DIALECTS: &str = "dialects";
 /// The key of the settings of single tools.
 const TOOLS: &str = "tools";
 
-/// Tables of settings within a table. Lists of two are for a route and for a tool.
-const GROUPS: [KeyGroup; 2] = [
-    KeyGroup {
-        name: "heartbeat",
-        types: ["Heartbeat", "Heartbeat"],
-        key_docs: ["Heartbeats, which break the silences of a call."; 2],
-        docs: ["Heartbeats, which break the silences of tool calls with a progress token."; 2],
-        expected: "a table such as { enabled = false }",
-    },
-    KeyGroup {
-        name: "ask",
-        types: ["RouteAsk", "ToolAsk"],
-        key_docs: [
-            "Additions to requests, for servers that report nothing unless they are asked.",
-            "Additions to calls, for servers that report nothing unless they are asked.",
-        ],
-        docs: ["Additions to the requests of clients.", "Additions to the calls of one tool."],
-        expected: "a table such as { token_type = \"string\" }",
-    },
-];
-
-struct KeyGroup {
-    name: &'static str,
-    types: [&'static str; 2],
-    key_docs: [&'static str; 2],
-    docs: [&'static str; 2],
-    expected: &'static str,
-}
-
 /// A kind of tables that hold settings.
 #[derive(Clone, Copy, PartialEq)]
 enum TableKind {
@@ -271,6 +243,9 @@ impl SettingsTable {
                 })
             } else if let Some(group) = GROUPS.iter().find(|group| group.name == key) {
                 let known = kind.keys(key);
+                let switch = group.switch.and_then(Setting::<CallPolicy>::named);
+                let switched = switch.and_then(|switch| switch.read_flag(&["on".to_owned()]).ok());
+                settings.call.extend(switched);
                 read_table(value, group.expected, Some(&known), &mut |key, value| {
                     settings.read_setting(&format!("{}.{}", group.name, key.get_ref()), value)
                 })

@@ -10,6 +10,7 @@ mod env;
 mod file;
 mod import;
 mod inherited_env;
+mod key_groups;
 mod keys;
 mod lifecycle;
 mod presets;

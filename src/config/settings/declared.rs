@@ -15,8 +15,8 @@ use crate::config::routes::route::{
 };
 use crate::config::values::OFF;
 use crate::config::values::text::{
-    Address, AnyScale, AnyTime, AtLeast, Hidden, HostText, LevelOrOff, NetText, OneOf, OriginText,
-    Period, PublicUrl, TimeOrOff,
+    Address, AnyScale, AnyTime, ArgumentPointer, AtLeast, ByteSize, Hidden, HostText, LevelOrOff,
+    NetText, OneOf, OriginText, Period, PublicUrl, TimeOrOff,
 };
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
@@ -404,6 +404,41 @@ settings! { CallPolicy, Self::default();
              call of a tool on: 12s of about 40s"
         ))
     }
+    /// The work of a call goes on after its client gave the call up by the client's clock, and the same call of the
+    /// same client joins the work or gets its answer. Not over Streamable HTTP on both sides.
+    "late.enabled" Switch => late.enabled {
+        flag: Some(Flag::switch(SILENCE).help(
+            "Let a call that its client gives up by its clock go on; the same call joins the work, or gets \
+             its answer"
+        ))
+    }
+    /// The longest time that the work goes on while no client waits for it. Then the server is told to cancel
+    /// it.
+    "late.keep" Period => late.keep { flag: Some(Flag::new(SILENCE, "TIME")) }
+    /// The longest time that an answer waits for its client.
+    "late.finished" Period => late.finished { flag: Some(Flag::new(SILENCE, "TIME")) }
+    /// The largest number of bytes of answers that wait, of all calls to one server; an answer without room is
+    /// dropped.
+    "late.bytes" ByteSize => late.bytes { flag: Some(Flag::new(SILENCE, "SIZE")) }
+    /// Members of the arguments that may differ between two calls for the same work, as JSON Pointers.
+    "late.ignore" List<ArgumentPointer> => late.ignore {
+        flag: Some(Flag::new(SILENCE, "POINTER").repeats().help(
+            "A member of the arguments that may differ between two calls for the same work, such as \
+             /request_id; repeat for more"
+        ))
+    }
+    /// The work of tools with `destructiveHint` goes on too: a second call of such a tool does not repeat it.
+    "late.destructive" Switch => late.destructive { flag: Some(Flag::switch(SILENCE)) }
+    /// A call that is `late.before` old is answered with words for a model: the work goes on, and the same call
+    /// waits for it.
+    "late.tell" Switch => late.tell {
+        flag: Some(Flag::switch(SILENCE).help(
+            "Answer a call with words for the model, to call again and go on waiting, before its client \
+             gives it up"
+        ))
+    }
+    /// The age of a call at which `late.tell` answers: a little less than the limit of the client.
+    "late.before" Period => late.before { flag: Some(Flag::new(SILENCE, "TIME")) }
     /// The token of a call is copied into the call's arguments, as a string under `_meta.progressToken`,
     /// for servers that look for the token there.
     "ask.token_in_arguments" Switch => ask.token_in_arguments {

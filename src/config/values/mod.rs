@@ -135,6 +135,25 @@ pub fn positive_time(text: &str) -> Result<Duration, String> {
 /// The word for a time that never comes.
 pub const OFF: &str = "off";
 
+/// The units of sizes, the largest first.
+const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+/// A number of bytes, such as `64MiB`.
+pub fn byte_size(text: &str) -> Result<usize, String> {
+    let unit = SIZES.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+    let (digits, size) = unit.unwrap_or((text, 1));
+    let number = digits.trim_end().parse::<usize>().ok().and_then(|count| count.checked_mul(size));
+    number.ok_or_else(|| {
+        format!("{text:?} is not a size; a number with KiB, MiB or GiB such as 64MiB is expected")
+    })
+}
+
+/// A number of bytes in the largest unit that it is a multiple of.
+pub fn byte_size_text(bytes: usize) -> String {
+    let unit = SIZES.iter().find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
+    unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
+}
+
 /// A time that is more than none, or `off`.
 pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
     match text {

@@ -13,8 +13,8 @@ use url::Url;
 use crate::config::routes::route::Secret;
 use crate::config::values::ip_net::IpNet;
 use crate::config::values::{
-    ANSWER_REPAIRS, OFF, Word, exact_time, level_or_off, nearest, positive_time, scale, time,
-    time_or_off, word,
+    ANSWER_REPAIRS, OFF, Word, byte_size, byte_size_text, exact_time, level_or_off, nearest,
+    positive_time, scale, time, time_or_off, word,
 };
 use crate::progress::Scale;
 use crate::progress::dialect::Pointer;
@@ -217,6 +217,20 @@ spellings! {
         spell: time_text,
         word: |time: &Duration| exact_time(*time),
         schema: { "type": "string", "pattern": TIME, "examples": ["5s", "2m"] }
+    }
+
+    /// A number of bytes.
+    ByteSize: usize, "a size such as \"64MiB\"" {
+        read: byte_size,
+        spell: |bytes: &usize| byte_size_text(*bytes),
+        schema: { "type": "string", "pattern": "^[0-9]+(KiB|MiB|GiB)?$", "examples": ["64MiB"] }
+    }
+
+    /// A JSON Pointer into the arguments of a call.
+    ArgumentPointer: String, "a JSON Pointer such as \"/request_id\"" {
+        read: |text: &str| Pointer::read(text).map(|_| text.to_owned()),
+        spell: String::clone,
+        schema: { "type": "string", "pattern": "^(/([^~]|~[01])*)+$", "examples": ["/request_id"] }
     }
 
     /// A time, or `off`.

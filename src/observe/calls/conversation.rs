@@ -105,7 +105,10 @@ impl Conversation {
 
     fn decision(&mut self, at: Instant, record: &FilterEvent) {
         match record {
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
+            FilterEvent::Opened(_)
+            | FilterEvent::TakenOver(_)
+            | FilterEvent::Refused(_)
+            | FilterEvent::Late(_) => {}
             FilterEvent::Message { number, call, verdict } => {
                 let received = self.pending.take(*number);
                 self.message(at, received, *call, *verdict);

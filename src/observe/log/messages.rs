@@ -144,7 +144,7 @@ fn kind(kind: Kind) -> &'static str {
 impl MessageLogger {
     fn decision(&mut self, event: &FilterEvent) {
         match event {
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Late(_) => {}
             FilterEvent::Refused(rule) => self.memory.refused = Some(*rule),
             FilterEvent::Call(summary) => {
                 if !has_answer(summary.outcome) {

@@ -31,7 +31,9 @@ use crate::observe::otlp;
 use crate::observe::otlp::{SpanEvent, SpanMark};
 use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 use crate::progress::clients::{Client, Situation};
-use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict, clients};
+use crate::progress::{
+    CallId, FilterEvent, LateNews, Outcome, Reason, Repair, Summary, Verdict, clients,
+};
 use crate::protocol::trace_context::TraceContext;
 
 /// The format of log lines.
@@ -346,6 +348,7 @@ impl Connection {
             }
             FilterEvent::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
             FilterEvent::Heartbeat(_) => self.beats += 1,
+            FilterEvent::Late(news) => self.note_late(news),
             FilterEvent::Call(summary) => {
                 if let Some(client) = &summary.client {
                     self.client.add(client);
@@ -359,6 +362,18 @@ impl Connection {
                 advise(summary);
             }
         }
+    }
+
+    /// Something happens to the work of a call that its client gave up.
+    fn note_late(&self, news: &LateNews) {
+        info!(
+            route = self.counts.as_deref().map(RouteCounts::route),
+            event = news.event.name(),
+            tool = &*news.tool,
+            age = %humantime::format_duration(Duration::from_secs(news.age.as_secs())),
+            calls = news.attempts,
+            "late answer"
+        );
     }
 
     /// Something happens to a message about a call.

@@ -137,6 +137,8 @@ families! {
     withheld: Counters = counters("withheld", "Messages of servers that were withheld, by reason");
     refused_messages: Counters = counters("messages_refused",
         "Messages of clients that were not passed on to the server, by rule");
+    late_calls: Counters = counters("late_calls",
+        "Events of calls whose work goes on after their clients gave them up (late), by event");
     progress_received: Counters = counters("progress_received",
         "Progress notifications of servers about calls that have ended");
     overheard: Counters = counters("overheard_lines",

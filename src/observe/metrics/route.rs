@@ -7,7 +7,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Counters, Families, Labels, Traffic};
-use crate::progress::{FilterEvent, Outcome, Reason, RefusalRule, Repair, Summary, Verdict};
+use crate::progress::{
+    FilterEvent, LateEvent, Outcome, Reason, RefusalRule, Repair, Summary, Verdict,
+};
 
 /// The methods that are counted separately.
 const METHODS: [&str; 2] = ["tools/call", "other"];
@@ -66,6 +68,7 @@ pub struct RouteCounts {
     repairs: Each<13>,
     withheld: Each<20>,
     refused: Each<2>,
+    late_calls: Each<8>,
     progress_received: Counter,
     overheard: Counter,
     progress_sent: Each<4>,
@@ -140,6 +143,12 @@ impl RouteCounts {
                 "rule",
                 RefusalRule::ALL.map(RefusalRule::name),
             ),
+            late_calls: Each::new(
+                &of.late_calls,
+                &labels,
+                "event",
+                LateEvent::ALL.map(LateEvent::name),
+            ),
             progress_received: of.progress_received.get_or_create_owned(&labels),
             overheard: of.overheard.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
@@ -180,6 +189,7 @@ impl RouteCounts {
             },
             FilterEvent::Call(call) => self.ended(call),
             FilterEvent::Refused(rule) => self.refuse(*rule),
+            FilterEvent::Late(news) => self.late_calls.add(news.event as usize, 1),
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
         }
     }

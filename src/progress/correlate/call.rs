@@ -12,6 +12,7 @@ use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
 use crate::progress::gate::meter::Meter;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
+use crate::progress::late::signature::Signature;
 use crate::progress::payload::Payload;
 use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
 use crate::progress::value::ProgressValue;
@@ -283,6 +284,12 @@ pub(crate) struct Call {
     pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.
     pub(crate) error_code: Option<i64>,
+    /// The work that the call asks for, where the work may go on without its client (`late`).
+    pub(crate) signature: Option<Box<Signature>>,
+    /// The call has joined the work of an earlier call: the server knows that call's id.
+    pub(crate) is_joined: bool,
+    /// Calls so far that asked for this work, this call among them.
+    pub(crate) attempts: u32,
 }
 
 impl Call {
@@ -340,6 +347,12 @@ impl Call {
     pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
         let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
         self.settings().min_interval.max(slow)
+    }
+
+    /// The server's last figure with its total, in words; `None` if the server gave none.
+    pub(crate) fn figure_words(&self) -> Option<String> {
+        let (last, _) = self.sent.last.as_ref().filter(|_| self.reports.has_figure)?;
+        Some(format!("{} of {}", last.value?, last.total?))
     }
 
     /// The name of the call in messages of Milepost's own.

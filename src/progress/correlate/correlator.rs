@@ -67,6 +67,9 @@ impl LastEnds {
 pub(crate) struct Correlator {
     pub(crate) ledger: Ledger,
     pub(crate) evidence: Evidence,
+    /// Calls that have joined the work of earlier calls, by the names that their clients gave them. Ended calls
+    /// stay until the next one joins.
+    joined: Vec<(Key, CallId)>,
     /// The time when a client last gave up a request.
     pub(crate) given_up_at: Option<Instant>,
     pub(crate) last_ends: LastEnds,
@@ -85,6 +88,7 @@ impl Correlator {
         Self {
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             evidence: Evidence::from_setting(policy.call.token_is),
+            joined: Vec::new(),
             given_up_at: None,
             last_ends: LastEnds::default(),
             elsewhere: Vec::new(),
@@ -218,7 +222,17 @@ impl Correlator {
 
     /// The open request that a client calls `id`.
     pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
-        self.ledger.by_client_id(stream, id).first().copied()
+        let own = self.ledger.by_client_id(stream, id).first().copied();
+        own.or_else(|| self.joined.iter().find(|(name, _)| name == id).map(|(_, call)| *call))
+    }
+
+    /// A call has joined the work of an earlier call, which began then.
+    pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
+        let ledger = &mut self.ledger;
+        self.joined.retain(|(_, known)| ledger.get(*known).is_some());
+        let Some(call) = ledger.get_mut(id) else { return };
+        (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
+        self.joined.extend(Key::read(&call.id.client).map(|name| (name, id)));
     }
 
     pub(crate) fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {

@@ -49,11 +49,12 @@ impl Filter {
         let asked = self.policy.members_for(message, tool.as_deref(), draft.token.as_ref());
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
         let id = draft.id.client.clone();
-        if self.enter(now, stream, method, tool, draft).is_none() {
+        let Some(call) = self.enter(now, stream, method, tool, draft) else {
             // Without an entry the answer could not find its client.
             self.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
-        }
+        };
+        self.plan_late(now, call);
         let splices = splices.into_iter().filter_map(|(place, new)| Some((place?, new))).collect();
         spliced(message, splices).to_bytes().into()
     }
@@ -81,7 +82,7 @@ impl Filter {
     }
 
     /// A name that no request of this server has or had.
-    fn give_name(&mut self) -> Key {
+    pub(crate) fn give_name(&mut self) -> Key {
         loop {
             let number = self.gate.next_order();
             let name = self.correlator.name_key.map_or(number, |key| key.name(number));

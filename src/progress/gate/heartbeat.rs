@@ -95,7 +95,7 @@ fn rounded(time: Duration) -> Duration {
 }
 
 /// Whole seconds; from two minutes on minutes and seconds.
-fn spell(time: Duration) -> String {
+pub(crate) fn spell(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),
         seconds @ 120..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),

@@ -73,8 +73,7 @@ impl Filter {
     /// The time of the next [`Filter::poll_transmit`], if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let streams = self.gate.streams.values().filter_map(|stream| stream.timeout()).min();
-        let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
-        [streams, expiry].into_iter().flatten().min()
+        [streams, self.next_expiry()].into_iter().flatten().min()
     }
 
     /// Notes that everything given out for a stream has been written.
@@ -459,6 +458,7 @@ impl Filter {
     /// of any stream does the same; a shell whose clients all read nothing has to call this
     /// function.
     pub fn expire(&mut self, now: Instant) {
+        self.expire_late(now);
         while let Some((at, id)) = self.correlator.ledger.next_expiry() {
             if at > now {
                 return;

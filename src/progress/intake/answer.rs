@@ -57,7 +57,9 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        if self.keep_orphan(origin, message, number, done) {
+        if self.take_late_answer(now, message, number)
+            || self.keep_orphan(origin, message, number, done)
+        {
             return;
         }
         let judged = self.repair_answer(now, origin, message, done);
@@ -116,7 +118,7 @@ impl Filter {
     }
 
     /// Ends the call that is answered and mends the answer.
-    fn repair_answer_to(
+    pub(crate) fn repair_answer_to(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -136,12 +138,13 @@ impl Filter {
         let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let restore_id = self.topology.has_strangers() || (!is_exact && switches.response_id);
-        if restore_id && !self.topology.has_strangers() {
+        let is_ours = self.topology.has_strangers() || call.is_joined;
+        let restore_id = is_ours || (!is_exact && switches.response_id);
+        if restore_id && !is_ours {
             repairs.add(Repair::ResponseId);
         }
         let body = mended_body(message, bare, switches, &mut repairs);
-        let restore_id = restore_id && (!is_observed || self.topology.has_strangers());
+        let restore_id = restore_id && (!is_observed || is_ours);
         let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body.filter(|_| !is_observed));
@@ -292,6 +295,12 @@ impl Filter {
         let asks_for_task = call.asks_for_task && !modern;
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
         let result = message.result();
+        if &*method == mcp::TOOLS_LIST
+            && self.policy.has_late()
+            && let Some(result) = &result
+        {
+            self.late.note_tools(result);
+        }
         if &*method == mcp::INITIALIZE
             && let Some(result) = &result
         {

@@ -15,6 +15,9 @@ use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::intake::batch::BATCH_MAX;
+use crate::progress::late::calls::LateEvent;
+use crate::progress::late::join::is_by_clock;
+use crate::progress::late::signature::Signature;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::Mode;
 use crate::progress::policy::request_members::tool_of;
@@ -31,8 +34,10 @@ pub(crate) struct CallDraft {
     lacks_token: bool,
     client: Option<Arc<Client>>,
     trace: Option<Arc<TraceContext>>,
-    asks_for_task: bool,
+    pub(crate) asks_for_task: bool,
     about_task: Option<Key>,
+    /// See [`Call::signature`].
+    pub(crate) signature: Option<Box<Signature>>,
 }
 
 impl Filter {
@@ -56,8 +61,10 @@ impl Filter {
             Kind::Notification => return self.client_notification(now, stream, message),
             Kind::Batch => {
                 let elements = message.elements();
+                self.late.in_batch = true;
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
+                self.late.in_batch = false;
                 if !self.topology.has_strangers() {
                     return self.for_server(message);
                 }
@@ -102,6 +109,7 @@ impl Filter {
             trace: self.trace_in(stream, &Bytes::new()),
             asks_for_task: false,
             about_task: None,
+            signature: None,
         };
         self.enter(now, stream, &method, None, draft);
     }
@@ -141,16 +149,23 @@ impl Filter {
                 .then(|| json::member(&params, "taskId"))
                 .flatten()
                 .and_then(|id| Key::read(&id)),
+            signature: None,
         };
         if method == mcp::INITIALIZE {
             self.learn_client(stream, &params);
         } else if method == mcp::SET_LEVEL {
             self.client_sets_level();
         }
+        let names = (&*method, tool.as_deref());
+        let Some(draft) = self.join_late(now, stream, &params, names, draft) else {
+            return Payload::default();
+        };
         if self.topology.has_strangers() {
             return self.map_ids(now, stream, message, &method, tool, draft);
         }
-        self.enter(now, stream, &method, tool, draft);
+        if let Some(id) = self.enter(now, stream, &method, tool, draft) {
+            self.plan_late(now, id);
+        }
         self.for_server(message)
     }
 
@@ -205,6 +220,9 @@ impl Filter {
             expires: expires.filter(|_| !shadow),
             account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
+            signature: draft.signature,
+            is_joined: false,
+            attempts: 1,
         })?;
         if let Some(copy) = copy {
             self.correlator.ledger.learn(&copy, id);
@@ -312,7 +330,12 @@ impl Filter {
             }
             return unknown;
         };
-        let remaps = self.topology.has_strangers();
+        if is_by_clock(&params) && self.keep_late(now, call, LateEvent::Kept) {
+            return Payload::default();
+        }
+        let is_joined = self.correlator.ledger.get(call).is_some_and(|call| call.is_joined);
+        let remaps = self.topology.has_strangers() || is_joined;
+        let unknown = if is_joined { Payload::default() } else { unknown };
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.correlator.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
@@ -331,8 +354,15 @@ impl Filter {
 
     /// Cancels a call at the server.
     pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
-        let Some(call) = self.correlator.ledger.get(call) else { return };
-        let id = call.id.server.to_json();
+        if let Some(call) = self.correlator.ledger.get(call) {
+            let id = call.id.server.clone();
+            self.cancel_at_server(&id, reason);
+        }
+    }
+
+    /// Cancels the request with this id at the server.
+    pub(crate) fn cancel_at_server(&mut self, id: &Key, reason: &str) {
+        let id = id.to_json();
         let reason = json::quote(reason);
         let mut text =
             br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#

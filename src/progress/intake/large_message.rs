@@ -110,6 +110,9 @@ impl Filter {
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
         self.forward_piece(now, origin, (Bytes::new(), 0..0), true);
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
+        if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
+            self.drop_late_answer(now, &id);
+        }
         // A stream may be over with its last large message.
         passing.stream.into_iter().for_each(|stream| self.gate.streams.change(stream));
         let verdict = match passing.fate {
@@ -138,6 +141,7 @@ impl Filter {
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
         let Some(id) = self.correlator.ledger.call_of_answer(id) else {
+            self.drop_late_answer(now, id);
             self.record(number, None, Verdict::Withheld(self.correlator.why_orphan(id)));
             return None;
         };

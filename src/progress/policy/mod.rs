@@ -1,6 +1,7 @@
 //! The policy of a route: every rule that changes, delays or withholds messages, with its default.
 
 pub mod ask;
+pub mod late;
 pub mod masks;
 pub(crate) mod policies;
 pub(crate) mod request_members;
@@ -15,6 +16,7 @@ use crate::progress::dialect::report::TextSource;
 use crate::progress::durations::LearnedDurations;
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::{Ask, JsonObject, LogLevel};
+use crate::progress::policy::late::Late;
 use crate::progress::policy::masks::Masks;
 use crate::progress::value::ProgressValue;
 
@@ -195,6 +197,8 @@ pub struct CallPolicy {
     pub estimate: bool,
     /// The members put into requests.
     pub ask: Ask,
+    /// The work of calls that clients give up by their clocks.
+    pub late: Late,
 }
 
 impl Default for CallPolicy {
@@ -217,6 +221,7 @@ impl Default for CallPolicy {
             call_timeout: None,
             estimate: false,
             ask: Ask::default(),
+            late: Late::default(),
         }
     }
 }
@@ -392,6 +397,11 @@ impl Policy {
     /// Whether any call has a time-out.
     pub fn has_timeout(&self) -> bool {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
+    }
+
+    /// Whether the work of any call goes on after its client gave the call up.
+    pub fn has_late(&self) -> bool {
+        self.everywhere().any(|policy| policy.late.enabled)
     }
 
     /// Whether heartbeats of any tool show estimates.

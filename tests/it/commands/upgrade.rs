@@ -6,13 +6,14 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 19] = [
+const NAMED: [&str; 20] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
     "client_ca_file",
     "forwarded",
     "http2_idle_timeout",
+    "late",
     "make_token",
     "max_client_child_starts",
     "max_client_children",
@@ -66,7 +67,14 @@ fn printed(text: &str) -> String {
     let is_named = |line: &&str| {
         !NAMED.iter().any(|key| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = ")))
     };
-    printed.lines().filter(is_named).map(|line| format!("{line}\n")).collect()
+    printed.lines().filter(is_named).map(|line| without_late(line) + "\n").collect()
+}
+
+/// A line with the settings of a tool, without the table `late`.
+fn without_late(line: &str) -> String {
+    let parts = line.split_once(", late = {");
+    let rest = parts.and_then(|(before, late)| Some([before, late.split_once('}')?.1].concat()));
+    rest.unwrap_or_else(|| line.to_owned())
 }
 
 #[test]

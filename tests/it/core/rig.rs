@@ -197,6 +197,7 @@ impl Rig {
                 FilterEvent::Opened(_)
                 | FilterEvent::TakenOver(_)
                 | FilterEvent::Heartbeat(_)
+                | FilterEvent::Late(_)
                 | FilterEvent::Refused(_) => {}
             }
         }

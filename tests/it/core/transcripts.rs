@@ -14,7 +14,7 @@
 //! = {...}      the client is told         =2 on client stream 2
 //! x reason     a message of the server was withheld
 //! e text       a line that is no message went to standard error
-//! ~ summary    a call has ended
+//! ~ summary    a call has ended; `~ late EVENT`: its work goes on (`late`)
 //! + 30s        time passes
 //! ```
 //! The lines `^ = x e ~` are what comes out; `UPDATE_EXPECT=1` writes them anew. A transcript tells
@@ -227,6 +227,10 @@ impl Player {
                 }
                 FilterEvent::Call(call) if self.summaries => {
                     let _ = writeln!(self.out, "~ {}", transcript::summary(&call));
+                }
+                FilterEvent::Late(news) => {
+                    let _ =
+                        writeln!(self.out, "~ late {}, call {}", news.event.name(), news.attempts);
                 }
                 _ => {}
             }

@@ -114,6 +114,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_requests_refused",
             "milepost_messages_refused",
             "milepost_unread_requests",
+            "milepost_late_calls",
             "milepost_unspilled_answers",
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");

@@ -1,0 +1,261 @@
+//! The calls that their clients gave up, and whose work goes on.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::progress::ids::{CallId, Principal, StreamId};
+use crate::progress::late::signature::Signature;
+use crate::protocol::jsonrpc::{Key, Message};
+
+/// Calls of one connection that go on without their clients. A client that gives up one more call cancels that
+/// call as without `late`.
+const KEPT_MAX: usize = 256;
+
+/// Tools of one server whose annotations are remembered.
+const TOOLS_MAX: usize = 4096;
+
+/// A call whose client gave it up.
+#[derive(Debug)]
+pub(crate) struct LateCall {
+    /// The server's id of the request.
+    pub(crate) id: Key,
+    /// The server's token of the request.
+    pub(crate) token: Option<Key>,
+    /// The upstream stream that the server answers on, if the stream is known.
+    pub(crate) paired: Option<StreamId>,
+    pub(crate) principal: Principal,
+    pub(crate) signature: Signature,
+    /// The time when the work began.
+    pub(crate) began: Instant,
+    /// Calls so far that asked for this work.
+    pub(crate) attempts: u32,
+    /// The answer, once it has come.
+    pub(crate) answer: Option<Message>,
+    /// The time at which nobody gets the answer any more.
+    pub(crate) until: Instant,
+}
+
+/// Something that happened to the work of a call that was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateNews {
+    /// The kind of event.
+    pub event: LateEvent,
+    /// The name of the tool.
+    pub tool: String,
+    /// The time since the work began.
+    pub age: Duration,
+    /// Calls so far that asked for this work.
+    pub attempts: u32,
+}
+
+/// The kinds of events of late answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LateEvent {
+    /// The client gave the call up by its clock; the work goes on.
+    Kept,
+    /// The client was told that the work goes on.
+    Told,
+    /// The same call came again and waits for the same work.
+    Joined,
+    /// The answer came while no client waited for it.
+    Finished,
+    /// The same call came again and got the answer that waited.
+    Fetched,
+    /// The client did not come back; the server was told to cancel the work, or the answer was dropped.
+    Expired,
+    /// The client made another call; the server was told to cancel the work, or the answer was dropped.
+    MovedOn,
+    /// The answer was dropped: there was no room for the answer, or the server ended.
+    Dropped,
+}
+
+impl LateEvent {
+    /// Every event, in the order of the enum.
+    pub const ALL: [Self; 8] = [
+        Self::Kept,
+        Self::Told,
+        Self::Joined,
+        Self::Finished,
+        Self::Fetched,
+        Self::Expired,
+        Self::MovedOn,
+        Self::Dropped,
+    ];
+
+    /// The name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Told => "told",
+            Self::Joined => "joined",
+            Self::Finished => "finished",
+            Self::Fetched => "fetched",
+            Self::Expired => "expired",
+            Self::MovedOn => "moved-on",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+impl LateCall {
+    /// The event `event` of this call.
+    pub(crate) fn news(&self, event: LateEvent, now: Instant) -> LateNews {
+        let age = now.saturating_duration_since(self.began);
+        LateNews { event, tool: self.signature.tool.clone(), age, attempts: self.attempts }
+    }
+}
+
+/// The annotations of tools that matter here, from the server's list of tools.
+#[derive(Debug, Default)]
+struct ToolAnnotations {
+    /// Tools with `destructiveHint`.
+    destructive: BTreeSet<String>,
+    /// Tools with an `outputSchema`.
+    structured: BTreeSet<String>,
+    /// There are more such tools than can be remembered.
+    overflowed: bool,
+}
+
+/// The calls of one connection that go on without their clients.
+#[derive(Debug, Default)]
+pub(crate) struct LateCalls {
+    calls: VecDeque<LateCall>,
+    tools: ToolAnnotations,
+    /// Open calls that are to be answered with words, by the time of that answer.
+    tells: BTreeSet<(Instant, CallId)>,
+    /// The message that is read now is a part of a batch, in which no call goes on.
+    pub(crate) in_batch: bool,
+}
+
+impl LateCalls {
+    /// Whether one more call can go on.
+    pub(crate) fn has_room(&self) -> bool {
+        self.calls.len() < KEPT_MAX
+    }
+
+    pub(crate) fn keep(&mut self, call: LateCall) {
+        self.calls.push_back(call);
+    }
+
+    /// Takes the oldest call that asked for the same work for the same principal.
+    pub(crate) fn take_same(&mut self, who: Principal, what: &Signature) -> Option<LateCall> {
+        let is_same = |call: &LateCall| call.principal == who && call.signature == *what;
+        let place = self.calls.iter().position(is_same)?;
+        self.calls.remove(place)
+    }
+
+    /// Takes all calls of a principal.
+    pub(crate) fn take_of(&mut self, who: Principal) -> Vec<LateCall> {
+        self.take_if(|call| call.principal == who)
+    }
+
+    /// Takes every call.
+    pub(crate) fn take_all(&mut self) -> Vec<LateCall> {
+        self.tells.clear();
+        self.calls.drain(..).collect()
+    }
+
+    /// Takes the calls whose time is over.
+    pub(crate) fn take_over(&mut self, now: Instant) -> Vec<LateCall> {
+        self.take_if(|call| call.until <= now)
+    }
+
+    fn take_if(&mut self, is_meant: impl Fn(&LateCall) -> bool) -> Vec<LateCall> {
+        if !self.calls.iter().any(&is_meant) {
+            return Vec::new();
+        }
+        let (taken, rest): (Vec<LateCall>, Vec<LateCall>) =
+            self.calls.drain(..).partition(is_meant);
+        self.calls = rest.into();
+        taken
+    }
+
+    /// The call without an answer that the server knows by this id.
+    pub(crate) fn running(&mut self, id: &Key) -> Option<&mut LateCall> {
+        self.calls.iter_mut().find(|call| call.answer.is_none() && call.id == *id)
+    }
+
+    /// Takes the call without an answer that the server knows by this id.
+    pub(crate) fn take_running(&mut self, id: &Key) -> Option<LateCall> {
+        let is_meant = |call: &LateCall| call.answer.is_none() && call.id == *id;
+        let place = self.calls.iter().position(is_meant)?;
+        self.calls.remove(place)
+    }
+
+    /// Bytes of the answers that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.calls.iter().filter_map(|call| Some(call.answer.as_ref()?.raw().len())).sum()
+    }
+
+    /// The time at which something is to be done next.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let over = self.calls.iter().map(|call| call.until);
+        over.chain(self.tells.first().map(|(at, _)| *at)).min()
+    }
+
+    /// Plans the answer in words to an open call.
+    pub(crate) fn plan_words(&mut self, at: Instant, call: CallId) {
+        self.tells.insert((at, call));
+    }
+
+    /// Takes the next open call that is to be answered with words now.
+    pub(crate) fn next_told(&mut self, now: Instant) -> Option<CallId> {
+        let first = self.tells.first().copied().filter(|(at, _)| *at <= now)?;
+        self.tells.remove(&first);
+        Some(first.1)
+    }
+
+    /// Reads the annotations of the server's tools.
+    pub(crate) fn note_tools(&mut self, result: &Bytes) {
+        #[derive(serde::Deserialize)]
+        struct Tools {
+            tools: Vec<Tool>,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Tool {
+            name: String,
+            #[serde(default)]
+            annotations: Option<Annotations>,
+            #[serde(default)]
+            output_schema: Option<serde::de::IgnoredAny>,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Annotations {
+            #[serde(default)]
+            destructive_hint: Option<bool>,
+        }
+        let Ok(Tools { tools }) = serde_json::from_slice(result) else { return };
+        let known = &mut self.tools;
+        for tool in tools {
+            let is_new = known.destructive.len() + known.structured.len() < TOOLS_MAX;
+            let hint = tool.annotations.and_then(|annotations| annotations.destructive_hint);
+            let names = [
+                (&mut known.destructive, hint == Some(true)),
+                (&mut known.structured, tool.output_schema.is_some()),
+            ];
+            for (names, is_so) in names {
+                if !is_so {
+                    names.remove(&tool.name);
+                } else if is_new {
+                    names.insert(tool.name.clone());
+                } else {
+                    known.overflowed = true;
+                }
+            }
+        }
+    }
+
+    /// Whether the server says that a tool may destroy something.
+    pub(crate) fn is_destructive(&self, tool: &str) -> bool {
+        self.tools.overflowed || self.tools.destructive.contains(tool)
+    }
+
+    /// Whether the results of a tool have a schema, which words alone do not fit.
+    pub(crate) fn is_structured(&self, tool: &str) -> bool {
+        self.tools.structured.contains(tool)
+    }
+}

@@ -1,0 +1,287 @@
+//! The steps of late answers in a filter: keep, join, answer, forget.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::progress::correlate::ledger::Tombstone;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::durations::Expected;
+use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::filter::Filter;
+use crate::progress::gate::heartbeat;
+use crate::progress::gate::stream::{Item, ItemKind};
+use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
+use crate::progress::intake::client::CallDraft;
+use crate::progress::late::calls::{LateCall, LateEvent};
+use crate::progress::late::signature::Signature;
+use crate::progress::payload::{Payload, TransmitKind};
+use crate::progress::policy::Mode;
+use crate::progress::policy::late::Late;
+use crate::progress::verdict::{Reason, Repairs, Verdict};
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
+
+/// The reason that the server is given when nobody came back for the work of a call.
+const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
+
+impl Filter {
+    /// Whose calls may join each other: all streams of a server that is not shared have one client.
+    fn late_principal(&self, stream: StreamId) -> Principal {
+        if self.topology.has_strangers() {
+            self.gate.principal_of(stream)
+        } else {
+            Principal::Known(0)
+        }
+    }
+
+    /// The settings of late answers for a tool, if the work of its calls may go on.
+    fn late_of(&self, tool: Option<&str>) -> Option<&Late> {
+        let settings = self.policy.of(tool);
+        let late = &settings.late;
+        let may = late.enabled
+            && settings.mode == Mode::Full
+            && self.topology.is_whole()
+            && self.gate.alive
+            && (late.destructive || !tool.is_some_and(|tool| self.late.is_destructive(tool)));
+        may.then_some(late)
+    }
+
+    /// Takes a `tools/call`: joins the same work if that goes on, and gives up what the client left for this
+    /// call. Returns the draft of a call that is to be sent to the server.
+    pub(crate) fn join_late(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        params: &Bytes,
+        (method, tool): (&str, Option<&str>),
+        mut draft: CallDraft,
+    ) -> Option<CallDraft> {
+        if !self.policy.has_late() || method != mcp::TOOLS_CALL {
+            return Some(draft);
+        }
+        let who = self.late_principal(stream);
+        let signature = tool.and_then(|tool| {
+            let late = self.late_of(Some(tool)).filter(|_| !draft.asks_for_task)?;
+            Signature::read(tool, params, &late.ignore)
+        });
+        let same = signature.as_ref().filter(|_| !self.late.in_batch);
+        let same = same.and_then(|signature| self.late.take_same(who, signature));
+        draft.signature = signature.map(Box::new);
+        match same {
+            Some(call) => {
+                self.rejoin(now, stream, call, draft);
+                None
+            }
+            None => {
+                for call in self.late.take_of(who) {
+                    self.give_late_up(now, &call, LateEvent::MovedOn);
+                }
+                Some(draft)
+            }
+        }
+    }
+
+    /// The client asks again: its call waits for the work of the call that it gave up.
+    fn rejoin(&mut self, now: Instant, stream: StreamId, late: LateCall, mut draft: CallDraft) {
+        let client_id = draft.id.client.clone();
+        draft.id.server = late.id.clone();
+        let invented = late.token.is_none() && self.topology.has_strangers();
+        let token = late.token.clone().or_else(|| invented.then(|| self.give_name()));
+        draft.token = draft.token.map(|own| match token {
+            Some(server) => MappedId { server, translated: true, ..own },
+            None => own,
+        });
+        let tool = Some(late.signature.tool.clone());
+        let Some(id) = self.enter(now, stream, mcp::TOOLS_CALL, tool, draft) else {
+            self.late.keep(late);
+            self.refuse(stream, &client_id, "too many requests are open on this upstream", None);
+            return;
+        };
+        self.correlator.join(id, late.began, late.attempts + 1);
+        if let Some(upstream) = late.paired {
+            self.correlator.ledger.pair(id, upstream);
+        }
+        self.plan_late(now, id);
+        let event = if late.answer.is_some() { LateEvent::Fetched } else { LateEvent::Joined };
+        let mut news = late.news(event, now);
+        news.attempts += 1;
+        self.events.push_back(FilterEvent::Late(Box::new(news)));
+        let Some(answer) = late.answer else { return self.schedule(id) };
+        let done = Repairs::default();
+        let judged = self.repair_answer_to(now, Origin::Shared, id, &answer, done);
+        let Some(payload) = judged.payload else { return };
+        // The answer had its verdict when the answer came.
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
+            payload,
+            guards: judged.guard.into_iter().collect(),
+            verdicts: Vec::new(),
+        };
+        self.enqueue_own(stream, item);
+    }
+
+    /// The client has given a call up by its clock: the work goes on. False if the call has to be cancelled.
+    pub(crate) fn keep_late(&mut self, now: Instant, id: CallId, event: LateEvent) -> bool {
+        let Some(call) = self.correlator.ledger.get(id) else { return false };
+        let late = self.late_of(call.tool.as_deref());
+        let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
+        if !self.late.has_room() || self.late.in_batch {
+            return false;
+        }
+        let kept = LateCall {
+            id: call.id.server.clone(),
+            token: call.token.as_ref().map(|token| token.server.clone()),
+            paired: call.paired,
+            principal: self.late_principal(call.stream),
+            signature: (**signature).clone(),
+            began: call.opened,
+            attempts: call.attempts,
+            answer: None,
+            until: now + late.keep,
+        };
+        self.events.push_back(FilterEvent::Late(Box::new(kept.news(event, now))));
+        let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
+        self.end_call(now, id, Tombstone::Cancelled, outcome);
+        self.late.keep(kept);
+        true
+    }
+
+    /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
+    pub(crate) fn take_late_answer(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        number: u64,
+    ) -> bool {
+        let Some(key) = message.id_key() else { return false };
+        if self.correlator.ledger.by_id(&key).is_some() {
+            return false;
+        }
+        let bytes = message.raw().len() + self.late.bytes();
+        let room = self.policy.call.late.bytes;
+        let Some(call) = self.late.running(&key) else { return false };
+        let settings = &self.policy.of(Some(&call.signature.tool)).late;
+        call.until = now + settings.finished;
+        let event = if bytes <= room { LateEvent::Finished } else { LateEvent::Dropped };
+        self.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
+        if event == LateEvent::Finished {
+            // A copy: the answer may wait for minutes, and would keep a whole read buffer.
+            call.answer = Some(Message::parse(Bytes::copy_from_slice(message.raw())));
+        } else {
+            self.late.take_running(&key);
+        }
+        self.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
+        true
+    }
+
+    /// The answer to a call that goes on without its client has come, and cannot be kept.
+    pub(crate) fn drop_late_answer(&mut self, now: Instant, id: &Key) {
+        if let Some(call) = self.late.take_running(id) {
+            self.events.push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
+        }
+    }
+
+    /// The server has ended: no answer comes any more.
+    pub(crate) fn drop_late_calls(&mut self, now: Instant) {
+        for call in self.late.take_all() {
+            self.events.push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
+        }
+    }
+
+    /// Answers with words, and gives up, what is due.
+    pub(crate) fn expire_late(&mut self, now: Instant) {
+        while let Some(id) = self.late.next_told(now) {
+            self.tell_late(now, id);
+        }
+        for call in self.late.take_over(now) {
+            self.give_late_up(now, &call, LateEvent::Expired);
+        }
+    }
+
+    /// Nobody gets the answer to a call any more: the server can stop its work.
+    fn give_late_up(&mut self, now: Instant, call: &LateCall, event: LateEvent) {
+        self.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
+        if call.answer.is_none() {
+            self.cancel_at_server(&call.id, NOBODY_CAME);
+        }
+    }
+
+    /// Answers an open call with words for a model: the work goes on, and the same call waits for it.
+    fn tell_late(&mut self, now: Instant, id: CallId) {
+        let Some(call) = self.correlator.ledger.get(id).filter(|call| call.task.is_none()) else {
+            return;
+        };
+        let tool = call.label().to_owned();
+        let age = now.saturating_duration_since(call.opened);
+        let usual = call.policy.learned.usual(&tool).map(|usual| usual.expected(age));
+        let usual = match usual {
+            Some(Expected::About(about, _)) => Some(about),
+            _ => None,
+        };
+        let is_error = self.late.is_structured(&tool);
+        let is_modern = call.revision.or(self.revision) >= Some(Revision::V2026_07_28);
+        let words = words(age, usual, call.figure_words());
+        let (stream, client_id) = (call.stream, call.id.client.clone());
+        let guards = vec![self.guard_of(id)];
+        if !self.keep_late(now, id, LateEvent::Told) {
+            return;
+        }
+        let text = [
+            &br#"{"jsonrpc":"2.0","id":"#[..],
+            &client_id[..],
+            br#","result":{"#,
+            if is_modern { br#""resultType":"complete","#.as_slice() } else { &[] },
+            br#""content":[{"type":"text","text":"#,
+            &json::quote(&words)[..],
+            br#"}],"isError":"#,
+            if is_error { b"true".as_slice() } else { b"false" },
+            b"}}",
+        ]
+        .concat();
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(&client_id))),
+            payload: Payload::own(text.into()),
+            guards,
+            verdicts: Vec::new(),
+        };
+        self.enqueue_own(stream, item);
+    }
+
+    /// Plans the answer in words to a call that has just opened.
+    pub(crate) fn plan_late(&mut self, now: Instant, id: CallId) {
+        let Some(call) = self.correlator.ledger.get(id) else { return };
+        let Some(late) = self.late_of(call.tool.as_deref()) else { return };
+        if late.tell && call.signature.is_some() && !call.shadow {
+            let at = now + late.before;
+            self.late.plan_words(at, id);
+        }
+    }
+}
+
+/// The words for a model whose call goes on.
+fn words(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
+    let age = heartbeat::spell(age);
+    let usual = usual.map(|usual| format!(" (usually about {})", heartbeat::spell(usual)));
+    let figure = figure.map(|figure| format!(", {figure}"));
+    format!(
+        "Still running after {age}{}{}. Call the same tool again with the same arguments to go on waiting; it \
+         will not run twice.",
+        usual.unwrap_or_default(),
+        figure.unwrap_or_default()
+    )
+}
+
+/// Whether the reason of a cancellation shows that the client's clock ran out, and that nobody cancelled the
+/// call: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp).
+pub(crate) fn is_by_clock(params: &Bytes) -> bool {
+    let reason = json::member(params, "reason");
+    let words = reason.as_ref().and_then(|text| json::decode_str(text));
+    words.is_some_and(|words| {
+        let words = words.to_ascii_lowercase();
+        ["timed out", "timeout", "-32001"].iter().any(|sign| words.contains(sign))
+    })
+}

@@ -1,0 +1,39 @@
+//! The settings of late answers.
+
+use std::time::Duration;
+
+/// Whether and how the work of a call goes on after its client gave the call up by its clock (`late`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Late {
+    /// Whether it does.
+    pub enabled: bool,
+    /// The longest time that the work goes on while no client waits for it.
+    pub keep: Duration,
+    /// The longest time that an answer waits for its client.
+    pub finished: Duration,
+    /// Bytes of answers that wait, of all calls to one server.
+    pub bytes: usize,
+    /// Members of the arguments that may differ between two calls for the same work, as JSON Pointers (RFC 6901).
+    pub ignore: Vec<String>,
+    /// Whether a call is answered with words before its client gives the call up.
+    pub tell: bool,
+    /// The age of a call at which `tell` answers.
+    pub before: Duration,
+    /// Whether the work of tools with `destructiveHint` goes on too.
+    pub destructive: bool,
+}
+
+impl Default for Late {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            keep: Duration::from_secs(30 * 60),
+            finished: Duration::from_secs(2 * 60),
+            bytes: 64 << 20,
+            ignore: Vec::new(),
+            tell: false,
+            before: Duration::from_secs(55),
+            destructive: false,
+        }
+    }
+}
