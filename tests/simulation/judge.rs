@@ -920,6 +920,11 @@ impl Judge {
             Names::Other(_) => others.is_empty() && !self.was_for_another(index),
             _ => others.is_empty(),
         };
+        // The request of a POST's stream goes before an id that is no token.
+        let by_stream = matches!(say.names, Names::Id)
+            && matches!(say.place, Place::Post(on) if on != number)
+            && !say.text.contains("progressToken");
+        let clear = clear && !by_stream;
         let due = (at + HOLD).max(state.asked + FIRST_AFTER) + MIN_INTERVAL + 2 * (GUARD + HOLD);
         let due = due + self.race();
         let over = [state.answer_said, self.died];

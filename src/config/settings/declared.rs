@@ -429,6 +429,14 @@ settings! { CallPolicy, Self::default();
     }
     /// The work of tools with `destructiveHint` goes on too: a second call of such a tool does not repeat it.
     "late.destructive" Switch => late.destructive { flag: Some(Flag::switch(SILENCE)) }
+    /// The age of an open call from which the same call of the same client counts as its repetition, for clients
+    /// that give calls up without a cancellation (Codex, version 1 of the Python SDK). The first call then gets
+    /// no answer.
+    "late.repeated_after" TimeOrOff => late.repeated_after {
+        flag: Some(Flag::new(SILENCE, "TIME").help(
+            "Let the same call join an open call that is this old: its client has given it up without a word"
+        ))
+    }
     /// A call that is `late.before` old is answered with words for a model: the work goes on, and the same call
     /// waits for it.
     "late.tell" Switch => late.tell {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::durations::Expected;
@@ -67,7 +68,10 @@ impl Filter {
             Signature::read(tool, params, &late.ignore)
         });
         let same = signature.as_ref().filter(|_| !self.late.in_batch);
-        let same = same.and_then(|signature| self.late.take_same(who, signature));
+        let same = same.and_then(|signature| {
+            self.give_up_silently(now, who, signature);
+            self.late.take_same(who, signature)
+        });
         draft.signature = signature.map(Box::new);
         match same {
             Some(call) => {
@@ -80,6 +84,20 @@ impl Filter {
                 }
                 Some(draft)
             }
+        }
+    }
+
+    /// An open call for the same work that is so old that its client has given it up without a word.
+    fn give_up_silently(&mut self, now: Instant, who: Principal, signature: &Signature) {
+        let is_meant = |call: &Call| {
+            let limit = call.settings().late.repeated_after;
+            limit.is_some_and(|limit| now >= call.opened + limit)
+                && call.signature.as_deref() == Some(signature)
+                && self.late_principal(call.stream) == who
+        };
+        let open = self.correlator.ledger.iter().find(|(_, call)| is_meant(call));
+        if let Some(id) = open.map(|(id, _)| id) {
+            self.keep_late(now, id, LateEvent::Kept);
         }
     }
 

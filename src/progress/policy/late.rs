@@ -15,6 +15,8 @@ pub struct Late {
     pub bytes: usize,
     /// Members of the arguments that may differ between two calls for the same work, as JSON Pointers (RFC 6901).
     pub ignore: Vec<String>,
+    /// The age of an open call from which the same call counts as its repetition; `None`: only after a cancellation.
+    pub repeated_after: Option<Duration>,
     /// Whether a call is answered with words before its client gives the call up.
     pub tell: bool,
     /// The age of a call at which `tell` answers.
@@ -31,6 +33,7 @@ impl Default for Late {
             finished: Duration::from_secs(2 * 60),
             bytes: 64 << 20,
             ignore: Vec::new(),
+            repeated_after: None,
             tell: false,
             before: Duration::from_secs(55),
             destructive: false,
