@@ -7,3 +7,4 @@ pub mod mcp_http;
 pub(crate) mod random;
 pub mod spill;
 pub mod stdio;
+pub(crate) mod sync;

@@ -8,10 +8,9 @@ mod limits;
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use futures::task::AtomicWaker;
 
 use self::limits::requests;
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
@@ -20,6 +19,7 @@ use crate::gateway::route_state::StreamPermit;
 use crate::progress::{StreamId, TransmitKind};
 use crate::protocol::jsonrpc::{Key, Kind, Scan, own_error};
 use crate::transport::http::body::BATCH_BYTES;
+use crate::transport::sync::{AtomicWaker, Mutex, MutexGuard};
 
 /// The longest message, in bytes, that is copied when kept, so that a short message does not keep
 /// the whole read buffer in memory.

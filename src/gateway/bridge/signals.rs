@@ -2,15 +2,15 @@
 
 use http::StatusCode;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::time::Duration;
 
-use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
 use crate::progress::StreamId;
+use crate::transport::sync::{AtomicUsize, AtomicWaker, Mutex};
 
 /// The error of a stream that ended before its requests were answered.
 #[derive(Debug, Clone)]

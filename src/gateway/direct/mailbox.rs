@@ -2,15 +2,15 @@
 //! cancellations by the client.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::task::AtomicWaker;
 
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::Message;
+use crate::transport::sync::{AtomicBool, AtomicU64, AtomicUsize, AtomicWaker, Mutex};
 
 /// Messages waiting in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;

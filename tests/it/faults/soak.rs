@@ -38,6 +38,10 @@ const LOOK: Duration = Duration::from_secs(20);
 /// Growth of the memory in use that is none, in MB an hour.
 const SLOPE_MAX: f64 = 1.0;
 
+/// Growth after the first half of a run that ends in the warm-up, in MB. Tables still fill then, so that its
+/// slope says nothing.
+const WARM_UP_GROWTH_MAX: f64 = 0.5;
+
 /// What the allocator may keep for later beyond what was there after the warm-up, in MB.
 const KEPT_MAX: f64 = 16.0;
 
@@ -153,7 +157,9 @@ fn memory_and_descriptors_stay_as_they_are() {
     let warm = &looks[looks.iter().take_while(|look| look.hours < warm_up).count()..];
     let slopes = [slope(warm, |look| look.resident), slope(warm, |look| look.in_use)];
     eprintln!("MB an hour: {:+.2} resident, {:+.2} in use", slopes[0], slopes[1]);
-    assert!(slopes[1] <= SLOPE_MAX, "the memory grows");
+    let growth = warm[warm.len() - 1].in_use - warm[0].in_use;
+    let may_grow = if time < 2 * WARM_UP { WARM_UP_GROWTH_MAX } else { 0.0 };
+    assert!(slopes[1] <= SLOPE_MAX || growth <= may_grow, "the memory grows by {growth:.2} MB");
     let kept = warm[warm.len() - 1].resident - warm[0].resident;
     assert!(kept <= KEPT_MAX, "{kept:.1} MB more are kept");
 }

@@ -1,11 +1,12 @@
 //! The bounds of the messages of one client stream.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::{BufferState, BufferedMessage, MessageClass};
 use crate::protocol::jsonrpc::{Kind, Message};
+use crate::transport::sync::AtomicUsize;
 
 /// Messages kept for one stream. A client that reconnects later has missed the oldest
 /// notifications; a server gets an error for its oldest requests.
