@@ -709,9 +709,13 @@ impl Judge {
         let wanted = say.with(&call.id, &call.token);
         let rises = value.is_none_or(|value| figure(&wanted) > value);
         // What names nobody may have been taken for this call's, and may have begun its figures anew.
-        let is_mixed = self.said[..index]
-            .iter()
-            .any(|earlier| earlier.say.about != say.about && earlier.shown.contains(&number));
+        let is_mixed = self.said[..index].iter().any(|earlier| {
+            // A newer report may have taken the place of one that names no call, and its figure.
+            let is_hidden = earlier.heard.is_empty()
+                && earlier.say.kind.is_progress()
+                && !matches!(earlier.say.names, Names::Token | Names::Id);
+            earlier.say.about != say.about && (earlier.shown.contains(&number) || is_hidden)
+        });
         if heard.is_empty() && wanted != text && rises && !is_mixed {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
         }
@@ -723,9 +727,13 @@ impl Judge {
         if !self.world.is_paced() {
             let broken = self.was_broken(Place::Post(number));
             let compliant = said.iter().any(|index| {
-                let SaidState { say, value, .. } = &self.said[*index];
+                let SaidState { say, value, at, .. } = &self.said[*index];
                 let rises = value.is_none_or(|value| figure(&say.with("0", "0")) > value);
-                say.kind == Kind::Compliant && say.about == Some(number) && rises
+                // Late progress of another call may have come under the same token at the same time.
+                let is_mixed = self.said[..*index].iter().any(|other| {
+                    other.at == *at && other.say.about != say.about && other.shown.contains(&number)
+                });
+                say.kind == Kind::Compliant && say.about == Some(number) && rises && !is_mixed
             });
             let stalled = said.iter().any(|index| self.said[*index].stalled);
             // What waits for the interval between reports takes the newest with it.
