@@ -493,10 +493,21 @@ impl Generator {
         // A call that is otherwise reported by the letter keeps its scale.
         let kinds = if open.compliant { 4 } else { 17 };
         let invented = format!("\"shell_{}\"", self.dice.below(3));
+        // Some count in words what they give no number for, and now and then something else. By dice of
+        // their own: the conversation of a seed is otherwise the same.
+        let mut dice = Dice::new(mark as u64);
+        let whole = if dice.once_in(4) { 7 } else { 40 };
+        let counted = match dice.below(3) {
+            0 => format!("m{mark}. iteration {} of {whole}", 1 + dice.below(whole)),
+            _ => words.to_owned(),
+        };
         let (names, text) = match self.dice.below(kinds) {
             0 => (Names::Token, standard("<token>", &format!("\"progress\":{figure}{total},"))),
-            1 => (Names::Token, standard("<token>", "")),
-            2 => (Names::Token, standard("<token>", "\"progress\":null,\"total\":null,")),
+            1 => (Names::Token, standard("<token>", "").replace(words, &counted)),
+            2 => {
+                let text = standard("<token>", "\"progress\":null,\"total\":null,");
+                (Names::Token, text.replace(words, &counted))
+            }
             3 => {
                 (Names::Token, standard("<token>", &format!("\"progress\":{}{total},", figure / 2)))
             }

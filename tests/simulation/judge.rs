@@ -104,6 +104,8 @@ struct CallState {
     reported: Option<u64>,
     /// The last figure that the client read, and when.
     value: Option<f64>,
+    /// The total of the figures in words that the client read.
+    counted: Option<f64>,
     /// When progress was read.
     progress: Vec<u64>,
 }
@@ -207,6 +209,7 @@ impl Judge {
                     place: None,
                     reported: None,
                     value: None,
+                    counted: None,
                     progress: Vec::new(),
                 };
                 self.calls.insert(call.number, state);
@@ -569,6 +572,8 @@ impl Judge {
         let fresh = said.iter().any(|index| self.said[*index].heard.is_empty());
         if fresh {
             self.paced(number, &said, asked);
+            let total = params.get("total").and_then(|total| total.parse().ok());
+            self.is_as_counted(number, &said, [before, Some(value), total], text);
         } else {
             // Who comes back may be told again what the server said of another call.
             let told_again = said.iter().any(|index| self.was_broken(self.said[*index].say.place));
@@ -718,6 +723,51 @@ impl Judge {
         });
         if heard.is_empty() && wanted != text && rises && !is_mixed {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
+        }
+    }
+
+    /// Where a server gives no numbers, the figure is that of its words, as long as these keep to one total;
+    /// else it moves by next to nothing.
+    fn is_as_counted(
+        &mut self,
+        number: usize,
+        said: &[usize],
+        [before, value, total]: [Option<f64>; 3],
+        text: &str,
+    ) {
+        let own = &self.calls[&number].call;
+        let is_of = |(index, other): &(usize, &SaidState)| {
+            said.contains(index) || other.say.about == Some(number) || other.shown.contains(&number)
+        };
+        let all = self.said.iter().enumerate().filter(is_of).map(|(_, said)| said);
+        let all: Vec<&SaidState> = all.collect();
+        let has_twin = self
+            .calls
+            .values()
+            .any(|other| other.call.number != number && same(&other.call.token, &own.token));
+        let plain = |said: &&SaidState| {
+            let SaidState { say, .. } = said;
+            say.kind.ends_call()
+                || say.about == Some(number) && say.names == Names::Token && !has_number(&say.text)
+        };
+        if has_twin || self.race() > 0 || !all.iter().all(plain) {
+            return;
+        }
+        let counted = |said: &&SaidState| in_words(&said.say.text);
+        let counts: Vec<(f64, f64)> = all.iter().filter_map(counted).collect();
+        let Some(newest) = said.iter().max().map(|index| &self.said[*index]) else { return };
+        let value = value.unwrap_or(f64::NAN);
+        let is_lift = value - before.unwrap_or(0.0) <= 0.01;
+        let is_count = counts.iter().any(|(of, whole)| (*of, Some(*whole)) == (value, total));
+        let own = in_words(&newest.say.text).filter(|(of, _)| before.is_none_or(|last| *of > last));
+        let is_one = counts.iter().all(|(_, whole)| *whole == counts[0].1);
+        let shown = self.calls[&number].counted;
+        let missed = is_one && own.is_some_and(|own| (own.0, Some(own.1)) != (value, total));
+        if missed || !is_lift && (!is_count || shown.is_some_and(|shown| Some(shown) != total)) {
+            return self.find("words", format!("{before:?}, then {text}"));
+        }
+        if is_count && !is_lift {
+            self.calls.get_mut(&number).unwrap().counted = total;
         }
     }
 
@@ -1002,6 +1052,19 @@ impl Judge {
             self.find("lost-answer", format!("call {number} waits for a server that is gone"));
         }
     }
+}
+
+/// Whether a report has something in the place of its number.
+fn has_number(text: &str) -> bool {
+    !text.contains(r#""method":"notifications/progress""#)
+        || text.replace(r#""progress":null"#, "").contains(r#""progress":"#)
+}
+
+/// What a server counts in words, and up to what.
+fn in_words(text: &str) -> Option<(f64, f64)> {
+    let (_, words) = text.split_once("iteration ")?;
+    let (done, rest) = words.split_once(" of ")?;
+    Some((done.parse().ok()?, rest.split('"').next()?.parse().ok()?))
 }
 
 /// The figure of a progress notification.

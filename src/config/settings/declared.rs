@@ -274,15 +274,15 @@ settings! { CallPolicy, Self::default();
     /// and "tool-notifications". "log", "stderr" and "stdout" read log notifications, standard error, and
     /// lines on standard output that are not messages as progress of the only active call.
     "dialects" DialectNames => dialects { default: "[\"defaults\"]" }
-    /// Patterns that find values in text: "{progress}/{total}", "{percent}%", or regular expressions with
-    /// groups of these names; "presets" stands for the forms of many tools.
-    "extract" Maybe<PatternList<Extract>> => extract {
+    /// Patterns that find values in words, where no number stands beside them: "{progress}/{total}",
+    /// "{percent}%", or regular expressions with groups of these names; "presets" stands for the forms of
+    /// many tools. They are tried on messages of progress without a number, and on text of "log", "stderr"
+    /// and "stdout". A number that the server declares counts before words. [] is off.
+    "extract" PatternList<Extract> => extract {
         flag: Some(Flag::new(FIGURES, "PATTERN").repeats().help(
             "How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression \
-             with groups of these names, or `presets` for those that are known; repeat for more"
+             with groups of these names, `presets` for those that are known, or off; repeat for more"
         )),
-        default: "[\"presets\"] in text of \"log\", \"stderr\" and \"stdout\", none in messages",
-        flag_default: "presets in text of log, stderr and stdout, none in messages",
         is_recorded: false
     }
     /// Regular expressions for parts of such text that are masked, besides text that looks like a secret.

@@ -354,6 +354,11 @@ impl<T: FromPatterns> Format for PatternList<T> {
         T::read(&written)
     }
     fn read(texts: &[String]) -> Result<T, String> {
+        if let [word] = texts
+            && word == OFF
+        {
+            return T::read(&[]);
+        }
         T::read(texts)
     }
     fn value(field: &T) -> Option<Value> {

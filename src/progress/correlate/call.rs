@@ -109,10 +109,12 @@ impl PendingQueue {
         self.items.back()
     }
 
-    /// The newest figure that waits. Of two neighbours one has a figure: newer progress replaces progress that
-    /// needs repair.
+    /// The newest figure that newer progress cannot replace. Progress that needs repair gives way to it; of
+    /// two neighbours one has a figure.
     pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
-        self.items.iter().rev().take(2).find_map(|pending| pending.report.figure.as_ref())
+        let gives_way = usize::from(self.last().is_some_and(|last| last.thin));
+        let stays = self.items.iter().rev().skip(gives_way);
+        stays.take(2).find_map(|pending| pending.report.figure.as_ref())
     }
 
     /// Puts off the first one.
@@ -223,6 +225,34 @@ impl SendHistory {
     }
 }
 
+/// The source of the values of one call's progress notifications.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) enum ProtocolValues {
+    /// No notification had a value.
+    #[default]
+    Missing,
+    /// The words of a message, the first of which had this total.
+    Words { total: Option<f64> },
+    /// Members of a notification. Words count no more.
+    Members,
+}
+
+impl ProtocolValues {
+    /// Whether a value in words is of the same work as the values before, and notes the value. With
+    /// `phases` each total may begin a phase of its own.
+    pub(crate) fn follow(&mut self, figure: &ProgressValue, phases: bool) -> bool {
+        let found = figure.total.as_ref().map(|total| total.value);
+        match *self {
+            Self::Members => false,
+            Self::Words { total } => phases || total == found,
+            Self::Missing => {
+                *self = Self::Words { total: found };
+                true
+            }
+        }
+    }
+}
+
 /// The server's reports on one call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerReports {
@@ -230,8 +260,8 @@ pub(crate) struct ServerReports {
     pub(crate) began: bool,
     /// The server has reported a value.
     pub(crate) has_figure: bool,
-    /// The server has reported values as progress, and not only in text.
-    pub(crate) has_protocol_value: bool,
+    /// The source of the values of the server's progress, text of other messages aside.
+    pub(crate) protocol_values: ProtocolValues,
     /// The counter that is followed in text.
     pub(crate) text_counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.

@@ -74,6 +74,8 @@ pub struct Report {
     pub about: About,
     /// The value.
     pub figure: Option<ProgressValue>,
+    /// The value was read in words, and the server has not declared it.
+    pub in_words: bool,
     /// The message, as a JSON string.
     pub message: Option<Bytes>,
     /// Whether the message continues the message of the last report.
@@ -96,6 +98,7 @@ impl Report {
     pub(in crate::progress) fn take_over(&mut self, old: &Self) {
         if self.figure.is_none() {
             self.figure.clone_from(&old.figure);
+            self.in_words = old.in_words;
         }
     }
 }

@@ -80,13 +80,13 @@ fn read_object(
     let message = words.as_deref().and_then(|words| quoted_line(words, policy));
     let figure = figure(fields)
         .or_else(|| inside.iter().find_map(figure))
-        .or_else(|| policy.figure_in_text(words.as_deref()?));
+        .or_else(|| policy.extract.figure(words.as_deref()?));
     report(message, figure)
 }
 
 fn read_words(words: &str, policy: &CallPolicy) -> Option<Report> {
     let message = quoted_line(words, policy)?;
-    report(Some(message), policy.figure_in_text(words))
+    report(Some(message), policy.extract.figure(words))
 }
 
 fn report(message: Option<Bytes>, figure: Option<ProgressValue>) -> Option<Report> {

@@ -177,7 +177,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     };
     let (before, after) = (line.split_at(start).0, line.split_at(end).1);
     let has_unit = of.is_some();
-    if is_joined_before(line, start) || is_joined_behind(before, after) {
+    if is_joined_before(line, start) || is_joined_behind(before, after) || is_chain(before, after) {
         return None;
     }
     let bracketed = in_brackets(before, after);
@@ -279,6 +279,7 @@ fn is_joined_before(line: &str, start: usize) -> bool {
         None => return false,
         Some('[') => word(second),
         Some('.') => second != Some('.'),
+        Some('–') => second.is_some_and(|c| c.is_ascii_digit()),
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
         Some('=') => matches!(second, Some('<' | '>' | '!')),
         Some(c) => {
@@ -289,6 +290,14 @@ fn is_joined_before(line: &str, start: usize) -> bool {
     };
     let token = before.rsplit(char::is_whitespace).next().unwrap_or_default();
     joined || token.contains(['/', '\\', '?'])
+}
+
+/// Whether a fraction is part of a longer row: "page 3 of 10 of 40".
+fn is_chain(before: &str, after: &str) -> bool {
+    let ends_in_digit = |text: &str| text.ends_with(|c: char| c.is_ascii_digit());
+    let next = after.strip_prefix(" of ").unwrap_or_default();
+    next.starts_with(|c: char| c.is_ascii_digit())
+        || before.strip_suffix(" of ").is_some_and(ends_in_digit)
 }
 
 /// Whether the text continues here as a word, a number, a path or a time.

@@ -56,12 +56,12 @@ static STORES: WordSet = LazyLock::new(|| {
 
 /// Words before two numbers that are not progress.
 static PAIRS: WordSet = LazyLock::new(|| {
-    "acc accuracy active aspect attempt attempts auc battery budget code confidence \
+    "acc accuracy active aspect attempt attempts auc battery bind binding bound budget code confidence \
     connections core cores cpu cpus credits cron disk errors exit failed failures found get \
-    gid gpu gpus grade heap hit hits http ip limit load loss matched mem memory need odds php \
+    gid gpu gpus grade heap hit hits http ip limit listen listening load loss matched mem memory need odds passed php \
     pool port ports precision priority python quota ram rank rated rating ratio ready recall \
-    relevance resolution retries retry scale score severity similarity size slots ssl status \
-    swap tcp threads tls udp usage used"
+    relevance resolution retried retries retry retrying scale score scored severity similarity size slots ssl status \
+    swap tcp threads tls tokens udp usage used"
         .split_whitespace()
         .collect()
 });
@@ -88,7 +88,8 @@ static DATES: WordSet = LazyLock::new(|| {
 
 /// Words in -ing that tell of no work, or of watching it.
 static NO_WORK: WordSet = LazyLock::new(|| {
-    "checking monitoring rating remaining scaling string training using warning"
+    "checking downgrading listening monitoring rating remaining retrying scaling string training \
+    upgrading using warning"
         .split_whitespace()
         .collect()
 });
@@ -132,6 +133,8 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
 
 /// The meaning of a fraction between these texts.
 pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
+    // "retrying (1/3)"
+    let before = before.strip_suffix('(').unwrap_or(before);
     let names: Vec<String> = words_backwards(clause(before, true)).take(NEAR).collect();
     let works = names.iter().any(|name| is_work(name));
     let mut told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).take(2);

@@ -57,6 +57,8 @@ pub struct Meter {
     past_one: bool,
     /// Whether the last values sent are estimates.
     estimated: bool,
+    /// Whether the server's last value was read in words.
+    in_words: bool,
 }
 
 impl Meter {
@@ -89,6 +91,14 @@ impl Meter {
     /// Whether there is a number above the last value.
     pub fn can_rise(&self) -> bool {
         self.lifted().is_ok()
+    }
+
+    /// Notes where the server's next value comes from. A declared value has its own scale: it is no
+    /// phase on top of values in words.
+    pub fn note_source(&mut self, in_words: bool) {
+        if std::mem::replace(&mut self.in_words, in_words) && !in_words {
+            (self.claimed, self.highest, self.total, self.base) = (None, None, None, 0.0);
+        }
     }
 
     /// Turns the server's values into the values for the client.
@@ -139,7 +149,7 @@ impl Meter {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
         }
-        self.estimated = false;
+        (self.estimated, self.in_words) = (false, false);
         self.emitted = Some(value);
         self.claimed = Some(value);
         self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
@@ -323,6 +333,21 @@ mod tests {
             "= = 100.00000762939453 100.00001525878906",
         );
         check(OnFall::Rebase, "0/100 100/100 0/100 50/100", "= = 100.00000762939453/200 150/200");
+    }
+
+    #[test]
+    fn declared_values_keep_their_scale_after_values_in_words() {
+        let mut meter = Meter::default();
+        let mut take = |claim, in_words| {
+            meter.note_source(in_words);
+            let emitted = meter.take(figure(claim).as_ref(), OnFall::Rebase).unwrap();
+            String::from_utf8(emitted.progress.to_vec()).unwrap()
+        };
+        assert_eq!(take("5/7", true), "5");
+        assert_eq!(take("1/3", true), "6");
+        assert_eq!(take("2/100", false), "6.000001");
+        assert_eq!(take("23/100", false), "23");
+        assert_eq!(take("1/3", false), "24");
     }
 
     #[test]

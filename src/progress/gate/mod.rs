@@ -200,6 +200,9 @@ impl Filter {
         {
             return Err(Reason::Duplicate);
         }
+        if pending.report.figure.is_some() {
+            call.meter.note_source(pending.report.in_words);
+        }
         let emitted = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
         let mut own = pending.report.message.clone();
         if let (true, Some(first), Some(more)) = (appends, &call.sent.joined, &own) {

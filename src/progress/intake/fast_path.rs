@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{Call, LastSent};
+use crate::progress::correlate::call::{Call, LastSent, ProtocolValues};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
@@ -79,7 +79,7 @@ impl Call {
     fn note_plain(&mut self, now: Instant, plain: &PlainProgress<'_>) {
         self.account.received += 1;
         self.reports.began = true;
-        self.reports.has_protocol_value = true;
+        self.reports.protocol_values = ProtocolValues::Members;
         self.reports.has_figure = true;
         self.note_sent(now);
         let total = plain.total.map(|(_, value)| value);

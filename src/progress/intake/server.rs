@@ -8,11 +8,12 @@
 //!
 //! Everything that is no progress is forwarded to the stream where it belongs.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{Call, Pending};
+use crate::progress::correlate::call::{Call, Pending, ProtocolValues};
 use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::summary::Outcome;
@@ -24,7 +25,8 @@ use crate::progress::gate::notification;
 use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Payload, TransmitKind};
-use crate::progress::policy::{Coalesce, Scale};
+use crate::progress::policy::{CallPolicy, Coalesce, Messages, OnFall, Scale};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
@@ -96,23 +98,41 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// Adds the route's knowledge: the total of a value without a total, or a value in the text.
+    /// Adds the route's knowledge: the total of a value without a total, or a value in the words.
     fn complete(&mut self, call: &mut Call, message: &Message) {
-        let report = &mut self.report;
-        if report.last {
+        if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
         }
-        let policy = call.settings();
-        apply_scale(report, policy.scale);
-        if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
+        let policy = Arc::clone(&call.policy);
+        let policy = policy.of(call.tool.as_deref());
+        apply_scale(&mut self.report, policy.scale);
+        if self.report.figure.is_none() {
+            // `"progress":"50%"`
             let params = message.params().as_ref().and_then(Fields::read);
-            let words = params.as_ref().and_then(|params| params.string("progress"));
-            let texts = words.into_iter().chain(&report.message);
-            report.figure =
-                texts.filter_map(|text| extract.figure(&json::decode_str(text)?)).next();
+            let written = params.as_ref().and_then(|params| params.string("progress"));
+            self.report.figure =
+                written.and_then(|text| policy.extract.figure(&json::decode_str(text)?));
         }
-        call.reports.has_figure |= report.figure.is_some();
-        call.reports.has_protocol_value |= report.figure.is_some();
+        if self.report.figure.is_some() {
+            call.reports.protocol_values = ProtocolValues::Members;
+        } else {
+            self.report.figure = self.figure_in_words(call, policy);
+            self.report.in_words = true;
+        }
+        call.reports.has_figure |= self.report.figure.is_some();
+    }
+
+    /// The value in the words of a report, unless the words contradict what the server has said
+    /// before: then the report has none, and is a sign of life.
+    fn figure_in_words(&self, call: &mut Call, policy: &CallPolicy) -> Option<ProgressValue> {
+        // A piece of a text may end within a number.
+        if self.report.chunk || policy.messages == Messages::Append {
+            return None;
+        }
+        let words = json::decode_str(self.report.message.as_ref()?)?;
+        let found = policy.extract.figure(&words)?;
+        let phases = policy.on_fall == OnFall::Rebase;
+        call.reports.protocol_values.follow(&found, phases).then_some(found)
     }
 }
 

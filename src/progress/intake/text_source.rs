@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{Call, Counter};
+use crate::progress::correlate::call::{Call, Counter, ProtocolValues};
 use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::place::OVER;
 use crate::progress::dialect::fields::Fields;
@@ -212,8 +212,9 @@ impl Filter {
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.from_text = true;
+        report.in_words = true;
         apply_scale(&mut report, policy.scale);
-        if call.reports.has_protocol_value {
+        if call.reports.protocol_values != ProtocolValues::Missing {
             // Its own values may count something else.
             report.figure = None;
         }

@@ -18,7 +18,6 @@ use crate::progress::extract::Extract;
 use crate::progress::policy::ask::{Ask, JsonObject, LogLevel};
 use crate::progress::policy::late::Late;
 use crate::progress::policy::masks::Masks;
-use crate::progress::value::ProgressValue;
 
 /// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -184,9 +183,8 @@ pub struct CallPolicy {
     pub on_fall: OnFall,
     /// The meaning of a value without a total.
     pub scale: Option<Scale>,
-    /// The patterns that find values in text. `None`: [`Extract::presets`] in text of `log`,
-    /// `stderr` and `stdout`, no patterns in messages.
-    pub extract: Option<Extract>,
+    /// The patterns that find values in words.
+    pub extract: Extract,
     /// The secrets that are masked in text.
     pub masks: Masks,
     /// The relation of the messages of a call to each other.
@@ -215,7 +213,7 @@ impl Default for CallPolicy {
             heartbeat: Heartbeat::default(),
             on_fall: OnFall::default(),
             scale: None,
-            extract: None,
+            extract: Extract::default(),
             masks: Masks::default(),
             messages: Messages::default(),
             call_timeout: None,
@@ -240,14 +238,6 @@ impl CallPolicy {
     /// Whether the dialect `standard` is on.
     pub(crate) fn has_standard(&self) -> bool {
         self.dialects.iter().any(|dialect| dialect.name() == dialect::STANDARD)
-    }
-
-    /// The value in text of `log`, `stderr` or `stdout`.
-    pub(crate) fn figure_in_text(&self, words: &str) -> Option<ProgressValue> {
-        match &self.extract {
-            Some(extract) => extract.figure(words),
-            None => Extract::presets().figure(words),
-        }
     }
 }
 

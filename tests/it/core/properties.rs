@@ -31,7 +31,7 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
         let mut policy = Policy::default();
         policy.call.pacing = pacing;
         policy.call.on_fall = on_fall;
-        policy.call.extract = dice[0].then(Extract::default);
+        policy.call.extract = if dice[0] { Extract::default() } else { Extract::none() };
         if dice[1] {
             policy.call.dialects = dialects();
         }

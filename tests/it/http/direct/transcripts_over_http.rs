@@ -70,6 +70,7 @@ fn keys(text: &str) -> String {
                     "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id",
                     "off",
                 ) => no_repair.push(key),
+                ("extract", "off") => keys += "extract = []\n",
                 ("extract", value) => writeln!(keys, "extract = [{value:?}]").unwrap(),
                 ("token-is", _) => keys += "token_is = \"request_id\"\n",
                 ("messages", _) => keys += "messages = \"append\"\n",
