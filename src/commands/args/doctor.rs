@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::remote::{RemoteArgs, at_address, bearer, read_token};
+use super::remote::{RemoteArgs, at_address, bearer_in};
 use super::{WrapError, address};
 use crate::commands::doctor::{DoctorTarget, Options, RequestedCall, SessionArgs};
 use crate::transport::child::Program;
@@ -81,10 +81,7 @@ pub(super) fn target(
     let mut route = at_address(url.clone(), remote.transport(), None);
     remote.apply(&mut route.request_headers)?;
     if let Some(file) = &remote.bearer_file() {
-        let why = || format!("{}: it holds no token", file.display());
-        let header = bearer(&read_token(file)?);
-        let header = header.ok_or_else(|| WrapError::BearerFile(why()))?;
-        route.request_headers.set.push(header);
+        route.request_headers.set.push(bearer_in(file)?);
     }
     Ok(DoctorTarget::Http(Box::new(route), url))
 }

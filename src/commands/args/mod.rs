@@ -19,7 +19,7 @@ use url::Url;
 
 use self::policy::PolicyArgs;
 use self::record::RecordArgs;
-use self::remote::{RemoteArgs, at_address};
+use self::remote::{RemoteArgs, at_address, bearer_in};
 use crate::commands::stats;
 use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::config::values::{StateDir, time};
@@ -377,6 +377,8 @@ impl WrapArgs {
         }
         self.remote.apply(&mut route.request_headers)?;
         let bearer_file = self.remote.bearer_file();
+        // The file is read again for each request, but its absence is said before the first.
+        bearer_file.as_deref().map(bearer_in).transpose()?;
         Ok(WrappedServer::Http { route: Box::new(route), bearer_file })
     }
 

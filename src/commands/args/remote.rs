@@ -68,9 +68,16 @@ pub(super) fn read_token(file: &Path) -> Result<String, WrapError> {
         .map_err(|why| WrapError::BearerFile(format!("{}: {why}", file.display())))
 }
 
+/// The header that presents the token in a file.
+pub(super) fn bearer_in(file: &Path) -> Result<(HeaderName, HeaderValue), WrapError> {
+    let why = || format!("{}: it holds no token", file.display());
+    bearer(&read_token(file)?).ok_or_else(|| WrapError::BearerFile(why()))
+}
+
 /// The header that presents a token, if the text holds one.
 pub(super) fn bearer(token: &str) -> Option<(HeaderName, HeaderValue)> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).ok()?;
+    let token = Some(token.trim()).filter(|token| !token.is_empty())?;
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);
     Some((AUTHORIZATION, value))
 }

@@ -77,6 +77,21 @@ fn a_client_that_says_nothing_costs_no_connection() {
 }
 
 #[test]
+fn a_file_without_a_token_is_said_before_the_first_request() {
+    let upstream = Upstream::start();
+    let url = upstream.url();
+    for (file, said) in [
+        ("/nowhere/token", "--bearer-file: /nowhere/token: No such file or directory"),
+        ("/dev/null", "--bearer-file: /dev/null: it holds no token"),
+    ] {
+        let (out, code, error) = wrap(&["--bearer-file", file, &url]).finish();
+        assert_eq!((&*out, code), ("", Some(2)), "{error}");
+        assert!(error.contains(said), "{error}");
+    }
+    assert!(upstream.is_idle());
+}
+
+#[test]
 fn headers_and_tokens_come_from_the_command_line_and_the_environment() {
     let upstream = Upstream::start();
     let url = upstream.url();
