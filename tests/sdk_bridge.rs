@@ -52,6 +52,30 @@ fn expect_own(report: &Report, call: usize, steps: u32, upstream: &str) {
     assert!(text.contains(&steps.to_string()), "{text}: {json}");
 }
 
+/// What became of four calls that take longer than their client waits, through a route with these settings of
+/// `late`.
+fn impatient(name: &str, upstream: &[String], late: &str) -> Vec<String> {
+    let settings = format!("{NO_HEARTBEATS}\nlate = {late}");
+    let proxy = Proxy::start(&stdio_route("/mcp", upstream, &settings));
+    let words = ["--call", r#"quiet={"ms":4000}"#, "--timeout", "1.5", "--repeat", "3"];
+    let report = visit(name, &words, &["--url", &proxy.url("/mcp")], &[]);
+    let outcome = |call: &Value| call["outcome"].as_str().unwrap().to_owned();
+    report.calls().iter().map(outcome).collect()
+}
+
+#[test]
+fn an_http_client_with_a_fixed_clock_gets_a_late_answer_of_a_stdio_server() {
+    aside(|| {
+        for_each(["ts1", "ts2", "py2"], |name| {
+            let outcomes = impatient(name, &server("ts1"), "{}");
+            assert_eq!(outcomes, ["timeout", "timeout", "result"], "{name}");
+        });
+        assert_eq!(impatient("ts1", &server("ts1"), "{ enabled = false }"), ["timeout"; 3]);
+        let told = impatient("py1", &server("ts1"), "{ tell = true, before = \"1s\" }");
+        assert_eq!(told, ["result"; 3]);
+    });
+}
+
 #[test]
 fn clients_of_three_ages_use_one_route_to_a_stdio_server_at_once() {
     aside(|| {

@@ -297,9 +297,12 @@ impl Proxy {
         previous.retain(|live| live.strong_count() > 0);
         previous.drain(..previous.len().saturating_sub(PREVIOUS_MAX));
         let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
+        let bridge_policy = Arc::new(policy);
+        let direct_policy = bridge_policy.without_late().map(Arc::new);
         let route = Arc::new(route.clone());
         let state = Arc::new(RouteState {
-            policy: Arc::new(policy),
+            policy: direct_policy.unwrap_or_else(|| Arc::clone(&bridge_policy)),
+            bridge_policy,
             shared_policy,
             endpoint,
             sse,

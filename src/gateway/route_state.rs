@@ -26,8 +26,11 @@ use crate::transport::mcp_http::target::Target;
 /// with; after a reload, later calls have another.
 pub(crate) struct RouteState {
     pub(crate) route: Arc<Route>,
+    /// The policy of the route where clients and server speak the same transport.
     pub(crate) policy: Arc<Policy>,
-    /// The policy of the route for a server that clients share.
+    /// The policy of the route where Milepost translates between the transports.
+    pub(crate) bridge_policy: Arc<Policy>,
+    /// The same for a server that clients share.
     pub(crate) shared_policy: Arc<Policy>,
     /// The server's Streamable HTTP endpoint.
     pub(crate) endpoint: Option<Target>,

@@ -29,7 +29,7 @@ impl SessionLeg {
         self.timer.as_mut().reset(Instant::now());
         let state = self.watch.state();
         let shared = self.session.kind == SessionKind::Shared;
-        let policy = if shared { &state.shared_policy } else { &state.policy };
+        let policy = if shared { &state.shared_policy } else { &state.bridge_policy };
         Some(FromClient::Settings(Arc::clone(policy)))
     }
 

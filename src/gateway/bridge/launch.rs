@@ -77,7 +77,7 @@ impl Bridge {
             SessionKind::HttpSse => StreamPacing::ByCall,
             SessionKind::Own | SessionKind::Shared => StreamPacing::Immediate,
         };
-        let policy = if is_shared { &self.state.shared_policy } else { &self.state.policy };
+        let policy = if is_shared { &self.state.shared_policy } else { &self.state.bridge_policy };
         let clients = SessionLeg::new(
             Arc::clone(&session),
             Arc::clone(&self.sessions),

@@ -394,6 +394,15 @@ impl Policy {
         self.everywhere().any(|policy| policy.late.enabled)
     }
 
+    /// The policy with late answers off, where clients and server are one connection: what a client says
+    /// reaches the server there in any case. `None` if late answers are off anyway.
+    pub fn without_late(&self) -> Option<Self> {
+        let mut policy = self.has_late().then(|| self.clone())?;
+        policy.call.late.enabled = false;
+        policy.tools.values_mut().for_each(|tool| tool.late.enabled = false);
+        Some(policy)
+    }
+
     /// Whether heartbeats of any tool show estimates.
     pub fn estimates(&self) -> bool {
         self.everywhere().any(|policy| policy.estimate)
