@@ -126,6 +126,16 @@ struct SaidState {
     value: Option<f64>,
 }
 
+impl SaidState {
+    /// Whether a newer report may have taken the place of this one, and its figure, whomever the newer one is
+    /// about: this one names no call, and nobody has read it.
+    fn may_be_replaced(&self) -> bool {
+        self.heard.is_empty()
+            && self.say.kind.is_progress()
+            && !matches!(self.say.names, Names::Token | Names::Id)
+    }
+}
+
 pub(crate) struct Judge {
     world: World,
     sessions: Vec<String>,
@@ -715,11 +725,8 @@ impl Judge {
         let rises = value.is_none_or(|value| figure(&wanted) > value);
         // What names nobody may have been taken for this call's, and may have begun its figures anew.
         let is_mixed = self.said[..index].iter().any(|earlier| {
-            // A newer report may have taken the place of one that names no call, and its figure.
-            let is_hidden = earlier.heard.is_empty()
-                && earlier.say.kind.is_progress()
-                && !matches!(earlier.say.names, Names::Token | Names::Id);
-            earlier.say.about != say.about && (earlier.shown.contains(&number) || is_hidden)
+            earlier.say.about != say.about
+                && (earlier.shown.contains(&number) || earlier.may_be_replaced())
         });
         if heard.is_empty() && wanted != text && rises && !is_mixed {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
@@ -737,7 +744,10 @@ impl Judge {
     ) {
         let own = &self.calls[&number].call;
         let is_of = |(index, other): &(usize, &SaidState)| {
-            said.contains(index) || other.say.about == Some(number) || other.shown.contains(&number)
+            said.contains(index)
+                || other.say.about == Some(number)
+                || other.shown.contains(&number)
+                || other.may_be_replaced()
         };
         let all = self.said.iter().enumerate().filter(is_of).map(|(_, said)| said);
         let all: Vec<&SaidState> = all.collect();
