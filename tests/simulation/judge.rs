@@ -78,6 +78,8 @@ const REAL_TOLERANCE: u64 = 2500;
 const RACE: u64 = 2500;
 /// Longer than any conversation.
 const AGES: u64 = 100_000_000;
+/// For this long the response to a request that is over is read at least.
+const LINGERS: u64 = 10_000;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
@@ -926,6 +928,17 @@ impl Judge {
                 && self.sessions[other.call.client] == *session
         };
         let is_own = say.place == Place::Post(state.call.number);
+        // The response to a request that is over is not read for ever.
+        let is_over = |on: &CallState| {
+            let over = [on.answer_said, on.cancelled, on.left].into_iter().flatten().min();
+            over.is_some_and(|over| over + LINGERS < *at)
+        };
+        if let Place::Post(on) = say.place
+            && !is_own
+            && self.calls.get(&on).is_some_and(is_over)
+        {
+            return "";
+        }
         let foreign = self.session_of(say.place).is_some_and(|scope| scope != session);
         if foreign || !is_own && self.calls.values().any(rival) {
             return "";
