@@ -719,18 +719,22 @@ impl Judge {
         ids && !tokens
     }
 
+    /// Whether an earlier report about another call may have been taken for this call's, and may have begun its
+    /// figures anew: it names no call, or came late under a token that is used again.
+    fn is_mixed(&self, index: usize, number: usize) -> bool {
+        self.said[..index].iter().any(|earlier| {
+            earlier.say.about != self.said[index].say.about
+                && (earlier.shown.contains(&number) || earlier.may_be_replaced())
+        })
+    }
+
     /// Compliant progress that rises is not changed.
     fn is_as_it_came(&mut self, index: usize, number: usize, text: &str) {
         let SaidState { say, heard, .. } = &self.said[index];
         let CallState { call, value, .. } = &self.calls[&number];
         let wanted = say.with(&call.id, &call.token);
         let rises = value.is_none_or(|value| figure(&wanted) > value);
-        // What names nobody may have been taken for this call's, and may have begun its figures anew.
-        let is_mixed = self.said[..index].iter().any(|earlier| {
-            earlier.say.about != say.about
-                && (earlier.shown.contains(&number) || earlier.may_be_replaced())
-        });
-        if heard.is_empty() && wanted != text && rises && !is_mixed {
+        if heard.is_empty() && wanted != text && rises && !self.is_mixed(index, number) {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
         }
     }
@@ -789,12 +793,9 @@ impl Judge {
         if !self.world.is_paced() {
             let broken = self.was_broken(Place::Post(number));
             let compliant = said.iter().any(|index| {
-                let SaidState { say, value, at, .. } = &self.said[*index];
+                let SaidState { say, value, .. } = &self.said[*index];
                 let rises = value.is_none_or(|value| figure(&say.with("0", "0")) > value);
-                // Late progress of another call may have come under the same token at the same time.
-                let is_mixed = self.said[..*index].iter().any(|other| {
-                    other.at == *at && other.say.about != say.about && other.shown.contains(&number)
-                });
+                let is_mixed = self.is_mixed(*index, number);
                 say.kind == Kind::Compliant && say.about == Some(number) && rises && !is_mixed
             });
             let stalled = said.iter().any(|index| self.said[*index].stalled);
