@@ -13,12 +13,12 @@ use std::time::Instant;
 use clap::Parser;
 use milepost::commands::args::{
     AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, ServeArgs, WrapArgs,
-    WrappedServer,
+    WrapError, WrappedServer,
 };
 use milepost::commands::check_progress::{self, scenarios};
 use milepost::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
 use milepost::config::routes;
-use milepost::config::routes::Routes;
+use milepost::config::routes::{Routes, RoutesError};
 use milepost::gateway::listen;
 use milepost::observe::durations::{DurationStore, state_dir};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
@@ -121,7 +121,8 @@ async fn serve(args: &ServeArgs) -> ExitCode {
         Err(error) => return report(&error, 2),
     };
     let routes = Routes::load(args.file());
-    let routes = match routes.and_then(|all| all.with_strict_files(args.strict_files)) {
+    let routes = routes.and_then(|all| all.with_strict_files(args.strict_files)?.not_empty());
+    let routes = match routes {
         Ok(routes) => routes,
         Err(error) => return report(&error, 2),
     };
@@ -150,14 +151,17 @@ async fn serve(args: &ServeArgs) -> ExitCode {
     code
 }
 
-/// `milepost check`: the output, with a warning on standard error.
+/// `milepost check`: the output, with warnings on standard error.
 fn check(args: &CheckArgs) -> ExitCode {
     match check::run(args) {
         Ok(output) => {
             for warning in output.warnings {
-                eprintln!("milepost: {warning}");
+                eprint!("{}", warning.report());
             }
-            print(&output.text)
+            match print(&output.text) {
+                ExitCode::SUCCESS if !output.is_usable => ExitCode::from(2),
+                code => code,
+            }
         }
         Err(error) => report(&error, 2),
     }
@@ -273,10 +277,17 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes an error with its causes to standard error.
-fn report(error: &dyn Error, code: u8) -> ExitCode {
+/// Writes an error with its causes to standard error; of a route file every error, with its line.
+fn report(error: &(dyn Error + 'static), code: u8) -> ExitCode {
     log::flush();
-    eprintln!("milepost: {}", error_chain(error));
+    let routes = match error.downcast_ref() {
+        Some(WrapError::Routes(routes)) => Some(routes),
+        _ => error.downcast_ref(),
+    };
+    match routes.and_then(RoutesError::faults) {
+        Some(faults) => faults.iter().for_each(|fault| eprint!("{}", fault.report())),
+        None => eprintln!("milepost: {}", error_chain(error)),
+    }
     ExitCode::from(code)
 }
 

@@ -3,37 +3,84 @@
 
 use std::ffi::OsString;
 
+use serde_json::{Value, json};
+
 use crate::commands::args::CheckArgs;
 use crate::config::routes;
-use crate::config::routes::{Routes, RoutesError};
+use crate::config::routes::{ConfigFault, Routes, RoutesError, Severity};
+use crate::observe::error_chain::error_chain;
 
 /// The output of `milepost check`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CheckOutput {
     /// The text for standard output.
     pub text: String,
     /// Warnings for standard error.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<ConfigFault>,
+    /// Whether the file can be used.
+    pub is_usable: bool,
+}
+
+impl CheckOutput {
+    fn of(text: String, warnings: Vec<ConfigFault>) -> Self {
+        Self { text, warnings, is_usable: true }
+    }
 }
 
 /// Reads the file, and makes the output.
 ///
 /// # Errors
-/// If the file cannot be read or the file has an error.
+/// If the file cannot be read or the file has an error. With `--json` the errors are in the output.
 pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if let Some(file) = &args.import {
-        return Ok(CheckOutput { text: routes::import(file)?, warnings: Vec::new() });
+        return Ok(CheckOutput::of(routes::import(file)?, Vec::new()));
     }
-    let routes = Routes::load(args.file())?.with_strict_files(args.strict_files)?;
+    let routes = Routes::load(args.file()).and_then(|all| all.with_strict_files(args.strict_files));
+    if args.json {
+        return Ok(json_output(args, &routes));
+    }
+    let routes = routes?;
     let warnings = routes.warnings();
     if args.print {
-        return Ok(CheckOutput { text: routes.print(), warnings });
+        return Ok(CheckOutput::of(routes.print(), warnings));
     }
     let list = routes.list();
     let is_empty = list.is_empty();
     let text = if is_empty { format!("{}: no routes\n", args.file().display()) } else { list };
     let left_out = routes.left_out(env_names().into_iter());
-    Ok(CheckOutput { text: text + &left_out, warnings })
+    Ok(CheckOutput::of(text + &left_out, warnings))
+}
+
+/// Errors and warnings as a list of objects.
+fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckOutput {
+    let faults: Vec<Value> = match routes {
+        Ok(routes) => routes.warnings().iter().map(fault_json).collect(),
+        Err(RoutesError::Invalid(faults)) => faults.all().iter().map(fault_json).collect(),
+        Err(error) => vec![json!({
+            "file": args.file().display().to_string(),
+            "line": null,
+            "column": null,
+            "key": null,
+            "message": error_chain(error),
+            "severity": "error",
+        })],
+    };
+    let text = format!("{:#}\n", Value::from(faults));
+    CheckOutput { text, warnings: Vec::new(), is_usable: routes.is_ok() }
+}
+
+fn fault_json(fault: &ConfigFault) -> Value {
+    json!({
+        "file": fault.file.display().to_string(),
+        "line": fault.line,
+        "column": fault.column,
+        "key": fault.key,
+        "message": fault.message,
+        "severity": match fault.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+    })
 }
 
 /// The names of the variables of this process.

@@ -206,11 +206,14 @@ pub struct CheckArgs {
     /// Print every effective setting, with secrets as "***"
     #[arg(long)]
     pub print: bool,
+    /// Print errors and warnings as JSON: a list of objects with file, line, column, key, message, severity
+    #[arg(long, conflicts_with = "print")]
+    pub json: bool,
     /// Refuse a route file that names commands and that others may write
     #[arg(long)]
     pub strict_files: bool,
     /// Print routes for the servers of a client's `mcpServers` file instead
-    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "config", "print", "strict_files"])]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "config", "print", "json", "strict_files"])]
     pub import: Option<PathBuf>,
 }
 
@@ -322,7 +325,7 @@ impl WrapArgs {
         let mut kept = None;
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?.with_strict_files(self.strict_files)?;
-            for warning in routes.warnings() {
+            for warning in routes.file_warnings() {
                 tracing::warn!("{warning}");
             }
             routes.apply_defaults(&mut policy);

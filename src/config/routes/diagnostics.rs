@@ -55,7 +55,7 @@ pub(super) fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError
 }
 
 /// Whether the value of a key may be a secret.
-fn is_secret(key: &str) -> bool {
+pub(super) fn is_secret(key: &str) -> bool {
     matches!(key, "server.bearer" | "admin.bearer")
         || key.contains(".env.")
         || key.contains(".set.")
@@ -119,7 +119,21 @@ pub(super) fn key_at(text: &str, at: usize) -> Option<String> {
     narrowest.map(|(_, key)| key)
 }
 
-fn search(table: &DeTable<'_>, above: &str, at: usize, narrowest: &mut Option<(usize, String)>) {
+/// The bytes from a place of a text to the end of the key or value there, on the same line; at least 1.
+pub(super) fn width_at(text: &str, at: usize) -> usize {
+    let mut narrowest = None;
+    if let Ok(table) = DeTable::parse(text) {
+        search(table.get_ref(), "", at, &mut narrowest);
+    }
+    let end = narrowest.map_or(at + 1, |(span, _)| span.end);
+    let rest = text.get(at..end).unwrap_or_default();
+    rest.lines().next().unwrap_or_default().trim_end().len().max(1)
+}
+
+/// A place of a text and its key.
+type Narrowest = Option<(Range<usize>, String)>;
+
+fn search(table: &DeTable<'_>, above: &str, at: usize, narrowest: &mut Narrowest) {
     for (key, value) in table {
         let path = match above {
             "" => key.get_ref().to_string(),
@@ -127,30 +141,25 @@ fn search(table: &DeTable<'_>, above: &str, at: usize, narrowest: &mut Option<(u
         };
         for span in [key.span(), value.span()] {
             if span.contains(&at)
-                && narrowest.as_ref().is_none_or(|(width, _)| span.len() <= *width)
+                && narrowest.as_ref().is_none_or(|(narrow, _)| span.len() <= narrow.len())
             {
-                *narrowest = Some((span.len(), path.clone()));
+                *narrowest = Some((span, path.clone()));
             }
         }
         search_value(value.get_ref(), &path, at, narrowest);
     }
 }
 
-fn search_value(
-    value: &DeValue<'_>,
-    path: &str,
-    at: usize,
-    narrowest: &mut Option<(usize, String)>,
-) {
+fn search_value(value: &DeValue<'_>, path: &str, at: usize, narrowest: &mut Narrowest) {
     match value {
         DeValue::Table(table) => search(table, path, at, narrowest),
         DeValue::Array(elements) => {
             for element in elements {
                 let span = element.span();
                 if span.contains(&at)
-                    && narrowest.as_ref().is_none_or(|(width, _)| span.len() <= *width)
+                    && narrowest.as_ref().is_none_or(|(narrow, _)| span.len() <= narrow.len())
                 {
-                    *narrowest = Some((span.len(), path.to_owned()));
+                    *narrowest = Some((span, path.to_owned()));
                 }
                 search_value(element.get_ref(), path, at, narrowest);
             }

@@ -3,16 +3,19 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod all_errors;
 mod authorities;
 mod client_maxima;
 mod diagnostics;
 mod env;
+mod faults;
 mod file;
 mod import;
 mod inherited_env;
 mod key_groups;
 mod keys;
 mod lifecycle;
+mod oversights;
 mod presets;
 mod print;
 mod referenced_files;
@@ -25,6 +28,7 @@ mod writers;
 pub use authorities::Authorities;
 pub use client_maxima::ClientMaxima;
 pub use env::Environment;
+pub use faults::{ConfigFault, ConfigFaults, Severity};
 pub use import::import;
 pub use inherited_env::InheritedEnv;
 pub use lifecycle::{Lifecycle, ServerInfo};

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::diagnostics::{self, ConfigError};
 use super::env::{EnvValues, Environment};
+use super::faults::{ConfigFault, ConfigFaults};
 use super::presets::Preset;
-use super::resolve::{self, PresetSettings, ResolvedConfig};
+use super::resolve::{PresetSettings, ResolvedConfig};
 use super::route::{Admin, HeaderRules, Route, Secret, Server, Upstream};
-use super::{schema, writers};
+use super::{all_errors, oversights, writers};
 use crate::config::settings::Settings;
 use crate::config::values::{StateDir, nearest};
 use crate::progress::Policy;
@@ -27,19 +28,8 @@ pub enum RoutesError {
         source: std::io::Error,
     },
     /// Something in it is not as it should be.
-    #[error("{}:{line}:{column}: {}{what}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The column, in characters, from 1.
-        column: usize,
-        /// The key, such as `route.upstream.command`, where the text is TOML.
-        key: Option<String>,
-        /// The error, and a text that would be right.
-        what: String,
-    },
+    #[error("{0}")]
+    Invalid(ConfigFaults),
     /// The route that was asked for is not there.
     #[error("{}: {asked}; {known}", path.display())]
     NoRoute {
@@ -84,17 +74,14 @@ impl RoutesError {
         error: ConfigError,
         key: Option<String>,
     ) -> Self {
-        let before = text.get(..error.at).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Self::Invalid {
-            path: path.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            what: schema::name_tables(
-                key.as_deref(),
-                diagnostics::at_key(key.as_deref(), error.what),
-            ),
-            key,
+        Self::Invalid(ConfigFaults::one(ConfigFault::of(path, text, error, key)))
+    }
+
+    /// The faults in the text of the file, if this is the reason.
+    pub fn faults(&self) -> Option<&[ConfigFault]> {
+        match self {
+            Self::Invalid(faults) => Some(faults.all()),
+            _ => None,
         }
     }
 }
@@ -153,9 +140,11 @@ impl Routes {
     /// If anything in it is not as it should be.
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
-        let resolved = resolve::read(text, folder, environment).map_err(|error| {
-            let key = diagnostics::key_at(text, error.at);
-            RoutesError::invalid(path, text, error, key)
+        let resolved = all_errors::read(text, folder, environment).map_err(|errors| {
+            match oversights::other_format(path, text) {
+                Some(what) => RoutesError::invalid(path, text, ConfigError::new(0..0, what), None),
+                None => RoutesError::Invalid(ConfigFaults::of(path, text, errors)),
+            }
         })?;
         let ResolvedConfig { server, admin, state, defaults, routes, dialects, env_values } =
             resolved;
@@ -198,22 +187,35 @@ impl Routes {
 
     /// What the operator should know about a file that is accepted: others may write it though it names
     /// commands, or a key means something else than in earlier versions.
-    pub fn warnings(&self) -> Vec<String> {
-        let file = self.path.display();
+    pub fn file_warnings(&self) -> Vec<ConfigFault> {
         let writer = self.other_writer().map(|who| {
             let cure = format!("{WRITERS_CURE}, which --strict-files demands");
-            format!("{file}: {who}, and the file names commands; {cure}")
+            format!("{who}, and the file names commands; {cure}")
         });
         let authorities = self.routes.iter().filter_map(|route| {
             let Upstream::Http(http) = &route.upstream else { return None };
             http.ca_file.as_ref().filter(|authorities| authorities.is_bare)?;
             Some(format!(
-                "{file}: route {}: `ca_file` replaces the system's certificate authorities; write \
+                "route {}: `ca_file` replaces the system's certificate authorities; write \
                  [\"system\", \"ca.pem\"] for both, or [\"ca.pem\"] if this is meant",
                 route.path
             ))
         });
-        writer.into_iter().chain(authorities).collect()
+        let warnings = writer.into_iter().chain(authorities);
+        warnings.map(|what| ConfigFault::of_file(&self.path, what)).collect()
+    }
+
+    /// The warnings about a file that is to be served: those of every file, and oversights.
+    pub fn warnings(&self) -> Vec<ConfigFault> {
+        self.file_warnings().into_iter().chain(oversights::find(self)).collect()
+    }
+
+    /// The routes, if there are any.
+    ///
+    /// # Errors
+    /// If there is none. An empty file is far more often a write that failed than a wish to serve nothing.
+    pub fn not_empty(self) -> Result<Self, RoutesError> {
+        if self.routes.is_empty() { Err(RoutesError::Empty { path: self.path }) } else { Ok(self) }
     }
 
     /// The variables of `names` that servers do not inherit, a line for each route with such ones.

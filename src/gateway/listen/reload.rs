@@ -252,11 +252,8 @@ impl Reloading {
     /// All that can fail.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?
-            .with_strict_files(self.strict_files)?;
-        if routes.iter().next().is_none() {
-            // An empty file is far more often a write that failed than a wish to serve nothing.
-            return Err(RoutesError::Empty { path: self.path.clone() }.into());
-        }
+            .with_strict_files(self.strict_files)?
+            .not_empty()?;
         let ready = self.controls.prepare(routes.server())?;
         let prepared = self.proxy.prepare(&routes, &self.memory)?;
         Ok((routes, ready, prepared))

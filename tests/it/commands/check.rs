@@ -103,22 +103,170 @@ fn a_file_is_checked_line_by_line() {
         /script  sh -c echo \"${TOKEN}\" sleep 1\n\
         /longer  https://example.com/mcp (piped)\n\
         /demo    the embedded legacy server\n";
-    assert_eq!((code, &*out, &*error), (Some(0), expected, ""));
+    assert_eq!((code, &*out), (Some(0), expected), "{error}");
     let (code, out, _) = check(text, &["--print"]);
     assert_eq!((code, out), (Some(0), parse(text).unwrap().print()));
     let (code, out, error) = check("[sever]\n", &["--print"]);
     assert_eq!((code, &*out), (Some(2), ""));
-    assert!(
-        error.ends_with("proxy.toml:1:2: sever: unknown key; did you mean `server`?\n"),
-        "{error}"
-    );
-    let (code, out, _) = check("", &[]);
+    let line = "proxy.toml:1:2: sever: unknown key; did you mean `server`?\n    1 | [sever]\n      |  ^^^^^\n";
+    assert!(error.ends_with(line), "{error}");
+    let (code, out, error) = check("", &[]);
     assert_eq!(code, Some(0));
     assert!(out.ends_with("proxy.toml: no routes\n"), "{out}");
+    assert!(error.contains("warning: ") && error.contains("there is no route;"), "{error}");
+    let (code, _, error) = run(&["serve", place.to_str().unwrap()]);
+    assert!(code == Some(2) && error.contains("there is no route;"), "{error}");
     std::fs::remove_file(&place).unwrap();
     let (code, _, error) = run(&["check", place.to_str().unwrap()]);
     assert_eq!(code, Some(2));
     assert!(error.contains("cannot read") && error.contains("No such file"), "{error}");
+}
+
+/// A file with this name and text in a folder of its own, and what `milepost check` says of it.
+fn checked(name: &str, text: &str, options: &[&str]) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join(name);
+    std::fs::write(&place, text).unwrap();
+    let place = place.to_str().unwrap();
+    let (code, out, error) = run(&[&["check", place], options].concat());
+    let short = |text: String| text.replace(place, name);
+    (code, short(out), short(error))
+}
+
+const TWO_ERRORS: &str = "\
+[server]
+listne = \"127.0.0.1:1\"
+bearer = 12345678
+[[route]]
+path = \"/a\"
+upstream.demo = true
+\tmode = \"fulll\"
+";
+
+#[test]
+fn every_error_is_shown_with_its_line_and_no_secret() {
+    let (code, out, error) = checked("proxy.toml", TWO_ERRORS, &[]);
+    let expected = "\
+milepost: proxy.toml:2:1: server.listne: unknown key; did you mean `listen`?
+    2 | listne = \"127.0.0.1:1\"
+      | ^^^^^^
+milepost: proxy.toml:3:10: server.bearer: a string such as \"${TOKEN}\" is expected
+    3 | bearer = ***
+      |          ^^^
+milepost: proxy.toml:7:9: route.mode: \"fulll\" is not known; did you mean \"full\"?
+    7 | \tmode = \"fulll\"
+      | \t       ^^^^^^^
+";
+    assert_eq!((code, &*out, &*error), (Some(2), "", expected));
+}
+
+#[test]
+fn errors_and_warnings_are_there_as_json() {
+    let read = |text: &str| -> (Option<i32>, Value) {
+        let (code, out, error) = checked("proxy.toml", text, &["--json"]);
+        assert_eq!(error, "");
+        (code, serde_json::from_str(&out).unwrap())
+    };
+    let (code, faults) = read(TWO_ERRORS);
+    assert_eq!((code, faults.as_array().unwrap().len()), (Some(2), 3), "{faults:#}");
+    let expected = serde_json::json!({
+        "file": "proxy.toml", "line": 2, "column": 1, "key": "server.listne",
+        "message": "unknown key; did you mean `listen`?", "severity": "error",
+    });
+    assert_eq!(faults[0], expected);
+    let (code, faults) = read("");
+    assert_eq!((code, &faults[0]["severity"]), (Some(0), &"warning".into()), "{faults:#}");
+    let (code, faults) = read("[[route]]\npath = \"/a\"\nupstream.demo = true\n");
+    assert_eq!((code, faults), (Some(0), Value::Array(Vec::new())));
+    let (code, out, _) = run(&["check", "/nowhere/proxy.toml", "--json"]);
+    assert!(code == Some(2) && out.contains("cannot read"), "{out}");
+}
+
+#[test]
+fn oversights_are_warned_of() {
+    let warned = |text: &str| {
+        let (code, _, error) = checked("proxy.toml", text, &[]);
+        assert_eq!(code, Some(0), "{error}");
+        error.lines().filter(|line| line.starts_with("milepost: ")).map(str::to_owned).collect()
+    };
+    let check = |text: &str, expected: &[&str]| {
+        let warnings: Vec<String> = warned(text);
+        let expected: Vec<String> =
+            expected.iter().map(|line| format!("milepost: warning: proxy.toml:{line}")).collect();
+        assert_eq!(warnings, expected, "{text}");
+    };
+    let route = |upstream: &str| format!("[[route]]\npath = \"/a\"\n{upstream}\n");
+    let command = |command: &str| route(&format!("upstream.command = [\"{command}\"]"));
+    check(&command("sh"), &[]);
+    check(
+        &command("no-such-program"),
+        &[
+            "3:21: route.upstream.command: this program is in no folder of PATH; install it, or give its full path",
+        ],
+    );
+    check(
+        &command("./no-such-program"),
+        &["3:21: route.upstream.command: this program is not there, or may not be executed"],
+    );
+    check(
+        &route("upstream.command = [\"x\"]\nupstream.env = { PATH = \"/nowhere\" }"),
+        &[
+            "3:21: route.upstream.command: this program is in no folder of PATH; install it, or give its full path",
+        ],
+    );
+    let own = |name: &str| {
+        format!(
+            "3:16: route.upstream.url: this is the address of {name}, so Milepost would ask itself; the address of the server is expected"
+        )
+    };
+    let url = |url: &str| route(&format!("upstream.url = \"{url}\""));
+    check(&url("http://127.0.0.1:7332/mcp"), &[&own("[server]")]);
+    check(&url("http://localhost:7332/mcp"), &[&own("[server]")]);
+    check(&url("http://localhost:7331/mcp"), &[]);
+    check(
+        &format!(
+            "{}[admin]\nlisten = \"127.0.0.1:7444\"\n",
+            url("http://[::ffff:127.0.0.1]:7444/")
+        ),
+        &[&own("[admin]")],
+    );
+    let dialect = |pointer: &str, uses: &str| {
+        let dialect =
+            format!("[[dialect]]\nname = \"acme\"\nmethod = \"a/b\"\nprogress = \"{pointer}\"\n");
+        route(&format!("upstream.demo = true\n{uses}")) + &dialect
+    };
+    let names = "tools.t.dialects = [\"acme\"]";
+    check(&dialect("/params/pct", names), &[]);
+    check(
+        &dialect("/params/pct", ""),
+        &[
+            "6:8: dialect.name: no route uses the dialect \"acme\"; name it in `dialects` of a route or of [defaults], such as dialects = [\"defaults\", \"acme\"]",
+        ],
+    );
+    check(
+        &dialect("/pct", names),
+        &[
+            "8:12: dialect.progress: a notification has its values in `params`, where this pointer does not look; did you mean \"/params/pct\"?",
+        ],
+    );
+}
+
+#[test]
+fn a_file_of_another_format_is_named_as_such() {
+    let yaml = "# routes\nroute:\n  - path: /a\n";
+    for (name, text, format) in [
+        ("proxy.yaml", yaml, "YAML"),
+        ("proxy.toml", yaml, "YAML"),
+        ("proxy.toml", "---\nroute: []\n", "YAML"),
+        ("proxy.json", "{\"mcpServers\":", "JSON"),
+        ("proxy.toml", "{\"mcpServers\": {}}", "JSON"),
+    ] {
+        let (code, _, error) = checked(name, text, &[]);
+        let expected = format!("{name}:1:1: this file is {format}, and a route file is TOML");
+        assert!(code == Some(2) && error.contains(&expected), "{error}");
+    }
+    let (_, _, error) = checked("proxy.toml", "[[route\n", &[]);
+    assert!(!error.contains("a route file is TOML"), "{error}");
 }
 
 #[test]

@@ -99,17 +99,24 @@ fn bad_files_say_what_would_be_right() {
     let place = format!("{}/", folder().display());
     let mut wrong = Vec::new();
     for (path, text) in files("bad") {
-        let expected = text.lines().next().unwrap().trim_start_matches("# ");
+        let head: Vec<&str> =
+            text.lines().take_while(|line| line.starts_with("# proxy.toml")).collect();
+        let expected = head.join("\n");
         let told = match parse(&text) {
-            Ok(_) => "nothing is wrong".to_owned(),
-            Err(error) => error.to_string().replace('\n', " ").replace(&place, ""),
+            Ok(_) => "# proxy.toml: nothing is wrong".to_owned(),
+            Err(error) => {
+                let faults = error.faults().unwrap_or_default().iter();
+                let line =
+                    |told: String| format!("# {}", told.replace('\n', " ").replace(&place, ""));
+                faults.map(|fault| line(fault.to_string())).collect::<Vec<_>>().join("\n")
+            }
         };
         if told == expected {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            let text = text.strip_prefix(&format!("# {expected}\n")).unwrap_or(&text);
-            std::fs::write(&path, format!("# {told}\n{text}")).unwrap();
+            let text = text.strip_prefix(&format!("{expected}\n")).unwrap_or(&text);
+            std::fs::write(&path, format!("{told}\n{text}")).unwrap();
         }
         wrong.push(format!("{}\n  wrong:    {told}\n  expected: {expected}", path.display()));
     }
@@ -121,10 +128,14 @@ fn a_file_cut_anywhere_is_read_or_refused_at_a_place_that_is_there() {
     for (path, text) in files("good") {
         for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
             let Err(error) = parse(&text[..cut]) else { continue };
-            let RoutesError::Invalid { line, column, .. } = error else { panic!("{error}") };
+            let RoutesError::Invalid(faults) = error else { panic!("{error}") };
             let lines: Vec<&str> = text[..cut].split('\n').collect();
-            let found = lines.get(line - 1).is_some_and(|line| column <= line.chars().count() + 1);
-            assert!(found, "{} cut at {cut}: {line}:{column}", path.display());
+            for fault in faults.all() {
+                let (line, column) = fault.line.zip(fault.column).unwrap();
+                let found =
+                    lines.get(line - 1).is_some_and(|line| column <= line.chars().count() + 1);
+                assert!(found, "{} cut at {cut}: {line}:{column}", path.display());
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod upstream;
 
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::DeTable;
 use url::Url;
 
@@ -36,13 +37,13 @@ pub(super) struct ResolvedConfig {
     pub(super) env_values: EnvValues,
 }
 
-/// Reads the text of a file whose relative paths begin at `folder`.
+/// Reads the table of a file, which was read from `text`. Relative paths begin at `folder`.
 pub(super) fn read(
+    mut table: Spanned<DeTable<'_>>,
     text: &str,
     folder: &Path,
     environment: &Environment,
 ) -> Result<ResolvedConfig, ConfigError> {
-    let mut table = DeTable::parse(text)?;
     let mut env_values = expand(table.get_mut(), text, environment)?;
     File::read(table)
         .and_then(|file| resolve(&file, folder, &mut env_values))
