@@ -223,14 +223,14 @@ spellings! {
     ByteSize: usize, "a size such as \"64MiB\"" {
         read: byte_size,
         spell: |bytes: &usize| byte_size_text(*bytes),
-        schema: { "type": "string", "pattern": "^[0-9]+(KiB|MiB|GiB)?$", "examples": ["64MiB"] }
+        schema: { "type": "string", "pattern": "^[0-9]+(KiB|MiB|GiB)?$", "examples": ["16MiB", "1GiB"] }
     }
 
     /// A JSON Pointer into the arguments of a call.
     ArgumentPointer: String, "a JSON Pointer such as \"/request_id\"" {
         read: |text: &str| Pointer::read(text).map(|_| text.to_owned()),
         spell: String::clone,
-        schema: { "type": "string", "pattern": "^(/([^~]|~[01])*)+$", "examples": ["/request_id"] }
+        schema: { "type": "string", "pattern": "^(/([^~]|~[01])*)+$", "examples": ["/request_id", "/trace/id"] }
     }
 
     /// A time, or `off`.

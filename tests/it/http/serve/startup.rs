@@ -11,7 +11,10 @@ fn a_wrong_route_file_is_refused_with_its_place_and_the_right_word() {
     let file = proxy.file();
     assert_eq!(
         proxy.log(),
-        format!("milepost: {file}:3:10: route.upstream.urll: unknown key; did you mean `url`?\n")
+        format!(
+            "milepost: {file}:3:10: route.upstream.urll: unknown key; did you mean `url`?\n    \
+             3 | upstream.urll = \"http://127.0.0.1:1/mcp\"\n      |          ^^^^\n"
+        )
     );
 }
 

@@ -19,6 +19,7 @@ struct Sums {
     overheard: u32,
     sent: u32,
     beats: u32,
+    late: BTreeMap<String, u32>,
 }
 
 /// The number behind a word.
@@ -34,6 +35,11 @@ impl Sums {
                 *self.withheld.entry(reason.to_owned()).or_default() += 1;
             }
             let Some(summary) = line.strip_prefix("~ ") else { continue };
+            if let Some(event) = summary.strip_prefix("late ") {
+                let event = event.split(',').next().unwrap();
+                *self.late.entry(event.to_owned()).or_default() += 1;
+                continue;
+            }
             let outcome = summary.split(' ').next().unwrap();
             *self.ended.entry(outcome.to_owned()).or_default() += 1;
             self.received += behind(summary, " in ");
@@ -57,6 +63,14 @@ fn the_counters_are_what_the_transcripts_say() {
         let counted = sum("milepost_withheld_total", &[("reason", reason)]);
         assert_eq!(counted, f64::from(*count), "{reason}");
     }
+    for (event, count) in &sums.late {
+        assert_eq!(
+            sum("milepost_late_calls_total", &[("event", event)]),
+            f64::from(*count),
+            "{event}"
+        );
+    }
+    assert!(sums.late.len() > 5, "{sums:?}");
     let noise = sum("milepost_withheld_total", &[("reason", "noise")]);
     let withheld: u32 = sums.withheld.values().sum();
     assert_eq!(sum("milepost_withheld_total", &[]), f64::from(withheld) + noise);
