@@ -32,7 +32,7 @@ impl Payload {
     pub fn of(message: &Message) -> Self {
         match message.framing() {
             Framing::Itself => message.raw().clone().into(),
-            Framing::Within(frame) => frame.clone().into(),
+            Framing::Within(frame) | Framing::Renamed(frame) => frame.clone().into(),
             Framing::Apart(frame) => {
                 Self { form: Form::Own(frame.clone()), ..message.raw().clone().into() }
             }
@@ -49,7 +49,7 @@ impl Payload {
     pub fn in_place_of(mut self, framing: &Framing) -> Self {
         self.form = Form::Own(match framing {
             Framing::Itself => None,
-            Framing::Within(frame) => Some(frame.clone()),
+            Framing::Within(frame) | Framing::Renamed(frame) => Some(frame.clone()),
             Framing::Apart(frame) => frame.clone(),
         });
         self

@@ -12,6 +12,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict on a message that its client gets with these repairs.
+    pub(crate) const fn of(repairs: Repairs) -> Self {
+        if repairs.is_empty() { Self::Forwarded } else { Self::Repaired(repairs) }
+    }
+
     /// The verdict with one more repair; a withheld message stays withheld.
     #[must_use]
     pub(crate) fn with(self, repair: Repair) -> Self {
@@ -207,7 +212,7 @@ impl Repairs {
     }
 
     /// Whether there is no repair.
-    pub fn is_empty(self) -> bool {
+    pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 

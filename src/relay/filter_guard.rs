@@ -261,6 +261,7 @@ impl FilterGuard {
         message: &Message,
     ) -> Disposition {
         let failed_before = self.failed.is_some();
+        self.mark_event_name(now, message);
         self.show(now, || Input::ServerMessage(origin, message.clone()));
         let place = self.try_with(|filter| filter.server_message(now, origin, message));
         let place = place.unwrap_or_else(|| self.without_filter(origin, message, failed_before));
@@ -271,13 +272,16 @@ impl FilterGuard {
         place
     }
 
-    /// Whether the event of the next message gets the name that clients read, in the place of another name.
-    pub fn rename_event(&mut self, now: Instant, origin: Origin) -> bool {
-        let renames = self.try_with(|filter| filter.repairs_event_name(origin)).unwrap_or(true);
-        if renames {
+    /// Whether events of another name get the name that clients read ([`Filter::repairs_event_name`]).
+    pub fn repairs_event_name(&mut self, origin: Origin) -> bool {
+        self.try_with(|filter| filter.repairs_event_name(origin)).unwrap_or(true)
+    }
+
+    /// Marks the message that comes now. A mark that is set earlier could meet another message.
+    fn mark_event_name(&mut self, now: Instant, message: &Message) {
+        if message.is_renamed() {
             self.apply(now, Input::MarkEventName);
         }
-        renames
     }
 
     /// [`Filter::fast_path`], of the text of a whole message.
@@ -333,22 +337,21 @@ impl FilterGuard {
     /// ([`Input::HandleLast`]). The message is borrowed, as above.
     pub fn handle_last(&mut self, now: Instant, origin: Origin, message: &Message) -> Disposition {
         let failed_before = self.failed.is_some();
+        self.mark_event_name(now, message);
         self.show(now, || Input::HandleLast(Some((origin, message.clone()))));
         let place = self.try_with(|filter| filter.server_message_here(now, origin, message));
         self.note();
         place.unwrap_or_else(|| self.without_filter(origin, message, failed_before))
     }
 
-    /// Learns a token from a message that another filter handles ([`Input::LearnToken`]). The message is
-    /// borrowed, as above.
+    /// Learns a token from a message that another filter handles ([`Input::LearnToken`]).
     pub fn learn_token(&mut self, now: Instant, origin: Origin, message: &Message) {
         self.show(now, || Input::LearnToken(origin, message.clone()));
         self.try_with(|filter| filter.learn_from(origin, message));
         self.note();
     }
 
-    /// Shows the observers that the last message goes to its client unchanged ([`Input::ForwardLast`]). The
-    /// message is borrowed, as above.
+    /// Shows the observers that the last message goes to its client unchanged ([`Input::ForwardLast`]).
     pub fn forward_last(&mut self, now: Instant, stream: StreamId, message: &Message) {
         self.show(now, || Input::ForwardLast(Some((stream, message.clone()))));
         self.note();

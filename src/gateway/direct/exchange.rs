@@ -350,7 +350,7 @@ impl EventHandler for Exchange {
             return;
         }
         let filter = &mut self.filter;
-        let Some(message) = message_in(event, || filter.rename_event(now(), ORIGIN)) else {
+        let Some(message) = message_in(event, || filter.repairs_event_name(ORIGIN)) else {
             if !self.observing {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);

@@ -144,7 +144,7 @@ impl EventHandler for SseServerHandler {
             let named = event.data().unwrap_or_default();
             return self.announce(&named, out);
         }
-        let rename = || self.stream.lock().filter.rename_event(now(), Origin::Shared);
+        let rename = || self.stream.lock().filter.repairs_event_name(Origin::Shared);
         let message = message_in(event, rename);
         let observing = self.observes();
         let fate = message.map(|message| {

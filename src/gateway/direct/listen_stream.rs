@@ -11,7 +11,6 @@ use crate::progress::{Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::Kind;
 use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
-use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
@@ -62,7 +61,7 @@ impl EventHandler for Listening {
         }
         let member = &self.member;
         let origin = Origin::Stream(member.stream);
-        let rename = || member.session.ask(|filter| filter.rename_event(now(), origin));
+        let rename = || member.session.ask(|filter| filter.repairs_event_name(origin));
         let message = if self.observing { None } else { message_in(event, rename) };
         let Some(message) = message else {
             self.collect(out);
@@ -87,7 +86,7 @@ impl EventHandler for Listening {
                 self.event_ids.note_forwarded(event);
                 out.transmit(repaired);
             }
-            ListenDelivery::Passes if is_part(&message) => {
+            ListenDelivery::Passes if is_part(&message) || message.is_renamed() => {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);
                 out.transmit(&Transmit::of(&message));

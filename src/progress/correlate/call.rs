@@ -16,6 +16,7 @@ use crate::progress::late::signature::Signature;
 use crate::progress::payload::Payload;
 use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
 use crate::progress::value::ProgressValue;
+use crate::progress::verdict::Repairs;
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
@@ -57,6 +58,8 @@ pub(crate) struct Pending {
     pub(crate) report: Report,
     /// The length of its message in bytes.
     pub(crate) bytes: usize,
+    /// What is mended of its frame, whatever becomes of the message.
+    pub(crate) done: Repairs,
 }
 
 /// The progress of one call that waits, oldest first.

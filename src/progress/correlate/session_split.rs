@@ -186,7 +186,10 @@ impl Filter {
             own.or_else(|| self.correlator.ledger.call_of_answer(&id))
         });
         if let Some(call) = call {
+            // What waits for the client would come behind the answer.
+            self.gate.delivered = Some(call);
             self.note_answer(now, call, message);
+            self.gate.delivered = None;
         }
     }
 

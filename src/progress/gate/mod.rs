@@ -227,7 +227,7 @@ impl Filter {
         if repairs.is_empty()
             && let Some(raw) = &pending.raw
         {
-            return Ok((framed(raw.clone()), Verdict::Forwarded));
+            return Ok((framed(raw.clone()), Verdict::of(pending.done)));
         }
         let mut message = own.map(|text| notification::message(&text));
         if message.is_none() && words_allowed {
@@ -239,6 +239,7 @@ impl Filter {
         let emitted = emitted.within_total(&mut repairs);
         let bytes = notification::write(call, &emitted, &token, message.as_ref(), &pending.report);
         let payload = Payload::own(bytes).in_place_of(&pending.framing);
+        repairs.join(pending.done);
         Ok((framed(payload), Verdict::Repaired(repairs)))
     }
 
@@ -422,7 +423,8 @@ impl Filter {
         // request with the same token has to say may be written first and would have to say less.
         let passing = self.gate.streams.get(&target).is_some_and(|stream| stream.is_midway());
         let shared = self.correlator.ledger.holders(id).len() > 1;
-        if passing || shared || self.gate.pacing_of(call).keeps_distance() {
+        let delivered = self.gate.delivered == Some(id);
+        if delivered || passing || shared || self.gate.pacing_of(call).keeps_distance() {
             return;
         }
         let is_observed = call.is_observed();

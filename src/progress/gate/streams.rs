@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use crate::progress::correlate::call::Call;
 use crate::progress::gate::stream::{QUEUE_MAX, Stream, StreamKind};
-use crate::progress::ids::{Principal, StreamId};
+use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::{Pacing, StreamPacing};
 
 /// The client streams of a filter. Where a shell asks for that, each change of a stream is noted, so that the
@@ -117,6 +117,8 @@ pub(crate) struct Gate {
     pub(crate) client_left: bool,
     /// The client reads too slowly.
     pub(crate) client_is_slow: bool,
+    /// The call that ends now, if another filter has delivered its answer.
+    pub(crate) delivered: Option<CallId>,
 }
 
 impl Gate {
@@ -129,6 +131,7 @@ impl Gate {
             alive: true,
             client_left: false,
             client_is_slow: false,
+            delivered: None,
         }
     }
 

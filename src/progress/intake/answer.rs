@@ -75,8 +75,7 @@ impl Filter {
         if let Verdict::Repaired(own) = judged.verdict {
             repairs.join(own);
         }
-        let verdict =
-            if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
+        let verdict = Verdict::of(repairs);
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),

@@ -64,9 +64,16 @@ impl Filter {
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    pub(crate) fn dispatch_batch(&mut self, now: Instant, origin: Origin, message: &Message) {
+    /// `done`: what is mended of the frame around them.
+    pub(crate) fn dispatch_batch(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        done: Repairs,
+    ) {
         if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
-            return self.dispatch_elements(now, origin, message);
+            return self.dispatch_elements(now, origin, message, done);
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
@@ -112,19 +119,32 @@ impl Filter {
                 group.verdicts.push(MessageVerdict { number, call, verdict });
             }
         }
-        self.send_groups(message, groups, untouched);
+        self.send_groups(message, groups, untouched, done);
     }
 
-    fn dispatch_elements(&mut self, now: Instant, origin: Origin, message: &Message) {
+    fn dispatch_elements(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        mut done: Repairs,
+    ) {
         for element in message.apart() {
             self.intake.at_work =
                 Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
-            self.dispatch(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+            done.add(Repair::Batch);
+            self.dispatch(now, origin, &element, std::mem::take(&mut done));
         }
     }
 
     /// Sends the original array if all elements stay together; else one array for each group.
-    fn send_groups(&mut self, message: &Message, groups: Vec<Group>, untouched: bool) {
+    fn send_groups(
+        &mut self,
+        message: &Message,
+        groups: Vec<Group>,
+        untouched: bool,
+        done: Repairs,
+    ) {
         let split = groups.len() > 1;
         let last = groups.len().saturating_sub(1);
         for (index, group) in groups.into_iter().enumerate() {
@@ -146,6 +166,10 @@ impl Filter {
             };
             for judged in verdicts.iter_mut().filter(|_| split) {
                 judged.verdict = judged.verdict.with(Repair::Batch);
+            }
+            // One frame is one repair, however many messages are in it.
+            if let Some(judged) = verdicts.last_mut().filter(|_| index == last) {
+                judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
             }
             let kind = ItemKind::Array(kind);
             self.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
@@ -238,6 +262,7 @@ impl Filter {
             framing,
             report,
             bytes: 0,
+            done: Repairs::default(),
         };
         let rendered = self.render(now, id, &pending);
         self.schedule(id);

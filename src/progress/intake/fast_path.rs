@@ -67,6 +67,7 @@ impl Filter {
             && !self.topology.has_strangers()
             && !self.gate.client_is_slow
             && self.intake.large_messages.is_empty()
+            && self.intake.done.is_empty()
     }
 }
 

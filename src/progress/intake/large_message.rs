@@ -116,8 +116,7 @@ impl Filter {
         // A stream may be over with its last large message.
         passing.stream.into_iter().for_each(|stream| self.gate.streams.change(stream));
         let verdict = match passing.fate {
-            LargeDisposition::Forward if passing.repairs.done.is_empty() => Verdict::Forwarded,
-            LargeDisposition::Forward => Verdict::Repaired(passing.repairs.done),
+            LargeDisposition::Forward => Verdict::of(passing.repairs.done),
             LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
@@ -153,8 +152,7 @@ impl Filter {
         let done: Repairs = needs.iter().filter(|repair| repairs.allows(*repair)).collect();
         let verdict = match stream {
             None => Verdict::Withheld(Reason::Gone),
-            Some(_) if done.is_empty() => Verdict::Forwarded,
-            Some(_) => Verdict::Repaired(done),
+            Some(_) => Verdict::of(done),
         };
         self.record(number, Some(id), verdict);
         stream.map(|stream| SpooledAnswer { stream, repairs })

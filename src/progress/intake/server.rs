@@ -48,12 +48,14 @@ pub(crate) enum Unread {
 #[derive(Debug, Default)]
 pub(crate) struct SourceMessage {
     /// The number of the message, unless the message has its verdict already.
-    pub(crate) number: Option<u64>,
+    pub(crate) message: Option<u64>,
     /// The message for the client, if it needs no repair.
     pub(crate) raw: Option<Payload>,
     pub(crate) framing: Framing,
     /// The length of the message.
     pub(crate) bytes: usize,
+    /// What is mended of the frame.
+    pub(crate) done: Repairs,
 }
 
 /// A report and its call.
@@ -190,7 +192,7 @@ impl Filter {
         done: Repairs,
     ) -> Disposition {
         if message.kind() == Kind::Batch || self.is_split(message) {
-            self.dispatch_batch(now, origin, message);
+            self.dispatch_batch(now, origin, message, done);
             return Disposition::Consumed;
         }
         let number = self.intake.next_number();
@@ -281,7 +283,7 @@ impl Filter {
                 Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
             let placed = call.map_or_else(|| self.destination_of(origin, message), Ok);
-            self.forward(placed, (number, about), message, Repairs::default());
+            self.forward(placed, (number, about), message, done);
         }
         match report {
             Err(Unread::Withheld(reason)) if !keep => {
@@ -293,15 +295,13 @@ impl Filter {
             Err(_) => {}
             Ok((id, report)) => {
                 self.intake.at_work = None;
-                if let Some(call) = self.correlator.ledger.get_mut(id) {
-                    call.account.repaired(done);
-                }
                 let call = self.correlator.ledger.get(id);
                 let arrived = SourceMessage {
-                    number: (!keep).then_some(number),
+                    message: (!keep).then_some(number),
                     raw: call.and_then(|call| self.for_client(call, message, &report)),
                     framing: message.framing().clone(),
                     bytes: message.raw().len(),
+                    done: if keep { Repairs::default() } else { done },
                 };
                 self.hold(now, id, arrived, report);
             }
@@ -366,13 +366,13 @@ impl Filter {
         arrived: SourceMessage,
         mut report: Report,
     ) {
-        let SourceMessage { number, raw, framing, bytes } = arrived;
+        let SourceMessage { message, raw, framing, bytes, done } = arrived;
         let order = self.gate.next_order();
         let is_slow = self.gate.client_is_slow;
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let min_interval = call.min_interval(is_slow);
         if !self.gate.streams.contains_key(&call.stream) {
-            if let Some(number) = number {
+            if let Some(number) = message {
                 self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
             }
             return;
@@ -407,7 +407,7 @@ impl Filter {
             gone.push(old);
         }
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
-        let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
+        let pending = Pending { message, order, due, thin, raw, framing, report, bytes, done };
         gone.extend(call.pending.push(pending));
         for old in gone {
             self.supersede(id, old, Reason::Superseded);
@@ -436,7 +436,7 @@ impl Filter {
             Ok(found) => found,
             Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
         };
-        let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
+        let verdict = Verdict::of(done);
         let verdicts = vec![MessageVerdict { number, call, verdict }];
         let kind = ItemKind::Whole(TransmitKind::of(message));
         self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });

@@ -63,6 +63,8 @@ pub enum Framing {
     Itself,
     /// An event, whose bytes are kept.
     Within(Bytes),
+    /// An event of another name than `message`, with the name `message` in its place.
+    Renamed(Bytes),
     /// A part of something: alone it needs a frame of its own, in the place of this one if there is
     /// one.
     Apart(Option<Bytes>),
@@ -270,6 +272,11 @@ impl Message {
         self.error.clone()
     }
 
+    /// Whether the message came in an event that has another name now.
+    pub const fn is_renamed(&self) -> bool {
+        matches!(self.framing, Framing::Renamed(_))
+    }
+
     /// Whether `jsonrpc` is `"2.0"`, no envelope key is repeated and a notification has no null id.
     pub fn is_strict(&self) -> bool {
         self.versioned && !self.odd
@@ -303,7 +310,9 @@ impl Message {
     /// The messages of an array or line. What the frame has besides goes with the last one.
     pub fn apart(&self) -> Vec<Self> {
         let mut elements: Vec<Self> = self.elements().collect();
-        if let (Some(last), Framing::Within(frame)) = (elements.last_mut(), &self.framing) {
+        if let Framing::Within(frame) | Framing::Renamed(frame) = &self.framing
+            && let Some(last) = elements.last_mut()
+        {
             last.framing = Framing::Apart(Some(frame.clone()));
         }
         elements

@@ -15,8 +15,10 @@ pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Opt
     }
     // Clients look at no event of another name.
     let is_renamed = !event.is_message() && rename();
-    let frame = if is_renamed { sse::rename(&event.raw) } else { event.raw.clone() };
-    Some(message.framed(Framing::Within(frame)))
+    Some(message.framed(match is_renamed {
+        true => Framing::Renamed(sse::rename(&event.raw)),
+        false => Framing::Within(event.raw.clone()),
+    }))
 }
 
 /// The messages of an event, the last one at the end: an array is divided, unless arrays are messages in

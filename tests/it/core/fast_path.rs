@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{Filter, Origin, Policy, StreamId, StreamKind, StreamPacing};
+use milepost::progress::input::Input;
+use milepost::progress::{
+    Filter, FilterEvent, Origin, Policy, Repair, StreamId, StreamKind, StreamPacing, Verdict,
+};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
@@ -95,6 +98,30 @@ fn a_tool_that_goes_by_other_dialects_does_not_take_it() {
         way.hear(text, Duration::ZERO);
         assert_eq!((way.taken == 1, way.told.len()), (taken, 1));
     }
+}
+
+#[test]
+fn a_message_with_a_mark_does_not_take_it() {
+    let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;
+    let mut way = Way::new(Instant::now(), true, "7");
+    way.filter.handle(way.now, &Input::MarkEventName);
+    let progress = Input::ServerProgress(OWN, Bytes::from_static(text.as_bytes()));
+    way.filter.handle(way.now, &progress);
+    let mut told = Vec::new();
+    while let Some(transmit) = way.filter.poll_transmit(way.now, OWN) {
+        told.push(transmit.payload.to_bytes());
+    }
+    assert_eq!(told, [text]);
+    let events = std::iter::from_fn(|| way.filter.poll_event());
+    let verdicts = events.filter_map(|event| match event {
+        FilterEvent::Message { verdict, .. } => Some(verdict),
+        _ => None,
+    });
+    let marked = Verdict::Repaired([Repair::EventName].into_iter().collect());
+    assert_eq!(verdicts.collect::<Vec<_>>(), [marked]);
+    // The next one has no mark.
+    way.hear(&text.replace("\"progress\":1", "\"progress\":2"), Duration::ZERO);
+    assert_eq!(way.taken, 1);
 }
 
 fn value() -> impl Strategy<Value = String> {

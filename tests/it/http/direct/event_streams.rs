@@ -758,6 +758,23 @@ async fn an_answer_on_another_stream_ends_its_request_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn progress_that_waits_does_not_follow_an_answer_on_another_stream() {
+    for id in ["1", "\"1\""] {
+        let (mut rig, answer, server) = called("", "2025-06-18").await;
+        let (listening, listened) = listens(&mut rig, &[S]).await;
+        server.say(progress("7", "1"));
+        // Its token is another one, so that it waits for the least interval.
+        server.say(report("\"u\"", "2", "m"));
+        settle().await;
+        listened.say(result(id));
+        pass(secs(60)).await;
+        assert_eq!(answer.messages(), [progress("7", "1")], "{id}");
+        assert_eq!(listening.messages(), [result("1")], "{id}");
+        check([&answer, &listening]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_message() {
     let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
     answer.pause(true);
@@ -825,5 +842,46 @@ async fn names_of_events_are_repaired_and_counted() {
         let page = Page::read(&rig.metrics());
         let labels = [("repair", "event-name")];
         assert_eq!(page.sum("milepost_repairs_total", &labels), count, "{keys}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_an_event_is_counted_with_its_own_message() {
+    let named = |text: &str| format!("event: update\ndata: {text}\n\n");
+    let mended = |text: &str| named(text).replace("update", "message");
+    let renamed = |rig: &Rig| {
+        Page::read(&rig.metrics()).sum("milepost_repairs_total", &[("repair", "event-name")])
+    };
+    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+    let (listens, listened) = listens(&mut rig, &[S]).await;
+    // An answer to nobody, progress that can only be the call's, and a log.
+    server.chunk(named(&result("9")));
+    server.chunk(named(&progress("8", "1")));
+    server.chunk(named(&log("m")));
+    server.say(progress("7", "1"));
+    server.say(progress("7", "2"));
+    settle().await;
+    let before = renamed(&rig);
+    // An answer passes where it came, and is judged elsewhere.
+    listened.chunk(named(&result("1")));
+    listened.say(log("own"));
+    settle().await;
+    assert_eq!(listens.text(), mended(&result("1")) + &event(&log("own")));
+    assert_eq!((before, renamed(&rig)), (2.0, 2.0), "{}", answer.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_an_array_is_repaired_once() {
+    for (revision, batches) in [("2025-03-26", 0.0), ("2025-06-18", 1.0)] {
+        let (rig, answer, server) = called(QUIET, revision).await;
+        let array = format!("[{},{}]", progress("7", "1"), result("1"));
+        server.chunk(format!("event: update\ndata: {array}\n\n"));
+        settle().await;
+        let expected = [progress("7", "1"), result("1")];
+        assert_eq!(answer.messages(), if batches == 0.0 { vec![array] } else { expected.to_vec() });
+        let page = Page::read(&rig.metrics());
+        let count = |repair| page.sum("milepost_repairs_total", &[("repair", repair)]);
+        assert_eq!((count("event-name"), count("batch").min(1.0)), (1.0 - batches, batches));
+        assert!(!answer.text().contains("update"));
     }
 }
