@@ -555,5 +555,5 @@ fn agree(stored: &str, fresh: &str) -> bool {
     let before = came(&stored);
     stored.len() == fresh.len()
         && [1, 2, 6, 8].into_iter().all(same)
-        && (before - came(&fresh)).abs() <= 2.max(before / 10)
+        && (before - came(&fresh)).abs() <= 2.max(before / 8)
 }
