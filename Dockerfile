@@ -18,11 +18,11 @@ RUN apk add --no-cache ca-certificates musl-dev
 RUN cargo install --locked cargo-auditable --version 0.7.7
 WORKDIR /src
 COPY . .
-RUN cargo auditable build --release --locked --bin milepost
+RUN cargo auditable build --profile dist --locked --bin milepost
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /src/target/release/milepost /usr/bin/milepost
+COPY --from=build /src/target/dist/milepost /usr/bin/milepost
 COPY packaging/docker/proxy.toml /etc/milepost/proxy.toml
 COPY LICENSE-APACHE LICENSE-MIT docs/licences.md /usr/share/doc/milepost/
 # What has been learned of durations is forgotten with the container, unless a folder is mounted for it.

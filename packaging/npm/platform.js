@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Makes the package of one platform, which holds the program and nothing else:
 //
-//   node packaging/npm/platform.js linux x64 target/x86_64-unknown-linux-musl/release/milepost FOLDER
+//   node packaging/npm/platform.js linux x64 target/x86_64-unknown-linux-musl/dist/milepost FOLDER
 'use strict';
 
 const fs = require('node:fs');

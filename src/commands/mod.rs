@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod man;
 pub mod presets;
 mod printable;
+pub mod program;
 pub mod replay;
 pub mod stats;
 pub mod tap;

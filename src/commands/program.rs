@@ -1,0 +1,305 @@
+//! The command line program: parse arguments, run, exit code.
+
+use std::error::Error;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use clap::Parser;
+use tokio::runtime::Builder;
+use tracing::Level;
+
+use crate::commands::args::{
+    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, ServeArgs, WrapArgs,
+    WrapError, WrappedServer,
+};
+use crate::commands::check_progress::{self, scenarios};
+use crate::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
+use crate::config::routes;
+use crate::config::routes::{Routes, RoutesError};
+use crate::gateway::listen;
+use crate::observe::durations::{DurationStore, state_dir};
+use crate::observe::error_chain::error_chain;
+use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
+use crate::observe::log;
+use crate::observe::log::{LogFormat, MessageLog};
+use crate::observe::otlp;
+use crate::observe::otlp::DownstreamTransport;
+use crate::observe::record::Recording;
+use crate::transport::child::{self, Program};
+use crate::transport::http::collector::CollectorClient;
+
+/// The whole program: arguments from the command line, an exit code for the shell.
+pub fn main() -> ExitCode {
+    if let Some(code) = child::run_hidden() {
+        return code;
+    }
+    let cli = Cli::parse();
+    let runtime = match runtime(&cli.command).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&error, 1),
+    };
+    let code = runtime.block_on(run(cli.command));
+    // A thread that waits for a terminal must not keep us.
+    runtime.shutdown_background();
+    code
+}
+
+/// One connection needs no second thread; many may.
+fn runtime(command: &Command) -> Builder {
+    let threads = match command {
+        Command::Serve(args) => {
+            let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            args.threads.map_or_else(|| serving_threads(cores), NonZeroUsize::get)
+        }
+        _ => 1,
+    };
+    match threads {
+        1 => Builder::new_current_thread(),
+        several => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(several);
+            builder
+        }
+    }
+}
+
+/// The threads of `serve` on a machine with this number of cores. Half of the cores are enough, and the
+/// servers need the others.
+fn serving_threads(cores: usize) -> usize {
+    (cores / 2).max(1)
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Wrap(args) => wrap_one(&args).await,
+        Command::Serve(args) => serve(&args).await,
+        Command::Check(args) => check(&args),
+        Command::Doctor(args) => diagnose(*args).await,
+        Command::CheckProgress(args) if args.list => print(&scenarios::list()),
+        Command::CheckProgress(args) => check_progress(*args).await,
+        Command::Stats(args) => {
+            let _log = match log::start(Level::WARN, LogFormat::Text) {
+                Ok(log) => log,
+                Err(error) => return report(&error, 2),
+            };
+            match stats::run(&args) {
+                Ok(text) => print(&text),
+                Err(error) => report(&error, 1),
+            }
+        }
+        Command::Replay(args) => match replay::run(&args) {
+            Ok(played) if played.is_equal => print(&played.text),
+            Ok(played) => match print(&played.text) {
+                ExitCode::SUCCESS => ExitCode::FAILURE,
+                code => code,
+            },
+            Err(error) => report(&error, 2),
+        },
+        Command::Tap(args) => match tap::run(&args).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
+        },
+        Command::Presets(args) => print(&presets::run(&args)),
+        Command::Schema => print(&routes::schema()),
+        Command::Demo(args) => match demo::run(args.silence).await {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => report(&error, 1),
+        },
+        Command::Adopt(args) => adopt(&args),
+        Command::Completions(args) => print(&man::completions(args.shell)),
+        Command::Man(args) => man(args.dir.as_deref()),
+    }
+}
+
+/// `milepost serve`: the exit code of the listeners, 1 if nothing can be served, 2 for wrong settings.
+async fn serve(args: &ServeArgs) -> ExitCode {
+    let _log = match log::start(args.log.log_level, args.log.log_format) {
+        Ok(log) => log,
+        Err(error) => return report(&error, 2),
+    };
+    let routes = Routes::load(args.file());
+    let routes = routes.and_then(|all| all.with_strict_files(args.strict_files)?.not_empty());
+    let routes = match routes {
+        Ok(routes) => routes,
+        Err(error) => return report(&error, 2),
+    };
+    for warning in routes.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let recording = args.recording();
+    let (records, ending) = match recording.as_ref().map(Recording::start).transpose() {
+        Ok(begun) => begun.unzip(),
+        Err(error) => return report(&RecordError(error), 2),
+    };
+    let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
+    let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
+    let state = state_dir(None, routes.state());
+    let memory = DurationStore::open(state.as_deref());
+    let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
+    let code = match listen::serve(&routes, &memory, state.as_deref(), &observers).await {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => report(&error, 1),
+    };
+    memory.close();
+    traces.close();
+    if let Some(ending) = ending {
+        ending.wait();
+    }
+    code
+}
+
+/// `milepost check`: the output, with warnings on standard error.
+fn check(args: &CheckArgs) -> ExitCode {
+    match check::run(args) {
+        Ok(output) => {
+            for warning in output.warnings {
+                eprint!("{}", warning.report());
+            }
+            match print(&output.text) {
+                ExitCode::SUCCESS if !output.is_usable => ExitCode::from(2),
+                code => code,
+            }
+        }
+        Err(error) => report(&error, 2),
+    }
+}
+
+async fn wrap_one(args: &WrapArgs) -> ExitCode {
+    let _log = match log::start(args.log.log_level, args.log.log_format) {
+        Ok(log) => log,
+        Err(error) => return report(&error, 2),
+    };
+    let mut wrapped = match args.resolve() {
+        Ok(wrapped) => wrapped,
+        Err(error) => return report(&error, 2),
+    };
+    let memory = DurationStore::open(wrapped.state_dir.as_deref());
+    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+    let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {
+        Ok(begun) => begun.unzip(),
+        Err(error) => return report(&RecordError(error), 2),
+    };
+    let traces = otlp::start(DownstreamTransport::Pipe, CollectorClient::new);
+    let id = FilterId { conversation: 1, filter: 1 };
+    let policy = Arc::new(wrapped.policy);
+    let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
+    let observers = records.into_iter().chain(MessageLog::begin_if_on(false));
+    let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy)).collect();
+    let emitter = EventEmitter::new(id, Instant::now(), observers);
+    let code = match wrapped.server {
+        WrappedServer::Command(stdio) => {
+            let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
+            let program = Program { command, env, cwd, ..Program::default() };
+            match wrap::run(policy, program, emitter).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 127),
+            }
+        }
+        WrappedServer::Http { route, bearer_file } => {
+            match wrap::run_remote(policy, &route, bearer_file, emitter).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 2),
+            }
+        }
+    };
+    memory.close();
+    traces.close();
+    if let Some(ending) = ending {
+        ending.wait();
+    }
+    code
+}
+
+/// The recording cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[error("--record")]
+struct RecordError(#[source] io::Error);
+
+fn adopt(args: &AdoptArgs) -> ExitCode {
+    let mut answers = io::stdin().lock();
+    let is_asked = answers.is_terminal() && io::stdout().is_terminal();
+    let asked = is_asked.then_some(&mut answers as &mut dyn BufRead);
+    match adopt::run(args, &mut io::stdout(), asked) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => report(&error, 2),
+    }
+}
+
+fn man(folder: Option<&Path>) -> ExitCode {
+    let Some(folder) = folder else { return print(&man::whole()) };
+    match man::write(folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error, 1),
+    }
+}
+
+/// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if there is no result.
+async fn diagnose(args: DoctorArgs) -> ExitCode {
+    let options = match args.resolve() {
+        Ok(options) => options,
+        Err(error) => return report(&error, 2),
+    };
+    match doctor::run(options).await {
+        Ok(outcome) if outcome.is_safe => print(&outcome.text),
+        Ok(outcome) => {
+            print(&outcome.text);
+            ExitCode::from(1)
+        }
+        Err(error) => report(&error, 2),
+    }
+}
+
+/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result.
+async fn check_progress(args: CheckProgressArgs) -> ExitCode {
+    let options = match args.resolve() {
+        Ok(options) => options,
+        Err(error) => return report(&error, 2),
+    };
+    match check_progress::run(options).await {
+        Ok(checked) if checked.is_passed => print(&checked.text),
+        Ok(checked) => {
+            print(&checked.text);
+            ExitCode::from(1)
+        }
+        Err(error) => report(&error, 2),
+    }
+}
+
+/// Writes `text` to standard output. A reader that closes early is no fault.
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Writes an error with its causes to standard error; of a route file every error, with its line.
+fn report(error: &(dyn Error + 'static), code: u8) -> ExitCode {
+    log::flush();
+    let routes = match error.downcast_ref() {
+        Some(WrapError::Routes(routes)) => Some(routes),
+        _ => error.downcast_ref(),
+    };
+    match routes.and_then(RoutesError::faults) {
+        Some(faults) => faults.iter().for_each(|fault| eprint!("{}", fault.report())),
+        None => eprintln!("milepost: {}", error_chain(error)),
+    }
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serve_takes_half_of_the_cores_and_at_least_one() {
+        let threads = [1, 2, 3, 4, 7, 8, 64].map(serving_threads);
+        assert_eq!(threads, [1, 1, 1, 2, 3, 4, 32]);
+    }
+}
