@@ -3,6 +3,7 @@ pub mod adopt;
 pub mod args;
 pub mod check;
 pub mod check_progress;
+pub mod color;
 pub mod demo;
 pub mod doctor;
 pub mod man;

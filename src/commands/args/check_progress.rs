@@ -12,6 +12,7 @@ use super::doctor::{Arguments, arguments, target};
 use super::remote::RemoteArgs;
 use crate::commands::check_progress::CheckProgressOptions;
 use crate::commands::check_progress::scenarios::Scenario;
+use crate::commands::color::ColorChoice;
 use crate::commands::doctor::{Options, RequestedCall, SessionArgs, revision};
 use crate::config::values::positive_time;
 
@@ -85,10 +86,11 @@ impl CheckProgressArgs {
             revision: self.revision,
             client: None,
             json: false,
+            color: ColorChoice::Never,
         };
         let only = if self.only.is_empty() { Scenario::ALL.to_vec() } else { self.only };
         Ok(CheckProgressOptions {
-            doctor: Options { server, call, session },
+            doctor: Options { server, call, session, configured: None },
             only,
             json: self.json,
             junit: self.junit,

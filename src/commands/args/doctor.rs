@@ -1,13 +1,15 @@
 //! The command line of `milepost doctor`.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, Value};
 
 use super::remote::{RemoteArgs, at_address, bearer_in};
 use super::{WrapError, address};
-use crate::commands::doctor::{DoctorTarget, Options, RequestedCall, SessionArgs};
+use crate::commands::doctor::{ConfiguredRoute, DoctorTarget, Options, RequestedCall, SessionArgs};
+use crate::config::routes::{Routes, Upstream};
 use crate::transport::child::Program;
 
 /// `milepost doctor`.
@@ -28,12 +30,18 @@ pub struct DoctorArgs {
     /// Make no further call if a call stays silent; otherwise one is made with the token in its arguments
     #[arg(long, requires = "call")]
     once: bool,
+    /// Examine the server of a route of this file, without and with the settings of the route
+    #[arg(long, value_name = "FILE", conflicts_with = "command")]
+    config: Option<PathBuf>,
+    /// The path of that route, if the file has several
+    #[arg(long, value_name = "PATH", requires = "config")]
+    route: Option<String>,
     #[command(flatten)]
     session: SessionArgs,
     #[command(flatten, next_help_heading = "Server at an address")]
     remote: RemoteArgs,
     /// The server's command and its arguments, or its address (`http://…`, `https://…`)
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD|URL")]
+    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD|URL")]
     command: Vec<OsString>,
 }
 
@@ -55,7 +63,14 @@ impl DoctorArgs {
     /// # Errors
     /// If something stands behind an address, or headers are none.
     pub fn resolve(self) -> Result<Options, WrapError> {
-        let server = target(&self.remote, self.command)?;
+        let configured = match &self.config {
+            Some(file) => Some(configured(file, self.route.as_deref())?),
+            None => None,
+        };
+        let server = match &configured {
+            Some(configured) => self.target_of(configured)?,
+            None => target(&self.remote, self.command)?,
+        };
         let call = self.call.map(|tool| RequestedCall {
             tool,
             arguments: self.args.0,
@@ -63,8 +78,41 @@ impl DoctorArgs {
             without_token: self.without_token,
             once: self.once,
         });
-        Ok(Options { server, call, session: self.session })
+        Ok(Options { server, call, session: self.session, configured })
     }
+
+    /// The server of a route.
+    fn target_of(&self, configured: &ConfiguredRoute) -> Result<DoctorTarget, WrapError> {
+        let route = configured.routes.find(None)?;
+        match &route.upstream {
+            Upstream::Command(_) if self.remote.is_given() => Err(WrapError::NoAddress),
+            Upstream::Command(stdio) => {
+                let (command, env, cwd) =
+                    (stdio.command.clone(), stdio.env.clone(), stdio.cwd.clone());
+                Ok(DoctorTarget::Command(Program { command, env, cwd, ..Program::default() }))
+            }
+            Upstream::Http(http) => {
+                let url = http.url.clone().or_else(|| http.sse.clone());
+                let url = url.ok_or_else(|| no_server(&route.path))?;
+                let mut route = route.clone();
+                self.remote.apply(&mut route.request_headers)?;
+                Ok(DoctorTarget::Http(Box::new(route), url))
+            }
+            Upstream::Demo => Err(no_server(&route.path)),
+        }
+    }
+}
+
+/// The route of a file.
+fn configured(file: &Path, route: Option<&str>) -> Result<ConfiguredRoute, WrapError> {
+    let routes = Routes::load(file)?.only(route)?;
+    let path = routes.find(None)?.path.clone();
+    Ok(ConfiguredRoute { routes, path })
+}
+
+fn no_server(path: &str) -> WrapError {
+    let what = "a route with upstream.command, upstream.url or upstream.sse is expected";
+    WrapError::Setting(format!("--route: {path} has no server to examine; {what}"))
 }
 
 /// The server of a command line: a command, or an address with its headers.

@@ -158,7 +158,7 @@ fn judge(seen: RevisionSessions, only: &[Scenario]) -> ProgressReport {
 fn outcome(findings: &[Finding], scenario: Scenario) -> Option<ScenarioOutcome> {
     let its = findings.iter().filter(|finding| Scenario::of(finding.rule) == scenario);
     let its: Vec<Finding> = its.cloned().collect();
-    let is_fault = |finding: &Finding| finding.rule.weight() == Weight::Fault;
+    let is_fault = |finding: &Finding| finding.rule.weight() != Weight::Note;
     match its.is_empty() {
         true => None,
         false if its.iter().any(is_fault) => Some(ScenarioOutcome::Failed(its)),

@@ -207,7 +207,9 @@ impl Scenario {
             | Rule::BareResult => Self::Answers,
             Rule::Envelope | Rule::Array => Self::Messages,
             Rule::Noise => Self::StandardOutput,
-            Rule::Method | Rule::MethodOff | Rule::MethodUnknown => Self::Method,
+            Rule::Method | Rule::MethodOff | Rule::MethodUnknown | Rule::MethodOther => {
+                Self::Method
+            }
             Rule::TokenIsId | Rule::TokenSpelling | Rule::TokenInvented | Rule::TokenMissing => {
                 Self::Token
             }
@@ -222,8 +224,10 @@ impl Scenario {
             Rule::EventName => Self::EventName,
             Rule::Silence | Rule::FirstByte => Self::Silence,
             Rule::Flood => Self::Rate,
-            Rule::AsideProgress | Rule::TokenInArguments | Rule::LogProgress => Self::Place,
-            Rule::Pieces | Rule::NoTotal => Self::Readable,
+            Rule::AsideProgress | Rule::AsideText | Rule::TokenInArguments | Rule::LogProgress => {
+                Self::Place
+            }
+            Rule::Pieces | Rule::NoTotal | Rule::FigureInWords => Self::Readable,
         }
     }
 

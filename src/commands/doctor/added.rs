@@ -1,6 +1,8 @@
-//! The notifications that the proxy adds by itself. A report does not take them for words of the server.
+//! What the proxy does by itself: the notifications that it adds, which a report does not take for words
+//! of the server, and the number of those that it withholds so that the answer is not mistaken.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -9,11 +11,14 @@ use serde_json::Value;
 use crate::observe::events::{
     EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope,
 };
-use crate::progress::{FilterEvent, Policy};
+use crate::progress::{FilterEvent, Policy, Reason, Verdict};
 
 /// Added notifications by token and value, which rises for each token.
 #[derive(Debug, Clone, Default)]
-pub struct AddedProgress(Arc<Mutex<BTreeSet<(String, String)>>>);
+pub struct AddedProgress {
+    added: Arc<Mutex<BTreeSet<(String, String)>>>,
+    overtaken: Arc<AtomicUsize>,
+}
 
 impl AddedProgress {
     fn key(params: &Value) -> (String, String) {
@@ -22,12 +27,17 @@ impl AddedProgress {
 
     /// Whether the proxy has added the notification with these parameters.
     pub fn contains(&self, params: &Value) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(params))
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(params))
+    }
+
+    /// The notifications that were withheld because the answer was there already.
+    pub fn overtaken(&self) -> usize {
+        self.overtaken.load(Ordering::Relaxed)
     }
 
     /// Keeps a notification that the proxy has added.
     pub fn insert(&self, params: &Value) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(Self::key(params));
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).insert(Self::key(params));
     }
 }
 
@@ -53,6 +63,12 @@ impl Observer for AddedObserver {
                 let text = self.last.take().unwrap_or_default();
                 let message: Value = serde_json::from_slice(&text).unwrap_or_default();
                 self.added.insert(&message["params"]);
+            }
+            EventKind::Decided(FilterEvent::Message {
+                verdict: Verdict::Withheld(Reason::Overtaken),
+                ..
+            }) => {
+                self.added.overtaken.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }

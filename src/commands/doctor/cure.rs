@@ -2,27 +2,20 @@
 
 use std::ffi::OsString;
 
-use serde_json::Value;
 use url::Url;
 
-use super::examine::FIGURES;
+use super::draft::{Draft, quoted};
 use super::findings::{Examined, Finding};
-use super::rules::Rule;
+use super::rules::{Rule, Weight};
 use crate::config::routes::{Environment, Preset, Routes, RoutesError};
 use crate::config::settings::toml_text;
-use crate::config::values::Word;
+use crate::config::values::{DEFAULT_DIALECTS, Word};
 
 /// The path of the route in suggested files.
 pub const PATH: &str = "/server";
 
 /// The name of a suggested dialect.
 const DIALECT: &str = "own";
-
-/// Names of members in which servers put the message.
-const WORDS: [&str; 5] = ["message", "text", "status", "msg", "detail"];
-
-/// Names of members in which servers put the total.
-const TOTALS: [&str; 5] = ["total", "max", "steps", "totalSteps", "total_steps"];
 
 /// The server behind the proxy.
 #[derive(Debug, Clone)]
@@ -40,74 +33,175 @@ pub struct Cure {
     pub command: String,
     /// The lines of a route file; `None` if the defaults are enough.
     pub lines: Option<String>,
+    /// The same as flags of `milepost wrap`; `None` if they do not suffice.
+    pub flags: Option<String>,
+    /// The keys and tables alone, for a route that is there already.
+    pub additions: String,
+    /// Faults that no setting cures, by the names of their rules, with the method if there is one.
+    pub uncured: Vec<String>,
 }
 
-/// The cure for the findings; `server`: the name of the server in its own words.
-pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool, server: Option<&str>) -> Cure {
-    let mut keys = Vec::new();
-    let mut own = Vec::new();
-    let of = |rule| found.findings.iter().filter(move |finding| finding.rule == rule);
-    let mut dialects: Vec<&str> =
-        of(Rule::MethodOff).filter_map(|finding| finding.name.as_deref()).collect();
-    let texts = [(Rule::LogProgress, "log"), (Rule::AsideProgress, "stderr")];
-    dialects.extend(texts.iter().filter(|(rule, _)| found.count(*rule) > 0).map(|(_, name)| *name));
-    for (at, finding) in of(Rule::MethodUnknown).enumerate() {
-        let name = if at == 0 { DIALECT.to_owned() } else { format!("{DIALECT}-{}", at + 1) };
-        own.extend(dialect(&name, finding));
+/// The route that a cure is for.
+#[derive(Debug, Clone)]
+pub struct CureTerms<'a> {
+    /// The server behind the proxy.
+    pub behind: &'a Behind,
+    /// The server lists its tools at an address beside its endpoint.
+    pub lists_tools: bool,
+    /// The name of the server in its own words.
+    pub server: Option<&'a str>,
+    /// The dialects that the route has already, as the route file has them.
+    pub dialects: &'a [String],
+}
+
+impl<'a> CureTerms<'a> {
+    /// The terms of a new route.
+    pub fn new(behind: &'a Behind) -> Self {
+        Self { behind, lists_tools: false, server: None, dialects: &[] }
     }
-    let names: Vec<String> = own.iter().map(|(name, _)| name.clone()).collect();
-    dialects.extend(names.iter().map(String::as_str));
-    if !dialects.is_empty() {
-        let list: Vec<String> = dialects.iter().map(|name| quoted(name)).collect();
-        keys.push(format!("dialects = [\"defaults\", {}]", list.join(", ")));
+}
+
+/// One key of the route, and the flags of `wrap` that mean the same.
+struct CureKey {
+    line: String,
+    /// `None`: there is no such flag.
+    flags: Option<String>,
+}
+
+impl CureKey {
+    fn new(line: impl Into<String>, flags: impl Into<String>) -> Self {
+        Self { line: line.into(), flags: Some(flags.into()) }
     }
+
+    fn without_flag(line: impl Into<String>) -> Self {
+        Self { line: line.into(), flags: None }
+    }
+}
+
+/// The cure for the findings.
+pub fn cure(found: &Examined, terms: &CureTerms<'_>) -> Cure {
+    let own = own_dialects(found, terms.dialects);
+    let mut keys: Vec<CureKey> = dialects(found, &own, terms.dialects).into_iter().collect();
     if found.count(Rule::NoLifecycle) > 0 {
-        let tools = if lists_tools {
-            "upstream.lifecycle.tools = \"/tools/list\""
-        } else {
-            "upstream.lifecycle = {}"
-        };
-        keys.push(tools.to_owned());
+        keys.push(CureKey::without_flag(match terms.lists_tools {
+            true => "upstream.lifecycle.tools = \"/tools/list\"",
+            false => "upstream.lifecycle = {}",
+        }));
     }
-    keys.extend(habits(found, behind));
-    if let Some(preset) = preset(&keys, server).filter(|_| own.is_empty()) {
-        keys = vec![format!("preset = {}", quoted(preset.name))];
+    keys.extend(habits(found, terms.behind));
+    if let Some(preset) = preset(&keys, terms.server).filter(|_| own.is_empty()) {
+        let flags = format!("--preset {}", preset.name);
+        keys = vec![CureKey::new(format!("preset = {}", quoted(preset.name)), flags)];
     }
-    let lines = (!keys.is_empty()).then(|| {
-        let dialects: String = own.into_iter().map(|(_, table)| format!("\n{table}")).collect();
-        format!("{}{}\n{dialects}", route(behind), keys.join("\n"))
+    let lines: Vec<&str> = keys.iter().map(|key| &*key.line).collect();
+    let tables: String = own.into_iter().map(|(_, table)| format!("\n{table}")).collect();
+    let additions = if keys.is_empty() { String::new() } else { lines.join("\n") + "\n" + &tables };
+    let flags: Option<Vec<&str>> = keys.iter().map(|key| key.flags.as_deref()).collect();
+    let flags = flags.map(|flags| {
+        let flags: String =
+            flags.iter().filter(|f| !f.is_empty()).map(|f| f.to_string() + " ").collect();
+        wrap_command(terms.behind, &flags)
     });
-    Cure { command: command(behind, lines.is_some()), lines }
+    let has_lines = !keys.is_empty();
+    Cure {
+        command: match has_lines {
+            true => "milepost wrap --config proxy.toml".to_owned(),
+            false => wrap_command(terms.behind, ""),
+        },
+        lines: has_lines.then(|| route(terms.behind) + &additions),
+        flags,
+        additions,
+        uncured: uncured(found),
+    }
+}
+
+/// The drafted dialects by name.
+fn own_dialects(found: &Examined, known: &[String]) -> Vec<(String, String)> {
+    let drafts = found.findings.iter().filter_map(|finding| {
+        let draft = finding.draft.as_ref()?;
+        Some((draft, finding.name.as_deref()?))
+    });
+    let mut names = std::iter::once(DIALECT.to_owned())
+        .chain((2..).map(|number| format!("{DIALECT}-{number}")))
+        .filter(|name| !known.contains(name));
+    let name = |(draft, method): (&Draft, &str)| {
+        let name = names.next()?;
+        let table = draft.table(&name, method);
+        Some((name, table))
+    };
+    drafts.filter_map(name).collect()
+}
+
+/// The key for the dialects that are needed besides those of the route.
+fn dialects(found: &Examined, own: &[(String, String)], known: &[String]) -> Option<CureKey> {
+    let off = found.findings.iter().filter(|finding| finding.rule == Rule::MethodOff);
+    let mut added: Vec<&str> = off.filter_map(|finding| finding.name.as_deref()).collect();
+    let texts = [(Rule::LogProgress, "log"), (Rule::AsideProgress, "stderr")];
+    added.extend(texts.iter().filter(|(rule, _)| found.count(*rule) > 0).map(|(_, name)| *name));
+    let has_own = !own.is_empty();
+    added.extend(own.iter().map(|(name, _)| &**name));
+    added.retain(|name| !known.iter().any(|known| known == name));
+    if added.is_empty() {
+        return None;
+    }
+    let first = if known.is_empty() { vec![DEFAULT_DIALECTS] } else { Vec::new() };
+    let all: Vec<&str> =
+        first.into_iter().chain(known.iter().map(String::as_str)).chain(added).collect();
+    let list: Vec<String> = all.iter().map(|name| quoted(name)).collect();
+    let line = format!("dialects = [{}]", list.join(", "));
+    Some(match has_own {
+        true => CureKey::without_flag(line),
+        false => CureKey::new(line, format!("--dialect {}", all.join(","))),
+    })
+}
+
+/// The faults that no setting cures.
+fn uncured(found: &Examined) -> Vec<String> {
+    let is_uncured = |finding: &&Finding| {
+        let has_draft = finding.rule != Rule::MethodUnknown || finding.draft.is_some();
+        finding.rule.weight() == Weight::Fault && (finding.rule.remedy().is_empty() || !has_draft)
+    };
+    let named = |finding: &Finding| match &finding.name {
+        Some(name) => format!("{} ({name})", finding.rule.name()),
+        None => finding.rule.name().to_owned(),
+    };
+    found.findings.iter().filter(is_uncured).map(named).collect()
 }
 
 /// The keys for what shows in many messages together.
-fn habits(found: &Examined, behind: &Behind) -> Vec<String> {
+fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
     let mut keys = Vec::new();
     let has = |rule| found.findings.iter().find(move |finding| finding.rule == rule);
     if found.uses_get && matches!(behind, Behind::Http(_, false)) {
-        keys.push("own_get = true".to_owned());
+        // `wrap` holds a GET stream without being told.
+        keys.push(CureKey::new("own_get = true", ""));
     }
     if let Some(finding) = has(Rule::TokenInArguments) {
         let tool = toml_text::key(finding.name.as_deref().unwrap_or_default());
-        keys.push(format!("tools.{tool} = {{ ask = {{ token_in_arguments = true }} }}"));
+        let line = format!("tools.{tool} = {{ ask = {{ token_in_arguments = true }} }}");
+        keys.push(CureKey::new(line, "--ask-token-in-arguments"));
     }
     if has(Rule::Pieces).is_some() {
-        keys.push("messages = \"append\"".to_owned());
+        keys.push(CureKey::new("messages = \"append\"", "--messages append"));
     }
     if let Some(scale) = has(Rule::NoTotal).and_then(|finding| finding.name.as_deref()) {
-        keys.push(format!("scale = {}", quoted(scale)));
+        keys.push(CureKey::new(format!("scale = {}", quoted(scale)), format!("--scale {scale}")));
+    }
+    if let Some(pattern) = has(Rule::FigureInWords).and_then(|finding| finding.name.as_deref()) {
+        let line = format!("extract = [\"presets\", {}]", quoted(pattern));
+        keys.push(CureKey::new(line, format!("--extract presets --extract {}", shell(pattern))));
     }
     if has(Rule::Flood).is_some() {
-        keys.push("coalesce = \"all\"".to_owned());
+        keys.push(CureKey::new("coalesce = \"all\"", "--coalesce all"));
     }
     keys
 }
 
 /// The preset for a server of this name that has all these keys.
-fn preset(keys: &[String], server: Option<&str>) -> Option<Preset> {
+fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
     let name = server?.split(' ').next()?;
-    let has = |preset: &Preset, key: &String| {
-        let (name, value) = key.split_once(" = ").unwrap_or((key, ""));
+    let has = |preset: &Preset, key: &CureKey| {
+        let (name, value) = key.line.split_once(" = ").unwrap_or((&key.line, ""));
         let words = value.split('"').skip(1).step_by(2);
         let line = preset.lines.lines().find(|line| line.starts_with(name));
         match line {
@@ -146,12 +240,13 @@ pub(super) fn shown(behind: &Behind) -> String {
     }
 }
 
-fn command(behind: &Behind, has_lines: bool) -> String {
+/// `milepost wrap` in front of the server; each of `flags` has a space behind it.
+fn wrap_command(behind: &Behind, flags: &str) -> String {
     let shown = shown(behind);
-    match (behind, has_lines) {
-        (_, true) => "milepost wrap --config proxy.toml".to_owned(),
-        (Behind::Command(_), false) => format!("milepost wrap -- {shown}"),
-        (Behind::Http(..), false) => format!("milepost wrap {shown}"),
+    match behind {
+        Behind::Command(_) => format!("milepost wrap {flags}-- {shown}"),
+        Behind::Http(_, false) => format!("milepost wrap {flags}{shown}"),
+        Behind::Http(_, true) => format!("milepost wrap {flags}--transport sse {shown}"),
     }
 }
 
@@ -168,11 +263,6 @@ fn route(behind: &Behind) -> String {
     format!("[[route]]\npath = \"{PATH}\"\n{upstream}\n")
 }
 
-/// A TOML string. What looks like a variable is none.
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.replace("${", "$${")).to_string()
-}
-
 /// A word of a shell.
 fn shell(word: &str) -> String {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./:=@,+%".contains(sign);
@@ -180,42 +270,4 @@ fn shell(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// A dialect that reads messages of this form: its name, and its table.
-fn dialect(name: &str, finding: &Finding) -> Option<(String, String)> {
-    let message: Value = serde_json::from_slice(finding.message.as_ref()?).ok()?;
-    let params = message["params"].as_object()?;
-    let first = |names: &[&str], is: fn(&Value) -> bool| {
-        let known = |name: &&&str| params.get(**name).is_some_and(is);
-        names.iter().find(known).map(|name| format!("/params/{name}"))
-    };
-    // A token of the doctor's is never the id of a request of its.
-    let ids = ["id", "requestId", "request_id", "callId", "toolCallId"];
-    let tokens = ["progressToken", "token", "progress_token"];
-    let said = [
-        ("request_id", first(&ids, |id| id.is_string() || id.is_number())),
-        ("token", first(&tokens, |token| token.is_string() || token.is_number())),
-        ("progress", first(&FIGURES, Value::is_number)),
-        ("total", first(&TOTALS, Value::is_number)),
-        ("message", first(&WORDS, Value::is_string)),
-    ];
-    let mut table = format!(
-        "[[dialect]]\nname = {}\nmethod = {}\n",
-        quoted(name),
-        quoted(finding.name.as_deref()?)
-    );
-    let mut some = false;
-    for (key, pointer) in &said {
-        if let Some(pointer) = pointer {
-            some = true;
-            table += &format!("{key} = {}\n", quoted(pointer));
-        }
-    }
-    let percents =
-        said[2].1.as_deref().is_some_and(|at| at.contains("pct") || at.contains("percent"));
-    if percents && said[3].1.is_none() {
-        table += "scale = \"percent\"\n";
-    }
-    some.then(|| (name.to_owned(), table))
 }

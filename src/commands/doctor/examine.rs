@@ -2,6 +2,8 @@
 //! no clock.
 
 mod answers;
+mod ending;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,33 +15,16 @@ use super::added::AddedProgress;
 use super::content::ContentWords;
 use super::findings::{Examined, Finding, ObservedCall, Terms, shown};
 use super::rules::Rule;
-use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream, TransportKind};
+use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
 use crate::progress::dialect;
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp::{PROGRESS, TOOLS_CALL};
+use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
+use unknown::{CallTexts, UnknownMethods};
 
 /// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
 /// they lost 2 of 100 at 20 ms.
 pub const GLUED: Duration = Duration::from_millis(20);
-
-/// The length from which a call without any message is silent. Heartbeats begin after 2 s.
-pub const SILENT_CALL: Duration = Duration::from_secs(3);
-
-/// Names under which servers tell how far they are; a number there makes an unknown method look like
-/// progress.
-pub(super) const FIGURES: [&str; 10] = [
-    "progress",
-    "percent",
-    "percentage",
-    "percentComplete",
-    "pct",
-    "progressPercent",
-    "completed",
-    "current",
-    "step",
-    "done",
-];
 
 /// Finds the faults in a conversation.
 pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
@@ -58,6 +43,8 @@ pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProg
         found: BTreeMap::new(),
         over: Vec::new(),
         presets: Extract::presets(),
+        unknown: UnknownMethods::default(),
+        texts: CallTexts::default(),
     };
     for entry in entries {
         examiner.see(entry);
@@ -81,6 +68,10 @@ struct Examiner {
     /// Streams that have ended.
     over: Vec<TrafficStream>,
     presets: Extract,
+    /// Notifications of methods that nobody knows.
+    unknown: UnknownMethods,
+    /// The words of the calls.
+    texts: CallTexts,
 }
 
 /// The stream and the time of a message.
@@ -104,7 +95,7 @@ impl Examiner {
             count: 0,
             example: text(),
             name,
-            message: Some(message.raw().clone()),
+            draft: None,
             content: ContentWords::default(),
         });
         finding.count += 1;
@@ -133,16 +124,30 @@ impl Examiner {
                 self.note(Rule::Noise, shown(text));
             }
             TrafficEvent::Stderr(line) => {
-                if self.calls.iter().any(|call| call.ended.is_none()) && self.has_progress(line) {
-                    self.note(Rule::AsideProgress, shown(line.as_bytes()));
-                    if let Some(found) = self.found.get_mut(&(Rule::AsideProgress, None)) {
-                        found.content.add_text(line);
-                    }
+                if self.has_open_call() && line.chars().any(char::is_alphanumeric) {
+                    let rule = match self.has_progress(line) {
+                        true => Rule::AsideProgress,
+                        false => Rule::AsideText,
+                    };
+                    self.aside(rule, line);
+                    self.texts.stderr.add(line);
                 }
             }
             TrafficEvent::Head(stream) => self.byte(entry.at, *stream),
             TrafficEvent::Over(stream) => self.over.push(*stream),
         }
+    }
+
+    /// A line of standard error during a call.
+    fn aside(&mut self, rule: Rule, line: &str) {
+        self.note(rule, shown(line.as_bytes()));
+        if let Some(found) = self.found.get_mut(&(rule, None)) {
+            found.content.add_text(line);
+        }
+    }
+
+    fn has_open_call(&self) -> bool {
+        self.calls.iter().any(|call| call.ended.is_none())
     }
 
     /// Whether a line of standard error has a progress value.
@@ -213,7 +218,6 @@ impl Examiner {
             return self.progress(place, message, &text);
         }
         let dialect = dialect::ALL.iter().find(|dialect| dialect.claims(&method));
-        let own = method.starts_with("notifications/");
         if let Some(dialect) = dialect {
             let default = dialect::defaults().any(|one| one.name() == dialect.name());
             let rule = if default { Rule::Method } else { Rule::MethodOff };
@@ -222,30 +226,39 @@ impl Examiner {
             let named =
                 names.iter().filter_map(|name| params.get(name)).find_map(|v| self.named(v));
             self.foreign(place, message, named.map(|(at, _)| at));
-        } else if method == "notifications/message" {
-            if self.calls.iter().any(|call| call.ended.is_none()) {
+        } else if method == LOG {
+            if self.has_open_call() {
                 self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
+                self.texts.log.add_value(&params["data"]);
             }
-        } else if method.contains("progress") || (!own && has_figure(params)) {
-            self.found_named(Rule::MethodUnknown, Some(method), message);
-            let named = params.as_object().into_iter().flatten();
-            let named = named.filter_map(|(_, value)| self.named(value)).next();
-            self.foreign(place, message, named.map(|(at, _)| at));
+        } else if !unknown::is_of_specification(&method) && !self.calls.is_empty() {
+            let named = self.named_inside(params, 0);
+            if let Some(at) = named.or_else(|| self.implied_call(place.stream)) {
+                let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());
+                self.unknown.add(method, message, at, is_over);
+            }
         }
     }
 
     /// Progress under a method that a plain client does not know.
     fn foreign(&mut self, place: MessageContext<'_>, message: &Message, named: Option<usize>) {
         if let Some(at) = named.or_else(|| self.implied_call(place.stream))
-            && let Some(call) = self.calls.get_mut(at)
+            && let Some(call) = self.calls.get(at)
         {
-            call.reports += 1;
-            if call.ended.is_some() {
-                self.add_finding(Rule::AfterAnswer, message);
-            } else if call.token.is_none() {
-                self.add_finding(Rule::Unasked, message);
-            }
+            let is_over = call.ended.is_some();
+            self.foreign_report(at, is_over, message);
+        }
+    }
+
+    /// A report of a call under a method that a plain client does not know.
+    fn foreign_report(&mut self, at: usize, is_over: bool, message: &Message) {
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.reports += 1;
+        if is_over {
+            self.add_finding(Rule::AfterAnswer, message);
+        } else if call.token.is_none() {
+            self.add_finding(Rule::Unasked, message);
         }
     }
 
@@ -351,6 +364,11 @@ impl Examiner {
         let mut right = true;
         let value = params.get("progress");
         let figure = value.and_then(Value::as_f64);
+        if figure.is_none() {
+            ["message", "status"]
+                .iter()
+                .for_each(|name| self.texts.progress.add_value(&params[*name]));
+        }
         match value {
             None => right = self.wrong(Rule::FigureMissing, message),
             Some(Value::Null) => right = self.wrong(Rule::FigureNull, message),
@@ -391,58 +409,6 @@ impl Examiner {
         }
         right
     }
-
-    fn finish(mut self, end: Duration) -> Examined {
-        let limit = self.terms.silence_max;
-        for at in 0..self.calls.len() {
-            let Some(call) = self.calls.get_mut(at) else { continue };
-            if call.ended.is_none() {
-                call.took = end.saturating_sub(call.begun);
-                call.silence = call.silence.max(end.saturating_sub(call.last_progress));
-            }
-            let call = call.clone();
-            let (id, tool) = (call.id, &call.tool);
-            if call.ended.is_none() {
-                self.note(Rule::NoAnswer, format!("{tool} (id {id})"));
-            }
-            let mute = call.usable + call.added == 0 && call.took >= SILENT_CALL.min(limit);
-            if call.token.is_some() && (mute || call.silence > limit) {
-                let silent = call.silence.as_secs_f64();
-                self.note(Rule::Silence, format!("{tool} said nothing for {silent:.1} s"));
-            }
-            if call.habits.are_pieces() {
-                self.note(Rule::Pieces, format!("{tool} ends with {:?}", call.habits.last_words()));
-            }
-            if let Some(scale) = call.habits.scale() {
-                let values = call.habits.shown_values();
-                let key = (Rule::NoTotal, Some(scale.to_owned()));
-                let example = format!("{tool} counts {values}");
-                self.found.entry(key).or_insert_with(|| Finding {
-                    name: Some(scale.to_owned()),
-                    ..Finding::of(Rule::NoTotal, example)
-                });
-            }
-            if let Some(most) = call.habits.flood() {
-                self.note(Rule::Flood, format!("{tool} sent {most} notifications within a second"));
-            }
-            let begun = call.first_byte.unwrap_or(call.took);
-            if self.terms.wire == TransportKind::Streamable && begun > limit {
-                let late = begun.as_secs_f64();
-                self.note(Rule::FirstByte, format!("{tool} sent no byte for {late:.1} s"));
-            }
-            let open = !self.over.contains(&TrafficStream::Post(Some(id)));
-            if self.terms.wire == TransportKind::Streamable && call.ended.is_some() && open {
-                self.note(Rule::StaysOpen, format!("the response to {tool} (id {id})"));
-            }
-        }
-        // Where progress is told, text is only text.
-        if self.calls.iter().any(|call| call.reports > 0) {
-            let texts = [Rule::LogProgress, Rule::AsideProgress];
-            self.found.retain(|(rule, _), _| !texts.contains(rule));
-        }
-        let (told, uses_get) = (self.told, self.uses_get);
-        Examined { findings: self.found.into_values().collect(), calls: self.calls, told, uses_get }
-    }
 }
 
 /// The value by which a report names its call.
@@ -451,9 +417,4 @@ enum CallReference {
     Token,
     Respelled,
     Id,
-}
-
-/// Whether an object has a number in a member for progress values.
-fn has_figure(params: &Value) -> bool {
-    FIGURES.iter().any(|name| params.get(name).is_some_and(Value::is_number))
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::Value;
 
 use super::content::ContentWords;
+use super::draft::Draft;
 use super::habits::Habits;
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
@@ -25,8 +25,8 @@ pub struct Finding {
     pub example: String,
     /// The dialect or the method, for the cure.
     pub name: Option<String>,
-    /// The whole first message, for the cure.
-    pub(super) message: Option<Bytes>,
+    /// The settings that were drafted from the messages, for the cure.
+    pub draft: Option<Draft>,
     /// The words of the messages, for rules whose cure brings them to the client.
     pub content: ContentWords,
 }
@@ -39,7 +39,7 @@ impl Finding {
             count: 1,
             example: example.into(),
             name: None,
-            message: None,
+            draft: None,
             content: ContentWords::default(),
         }
     }
@@ -115,12 +115,19 @@ pub struct Examined {
     pub told: ContentWords,
     /// Whether progress, or a log message during a call, came on the GET stream.
     pub uses_get: bool,
+    /// The notifications that the proxy withheld because the answer was there already.
+    pub overtaken: usize,
 }
 
 impl Examined {
-    /// Whether a plain client is safe.
+    /// Whether a plain client is safe: nothing that was seen hurts any client for certain.
     pub fn is_safe(&self) -> bool {
-        self.findings.iter().all(|finding| finding.rule.weight() == Weight::Note)
+        self.findings.iter().all(|finding| finding.rule.weight() != Weight::Fault)
+    }
+
+    /// Whether something that was seen may hurt a client now and then.
+    pub fn has_risk(&self) -> bool {
+        self.findings.iter().any(|finding| finding.rule.weight() == Weight::Risk)
     }
 
     /// The same without habits that the server did not have before.
@@ -147,6 +154,10 @@ impl Examined {
     /// Whether the content of a finding reaches a plain client here; `None`: the rule is not about content.
     pub fn receives(&self, finding: &Finding) -> Option<bool> {
         let usable = || self.calls.iter().any(|call| call.usable > 0);
+        // Messages beside progress are nothing that has to arrive.
+        if finding.rule == Rule::MethodOther && finding.draft.is_none() {
+            return None;
+        }
         finding.rule.is_about_content().then(|| match finding.content.is_empty() {
             true => usable(),
             false => finding.content.arrives_in(&self.told),

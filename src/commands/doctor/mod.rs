@@ -7,8 +7,10 @@
 
 pub mod added;
 mod client;
+mod client_choice;
 pub mod content;
 pub mod cure;
+pub mod draft;
 pub mod examine;
 pub mod findings;
 pub mod habits;
@@ -17,6 +19,8 @@ mod negotiate;
 mod report;
 pub mod revisions;
 pub mod rules;
+mod silent_call;
+mod step_line;
 mod through;
 pub mod traffic;
 mod trouble;
@@ -29,24 +33,27 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use url::Url;
 
-use crate::config::routes::{HttpUpstream, Route, RoutesError, Upstream};
-use crate::config::values::{nearest, positive_time};
+use crate::commands::color::ColorChoice;
+use crate::config::routes::{Route, Routes, RoutesError};
+use crate::config::values::{DEFAULT_DIALECTS, nearest, positive_time};
 use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
+use crate::progress::dialect;
 use crate::protocol::mcp::Revision;
 use crate::transport::child::{Program, SpawnError};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
 use added::AddedProgress;
 use client::{CallPlan, DoctorClient};
-use cure::{Behind, Cure};
+use client_choice::ClientChoice;
+use cure::{Behind, Cure, CureTerms};
 use examine::examine_through;
-use findings::{Answer, Examined, Finding, ObservedCall, Terms};
+use findings::{Examined, Terms};
 use link::Link;
 use negotiate::{ServerFacts, SessionStart};
 use revisions::until_signals;
 use rules::Rule;
-use through::Served;
+use step_line::StepLine;
 use traffic::TransportKind;
 use trouble::Trouble;
 use web::Web;
@@ -66,6 +73,38 @@ pub struct Options {
     pub call: Option<RequestedCall>,
     /// The settings of each session.
     pub session: SessionArgs,
+    /// The route of a file that is examined, if it is one.
+    pub configured: Option<ConfiguredRoute>,
+}
+
+/// A route that is examined as it is configured.
+#[derive(Debug, Clone)]
+pub struct ConfiguredRoute {
+    /// The file, with this route alone.
+    pub routes: Routes,
+    /// The path of the route.
+    pub path: String,
+}
+
+impl ConfiguredRoute {
+    /// The dialects of the route, as a route file has them.
+    fn dialects(&self) -> Vec<String> {
+        let Ok(route) = self.routes.find(None) else { return Vec::new() };
+        let mut names: Vec<String> = self
+            .routes
+            .policy(route)
+            .call
+            .dialects
+            .iter()
+            .map(|one| one.name().to_owned())
+            .collect();
+        let defaults: Vec<String> = dialect::defaults().map(|one| one.name().to_owned()).collect();
+        if defaults.iter().all(|name| names.contains(name)) {
+            names.retain(|name| !defaults.contains(name));
+            names.insert(0, DEFAULT_DIALECTS.to_owned());
+        }
+        names
+    }
 }
 
 /// The options of a session with a server.
@@ -83,12 +122,16 @@ pub struct SessionArgs {
     /// Ask for this revision alone [default: ask for all, call in the newest with a handshake]
     #[arg(long, value_name = "DATE", value_parser = revision())]
     pub revision: Option<&'static str>,
-    /// Use the name of this client (`clientInfo.name`), and print the known facts about the client
+    /// Use the name of this client (`clientInfo.name`, or its usual name such as "VS Code"), and print
+    /// the known facts about the client
     #[arg(long, value_name = "NAME")]
     pub client: Option<String>,
     /// Report in JSON, on one line (docs/doctor.md)
     #[arg(long)]
     pub json: bool,
+    /// Colours of the report
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub color: ColorChoice,
 }
 
 /// Parses a date of the specification.
@@ -179,7 +222,7 @@ pub enum DoctorError {
 pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     let (tell, stop) = watch::channel(false);
     let json = options.session.json;
-    let doctor = Inspection { options, stop };
+    let doctor = Inspection::new(options, stop);
     let report = until_signals(&tell, doctor.inspect()).await?;
     Ok(DoctorResult {
         text: if json { report.json() } else { report.text() },
@@ -201,11 +244,18 @@ struct SessionTerms {
 
 struct Inspection {
     options: Options,
+    client: Option<ClientChoice>,
     /// Whether a signal has asked `doctor` to stop.
     stop: watch::Receiver<bool>,
+    step: StepLine,
 }
 
 impl Inspection {
+    fn new(options: Options, stop: watch::Receiver<bool>) -> Self {
+        let client = options.session.client.as_deref().map(ClientChoice::new);
+        Self { options, client, stop, step: StepLine::of_stderr() }
+    }
+
     async fn inspect(&self) -> Result<report::DoctorReport, DoctorError> {
         let mut known = self.negotiate().await?;
         let beginning = self.beginning(&known)?;
@@ -220,9 +270,14 @@ impl Inspection {
             before.add(finding);
         }
         let behind = self.behind(&known);
+        let dialects = self.options.configured.as_ref().map(ConfiguredRoute::dialects);
+        let dialects = dialects.unwrap_or_default();
         let lists_tools = known.has_no_lifecycle && !known.tools.is_empty();
-        let cure = cure::cure(&before, &behind, lists_tools, known.name.as_deref());
-        let after = match self.options.session.through {
+        let server = known.name.as_deref();
+        let terms = CureTerms { behind: &behind, lists_tools, server, dialects: &dialects };
+        let mut cure = cure::cure(&before, &terms);
+        let is_configured = self.options.configured.is_some();
+        let after = match self.options.session.through || is_configured {
             true => match self.through(&known, beginning, &cure, &behind, &before).await {
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
                 after => Some(after.map_err(|error| error_chain(&error))),
@@ -230,17 +285,35 @@ impl Inspection {
             false => None,
         };
         let after = after.map(|after| after.map(|after| after.without_new_habits(&before)));
-        Ok(report::DoctorReport {
-            server: cure::shown(&behind),
-            wire,
+        if let (true, Some(Ok(after))) = (is_configured, &after) {
+            // The route has some settings already.
+            cure = cure::cure(after, &terms);
+        }
+        Ok(self.report(known, beginning, &behind, (before, cure, after)))
+    }
+
+    fn report(
+        &self,
+        known: ServerFacts,
+        beginning: SessionStart,
+        behind: &Behind,
+        (before, cure, after): (Examined, Cure, Option<Result<Examined, String>>),
+    ) -> report::DoctorReport {
+        let configured = self.options.configured.as_ref();
+        report::DoctorReport {
+            server: cure::shown(behind),
+            wire: self.wire(&known),
             known,
             revision: beginning.revision(),
             called: self.options.call.is_some(),
-            client: self.options.session.client.clone(),
+            configured: configured
+                .map(|route| (route.routes.path().display().to_string(), route.path.clone())),
+            client: self.client.clone(),
+            colors: self.options.session.color.palette(),
             before,
             cure,
             after,
-        })
+        }
     }
 
     /// Runs `doing` unless `doctor` is to stop, so that started servers can be ended in good order.
@@ -253,7 +326,7 @@ impl Inspection {
     }
 
     fn name(&self) -> &str {
-        self.options.session.client.as_deref().unwrap_or(NAME)
+        self.client.as_ref().map_or(NAME, ClientChoice::sent)
     }
 
     fn client(&self, link: Link) -> DoctorClient {
@@ -334,6 +407,7 @@ impl Inspection {
             },
         };
         let Some(ask) = &self.options.call else { return Ok(None) };
+        self.step.show(&format!("calling {}", findings::shown(ask.tool.as_bytes())));
         if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
             return Err(no_tool(&ask.tool, &known.tools));
         }
@@ -345,104 +419,6 @@ impl Inspection {
             token_in_arguments,
         };
         Ok(client.call(&wanted, AFTER).await.err())
-    }
-
-    /// Whether the tool has answered, and nothing that was seen of its calls is progress.
-    fn is_silent(&self, before: &Examined) -> bool {
-        let can_try = self
-            .options
-            .call
-            .as_ref()
-            .is_some_and(|ask| !ask.once && !ask.arguments.contains_key("_meta"));
-        let answered = |call: &ObservedCall| call.answer == Answer::Result && call.reports == 0;
-        let has_text = before.count(Rule::LogProgress) + before.count(Rule::AsideProgress) > 0;
-        can_try && !has_text && !before.calls.is_empty() && before.calls.iter().all(answered)
-    }
-
-    /// Calls the tool in a session of its own, with the token in its arguments: some servers look for it
-    /// there. If the server reports progress then, that is a finding.
-    async fn try_arguments(
-        &self,
-        known: &ServerFacts,
-        beginning: SessionStart,
-        wire: TransportKind,
-        before: &mut Examined,
-    ) -> Result<(), DoctorError> {
-        let terms = SessionTerms { wire, token_in_arguments: true, ..SessionTerms::default() };
-        let link = self.link(known)?;
-        let tried = self.session(link, beginning, &terms, &mut known.clone()).await;
-        let tried = match tried {
-            Ok(tried) => tried,
-            Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-            // The server may refuse what it does not know: then the call stays silent.
-            Err(_) => return Ok(()),
-        };
-        let Some(call) = tried.calls.iter().find(|call| call.reports > 0) else { return Ok(()) };
-        let (tool, reports) = (&call.tool, call.reports);
-        before.add(Finding {
-            count: reports,
-            name: Some(tool.clone()),
-            content: tried.told.clone(),
-            ..Finding::of(
-                Rule::TokenInArguments,
-                format!("{tool} reports {reports} times with the token in its arguments"),
-            )
-        });
-        Ok(())
-    }
-
-    /// Repeats the session behind the proxy; `before` has the findings without the proxy.
-    async fn through(
-        &self,
-        known: &ServerFacts,
-        beginning: SessionStart,
-        cure: &Cure,
-        behind: &Behind,
-        before: &Examined,
-    ) -> Result<Examined, DoctorError> {
-        let mut routes = cure::routes(cure, behind)?;
-        // With what is answered in its place, a server has a beginning.
-        let beginning = match beginning {
-            SessionStart::None => SessionStart::Handshake("2025-06-18"),
-            other => other,
-        };
-        let mut terms = SessionTerms {
-            wire: self.wire(known),
-            // `own_get` is for clients that open no GET stream.
-            without_get: before.uses_get,
-            ..SessionTerms::default()
-        };
-        let mut again = ServerFacts { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
-        match &self.options.server {
-            DoctorTarget::Command(program) => {
-                let route = routes.find(None)?;
-                let policy = routes.policy(route);
-                let link = Link::start_proxied(policy.clone(), program, &terms.added)?;
-                terms.wire = TransportKind::Stdio;
-                let mut after = self.session(link, beginning, &terms, &mut again).await?;
-                if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
-                    let link = Link::start_proxied(policy, program, &terms.added)?;
-                    let found = self.discover_again(link).await?;
-                    found.into_iter().for_each(|finding| after.add(finding));
-                }
-                Ok(after)
-            }
-            DoctorTarget::Http(route, _) => {
-                routes.set_request_headers(&route.request_headers);
-                let served = Served::start(&routes, &terms.added).await?;
-                let done = async {
-                    let url = served.url(known.is_sse)?;
-                    let link = web_link(
-                        &Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))),
-                        known.is_sse,
-                    )?;
-                    self.session(link, beginning, &terms, &mut again).await
-                };
-                let done = done.await;
-                served.end().await;
-                done
-            }
-        }
     }
 }
 

@@ -127,6 +127,7 @@ impl Inspection {
         date: &'static str,
         known: &mut ServerFacts,
     ) -> Result<Result<RevisionSupport, Trouble>, DoctorError> {
+        self.step.show(&format!("asking for {date}"));
         let mut client = self.client(self.link(known)?);
         let answer = self.unless_stopped(client.initialize(date)).await;
         client.close().await;
@@ -166,6 +167,7 @@ impl Inspection {
         date: &'static str,
         known: &mut ServerFacts,
     ) -> Result<(), DoctorError> {
+        self.step.show(&format!("asking for {date}"));
         let mut client = self.client(self.link(known)?);
         let patience = DISCOVER_MAX.min(self.options.session.timeout);
         let answer = self.unless_stopped(client.discover(date, patience)).await;

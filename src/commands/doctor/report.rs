@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::client_choice::ClientChoice;
 use super::cure::Cure;
 use super::findings::{Answer, Examined, Finding, ObservedCall, shown};
 use super::negotiate::{RevisionSupport, ServerFacts};
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
-use crate::progress::clients;
+use crate::commands::color::Palette;
 
 /// The form of the report for machines. It changes when a member changes its meaning or goes.
 const FORM: u32 = 1;
@@ -29,7 +30,10 @@ pub(super) struct DoctorReport {
     pub(super) revision: Option<&'static str>,
     /// A tool was called.
     pub(super) called: bool,
-    pub(super) client: Option<String>,
+    /// The route of a file that is examined, and the name of the file.
+    pub(super) configured: Option<(String, String)>,
+    pub(super) client: Option<ClientChoice>,
+    pub(super) colors: Palette,
     pub(super) before: Examined,
     pub(super) cure: Cure,
     /// Behind the proxy; why that could not be done otherwise.
@@ -53,7 +57,10 @@ impl DoctorReport {
     fn head(&self, to: &mut String) {
         let name = self.known.name.as_deref().unwrap_or("a server that does not say its name");
         let _ = writeln!(to, "{name}, over {}: {}", self.wire.name(), self.server);
-        let _ = writeln!(to, "\nRevisions");
+        if let Some((file, path)) = &self.configured {
+            let _ = writeln!(to, "as the route {path} of {file} reaches it");
+        }
+        let _ = writeln!(to, "\n{}", self.colors.heading("Revisions"));
         for (date, spoken) in &self.known.revisions {
             let words = match spoken {
                 RevisionSupport::Yes => "yes".to_owned(),
@@ -69,7 +76,8 @@ impl DoctorReport {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let _ = writeln!(to, "\nTools ({}): {}{more}", tools.len(), shown.join(", "));
+        let head = self.colors.heading(&format!("Tools ({}):", tools.len()));
+        let _ = writeln!(to, "\n{head} {}{more}", shown.join(", "));
     }
 
     fn calls(&self, to: &mut String) {
@@ -81,7 +89,7 @@ impl DoctorReport {
             return;
         }
         let revision = self.revision.unwrap_or("no revision, as no client can begin");
-        let _ = writeln!(to, "\nCalls, in {revision}");
+        let _ = writeln!(to, "\n{}", self.colors.heading(&format!("Calls, in {revision}")));
         for call in &self.before.calls {
             let token = match &call.token {
                 Some(token) => format!("with token {token}"),
@@ -106,7 +114,7 @@ impl DoctorReport {
     }
 
     fn findings(&self, to: &mut String) {
-        let _ = writeln!(to, "\nFindings");
+        let _ = writeln!(to, "\n{}", self.colors.heading("Findings"));
         if self.before.findings.is_empty() {
             let _ = writeln!(to, "  none");
         }
@@ -114,9 +122,11 @@ impl DoctorReport {
             let rule = finding.rule;
             let name = finding.name.as_ref().map(|name| format!(" ({})", shown(name.as_bytes())));
             let name = name.unwrap_or_default();
+            let weight = format!("{:<5}", rule.weight().name());
             let weight = match rule.weight() {
-                Weight::Fault => "fault",
-                Weight::Note => "note ",
+                Weight::Fault => self.colors.bad(&weight),
+                Weight::Risk => self.colors.doubtful(&weight),
+                Weight::Note => self.colors.dim(&weight),
             };
             let _ = writeln!(
                 to,
@@ -125,13 +135,9 @@ impl DoctorReport {
                 finding.count,
                 rule.what()
             );
-            let _ = writeln!(to, "         e.g.  {}", finding.example);
+            let _ = writeln!(to, "         e.g.  {}", self.colors.dim(&finding.example));
             let _ = writeln!(to, "         spec  {}", rule.specification());
-            let remedy = match rule.remedy() {
-                "" => "none: the server has to be mended",
-                remedy => remedy,
-            };
-            let _ = writeln!(to, "         cure  {remedy}");
+            let _ = writeln!(to, "         cure  {}", remedy(finding));
         }
     }
 
@@ -139,17 +145,44 @@ impl DoctorReport {
         if self.before.findings.is_empty() {
             return;
         }
-        let _ = writeln!(to, "\nCure");
-        match &self.cure.lines {
-            None => {
-                let _ = writeln!(to, "  nothing to set: {}", self.cure.command);
+        let _ = writeln!(to, "\n{}", self.colors.heading("Cure"));
+        if let Some((file, path)) = &self.configured {
+            return self.additions(to, file, path);
+        }
+        let is_cured = self.before.findings.iter().any(is_cured);
+        match (&self.cure.lines, &self.cure.flags) {
+            (None, _) if is_cured => {
+                let command = self.colors.command(&self.cure.command);
+                let _ = writeln!(to, "  Milepost's defaults: {command}");
             }
-            Some(lines) => {
-                let _ = writeln!(to, "  in proxy.toml, for `{}`:\n", self.cure.command);
-                for line in lines.lines() {
-                    let _ = writeln!(to, "{}", format!("    {line}").trim_end());
+            (None, _) => {}
+            (Some(lines), flags) => {
+                if let Some(flags) = flags {
+                    let _ = writeln!(to, "  {}", self.colors.command(flags));
                 }
+                let or = if flags.is_some() { "\n  or " } else { "  " };
+                let command = self.colors.command(&self.cure.command);
+                let _ = writeln!(to, "{or}in proxy.toml, for `{command}`:\n");
+                indented(to, lines);
             }
+        }
+        self.uncured(to);
+    }
+
+    /// The lines that a configured route lacks.
+    fn additions(&self, to: &mut String, file: &str, path: &str) {
+        if self.cure.additions.is_empty() {
+            let _ = writeln!(to, "  the route has what Milepost can set");
+        } else {
+            let _ = writeln!(to, "  in the route {path} of {file}:\n");
+            indented(to, &self.cure.additions);
+        }
+        self.uncured(to);
+    }
+
+    fn uncured(&self, to: &mut String) {
+        if !self.cure.uncured.is_empty() {
+            let _ = writeln!(to, "  no setting cures {}", self.cure.uncured.join(", "));
         }
     }
 
@@ -167,13 +200,14 @@ impl DoctorReport {
                 return;
             }
         };
-        let _ = writeln!(to, "\nThrough Milepost             without   with  content");
+        let head = self.colors.heading("Through Milepost");
+        let _ = writeln!(to, "\n{head}             without   with  content");
         for rule in rules(&self.before, after) {
             let (without, with) = (self.before.count(rule), after.count(rule));
             let content = match self.arrives(rule, after) {
-                Some(true) => "  arrives",
-                Some(false) => "  does not arrive",
-                None => "",
+                Some(true) => self.colors.good("  arrives"),
+                Some(false) => self.colors.bad("  does not arrive"),
+                None => String::new(),
             };
             let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}{content}", rule.name());
         }
@@ -192,6 +226,10 @@ impl DoctorReport {
         };
         let (without, with) = (silence(&self.before), silence(after));
         let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}", "longest silence");
+        if after.overtaken > 0 {
+            let count = after.overtaken;
+            let _ = writeln!(to, "  withheld so that the answer is not mistaken: {count}");
+        }
     }
 
     /// Whether the content of the findings of a rule arrives; `None` without such findings.
@@ -211,9 +249,11 @@ impl DoctorReport {
     }
 
     fn clients(&self, to: &mut String) {
-        let Some(name) = &self.client else { return };
-        let Some(row) = clients::find(name, "") else {
-            let _ = writeln!(to, "\nNothing is known of the client {name:?} (docs/clients.md).");
+        let Some(client) = &self.client else { return };
+        let Some(row) = client.row else {
+            let near = client.near.map(|near| format!("; did you mean {near:?}?"));
+            let near = near.unwrap_or_else(|| " (docs/clients.md).".to_owned());
+            let _ = writeln!(to, "\nNothing is known of the client {:?}{near}", client.name);
             return;
         };
         let _ = writeln!(to, "\n{} (as of {})", row.client, row.as_of);
@@ -232,12 +272,16 @@ impl DoctorReport {
     }
 
     fn verdict(&self, to: &mut String) {
-        let words = |safe: bool| if safe { "safe" } else { "not safe" };
+        let words = |of: &Examined| match (of.is_safe(), of.has_risk()) {
+            (true, false) => self.colors.good("safe"),
+            (true, true) => self.colors.doubtful("safe, but for a risk,"),
+            (false, _) => self.colors.bad("not safe"),
+        };
         let far = if self.called { "" } else { ", as far as this goes without a call," };
-        let is = words(self.before.is_safe());
+        let is = words(&self.before);
         let _ = write!(to, "\nA plain client is{far} {is} with this server");
         if let Some(Ok(after)) = &self.after {
-            let _ = write!(to, ", and {} through Milepost", words(after.is_safe()));
+            let _ = write!(to, ", and {} through Milepost", words(after));
             if self.before.findings.iter().any(|finding| after.receives(finding) == Some(false)) {
                 let _ = write!(to, ", where the content of some findings does not arrive");
             }
@@ -265,18 +309,47 @@ impl DoctorReport {
             "safe": self.before.is_safe(),
             "calls": calls(&self.before),
             "findings": findings(&self.before),
-            "cure": { "command": self.cure.command, "lines": self.cure.lines },
+            "cure": {
+                "command": self.cure.command,
+                "lines": self.cure.lines,
+                "flags": self.cure.flags,
+                "uncured": self.cure.uncured,
+            },
             "through": self.after.as_ref().map(|after| match after {
                 Ok(after) => json!({
                     "safe": after.is_safe(),
                     "calls": calls(after),
                     "findings": findings(after),
                     "content": self.content(after),
+                    "overtaken": after.overtaken,
                 }),
                 Err(why) => json!({ "error": why }),
             }),
         });
         format!("{report}\n")
+    }
+}
+
+/// Milepost's cure of a finding, in words.
+fn remedy(finding: &Finding) -> &'static str {
+    match finding.rule.remedy() {
+        "" => "none: the server has to be mended",
+        _ if finding.rule == Rule::MethodUnknown && finding.draft.is_none() => {
+            "none: no member of the messages tells how far the call is"
+        }
+        remedy => remedy,
+    }
+}
+
+/// Whether Milepost does anything about a finding.
+fn is_cured(finding: &Finding) -> bool {
+    !remedy(finding).starts_with("none")
+}
+
+/// Writes lines of a file, set off from the left.
+fn indented(to: &mut String, lines: &str) {
+    for line in lines.lines() {
+        let _ = writeln!(to, "{}", format!("    {line}").trim_end());
     }
 }
 
@@ -311,6 +384,7 @@ fn findings(examined: &Examined) -> Value {
             "rule": rule.name(),
             "name": finding.name,
             "fault": rule.weight() == Weight::Fault,
+            "weight": rule.weight().name(),
             "count": finding.count,
             "what": rule.what(),
             "example": finding.example,

@@ -35,7 +35,7 @@ pub struct RevisionSessions {
 /// If the server cannot be used, or not with these options.
 pub async fn in_each_revision(options: Options) -> Result<RevisionSessions, DoctorError> {
     let (tell, stop) = watch::channel(false);
-    let inspection = Inspection { options, stop };
+    let inspection = Inspection::new(options, stop);
     until_signals(&tell, inspection.sessions()).await
 }
 

@@ -6,8 +6,21 @@
 pub enum Weight {
     /// Some client is hurt by it.
     Fault,
+    /// Some client may be hurt by it, now and then.
+    Risk,
     /// Worth knowing.
     Note,
+}
+
+impl Weight {
+    /// The name, for people and machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fault => "fault",
+            Self::Risk => "risk",
+            Self::Note => "note",
+        }
+    }
 }
 
 /// The section of the specification about progress.
@@ -86,6 +99,11 @@ rules! {
     /// A method that nobody knows and that looks like progress.
     MethodUnknown: "method-unknown",
         "a method that is not of the specification looks like progress",
+        FLOW, "repair `dialect`, with a [[dialect]] of your own";
+    /// A method that nobody knows and that may be about anything.
+    MethodOther: "method-other",
+        "a notification of a method that is not of the specification comes during the call; if it \
+        tells how far the call is, clients do not show it",
         FLOW, "repair `dialect`, with a [[dialect]] of your own";
     /// The id of the request stands where the token belongs.
     TokenIsId: "token-is-id",
@@ -207,6 +225,15 @@ rules! {
     AsideProgress: "stderr-progress",
         "standard error tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stderr\"";
+    /// Standard error has lines during the call.
+    AsideText: "stderr-text",
+        "lines without figures come on standard error during the call; if they tell what it does, \
+        clients do not show it",
+        STDIO, "`dialects` with \"stderr\", if these lines are for users";
+    /// Words tell how far the call is, in a form that is not known.
+    FigureInWords: "figure-in-words",
+        "the words of the call tell how far it is, in a form that is not known by default",
+        FLOW, "`extract`";
     /// The server waits for a token in the arguments.
     TokenInArguments: "token-in-arguments",
         "the server reports nothing unless the token stands in the arguments of the call, where no \
@@ -235,8 +262,12 @@ impl Rule {
     /// The weight of the finding.
     pub const fn weight(self) -> Weight {
         match self {
+            Self::Glued => Weight::Risk,
             Self::StaysOpen
+            | Self::MethodOther
             | Self::AsideProgress
+            | Self::AsideText
+            | Self::FigureInWords
             | Self::TokenInArguments
             | Self::Pieces
             | Self::NoTotal
@@ -260,6 +291,7 @@ impl Rule {
             Self::Method
                 | Self::MethodOff
                 | Self::MethodUnknown
+                | Self::MethodOther
                 | Self::TokenIsId
                 | Self::TokenSpelling
                 | Self::TokenInvented

@@ -10,8 +10,14 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::added::AddedProgress;
-use super::cure::PATH;
-use crate::config::routes::{Admin, Route, Routes, Server};
+use super::cure::{self, Behind, Cure};
+use super::findings::Examined;
+use super::link::Link;
+use super::negotiate::{ServerFacts, SessionStart};
+use super::rules::Rule;
+use super::traffic::TransportKind;
+use super::{DoctorError, DoctorTarget, Inspection, SessionTerms, web_link};
+use crate::config::routes::{Admin, HttpUpstream, Route, Routes, Server, Upstream};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::{Listeners, Routed, StartError};
 use crate::observe::durations::DurationStore;
@@ -22,7 +28,7 @@ use crate::transport::http::via::Via;
 const ENDS: Duration = Duration::from_secs(10);
 
 /// Routes that are served on a port of their own.
-pub(super) struct Served {
+struct Served {
     address: SocketAddr,
     stop: mpsc::Sender<()>,
     running: JoinHandle<u8>,
@@ -31,7 +37,7 @@ pub(super) struct Served {
 
 impl Served {
     /// Serves routes on the loopback interface.
-    pub(super) async fn start(routes: &Routes, added: &AddedProgress) -> Result<Self, StartError> {
+    async fn start(routes: &Routes, added: &AddedProgress) -> Result<Self, StartError> {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
         let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(added.clone())];
@@ -52,17 +58,80 @@ impl Served {
     }
 
     /// The URL of the route for a client of this transport.
-    pub(super) fn url(&self, is_sse: bool) -> Result<Url, url::ParseError> {
+    fn url(&self, path: &str, is_sse: bool) -> Result<Url, url::ParseError> {
         let end = if is_sse { "/sse" } else { "" };
-        Url::parse(&format!("http://{}{PATH}{end}", self.address))
+        Url::parse(&format!("http://{}{path}{end}", self.address))
     }
 
     /// Ends the proxied server.
-    pub(super) async fn end(mut self) {
+    async fn end(mut self) {
         let _ = self.stop.try_send(());
         self.proxy.end_streams();
         if timeout(ENDS, &mut self.running).await.is_err() {
             self.running.abort();
+        }
+    }
+}
+
+impl Inspection {
+    /// Repeats the session behind the proxy; `before` has the findings without the proxy.
+    pub(super) async fn through(
+        &self,
+        known: &ServerFacts,
+        beginning: SessionStart,
+        cure: &Cure,
+        behind: &Behind,
+        before: &Examined,
+    ) -> Result<Examined, DoctorError> {
+        self.step.show("the same through Milepost");
+        let mut routes = match &self.options.configured {
+            Some(configured) => configured.routes.clone(),
+            None => cure::routes(cure, behind)?,
+        };
+        // With what is answered in its place, a server has a beginning.
+        let beginning = match beginning {
+            SessionStart::None => SessionStart::Handshake("2025-06-18"),
+            other => other,
+        };
+        let mut terms = SessionTerms {
+            wire: self.wire(known),
+            // `own_get` is for clients that open no GET stream.
+            without_get: before.uses_get,
+            ..SessionTerms::default()
+        };
+        let mut again = ServerFacts { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
+        match &self.options.server {
+            DoctorTarget::Command(program) => {
+                let route = routes.find(None)?;
+                let policy = routes.policy(route);
+                let link = Link::start_proxied(policy.clone(), program, &terms.added)?;
+                terms.wire = TransportKind::Stdio;
+                let mut after = self.session(link, beginning, &terms, &mut again).await?;
+                if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
+                    let link = Link::start_proxied(policy, program, &terms.added)?;
+                    let found = self.discover_again(link).await?;
+                    found.into_iter().for_each(|finding| after.add(finding));
+                }
+                Ok(after)
+            }
+            DoctorTarget::Http(route, _) => {
+                if self.options.configured.is_none() {
+                    routes.set_request_headers(&route.request_headers);
+                }
+                let path = routes.find(None)?.path.clone();
+                let served = Served::start(&routes, &terms.added).await?;
+                let done = async {
+                    let url = served.url(&path, known.is_sse)?;
+                    let link = web_link(
+                        &Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))),
+                        known.is_sse,
+                    )?;
+                    self.session(link, beginning, &terms, &mut again).await
+                };
+                let done = done.await;
+                served.end().await;
+                done
+            }
         }
     }
 }

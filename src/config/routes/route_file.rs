@@ -305,6 +305,16 @@ impl Routes {
         found.ok_or_else(|| self.no_route(name))
     }
 
+    /// The file with one of its routes alone.
+    ///
+    /// # Errors
+    /// If there is no such route, or none is named and there are several.
+    pub fn only(mut self, name: Option<&str>) -> Result<Self, RoutesError> {
+        let path = self.find(name)?.path.clone();
+        self.routes.retain(|route| route.path == path);
+        Ok(self)
+    }
+
     fn no_route(&self, name: Option<&str>) -> RoutesError {
         let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
         let asked = match name {

@@ -146,6 +146,21 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
     best.map(|(_, row)| row)
 }
 
+/// The row of the client that people call so: the row of this title, in any spelling, or the only one
+/// whose title has all words of the name.
+pub fn titled(name: &str) -> Option<&'static Row> {
+    let name = words(name);
+    if name.trim().is_empty() {
+        return None;
+    }
+    if let Some(row) = CLIENTS.iter().find(|row| words(row.client) == name) {
+        return Some(row);
+    }
+    let mut fitting = CLIENTS.iter().filter(|row| words(row.client).contains(&*name));
+    let first = fitting.next()?;
+    fitting.next().is_none().then_some(first)
+}
+
 /// The words of a name in lower case, each between spaces: ` visual studio code `.
 fn words(name: &str) -> String {
     let name = name.to_lowercase();

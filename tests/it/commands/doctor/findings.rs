@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::messages::notification;
 use bytes::Bytes;
 use milepost::commands::doctor::added::AddedProgress;
-use milepost::commands::doctor::cure::{Behind, cure};
+use milepost::commands::doctor::cure::{Behind, CureTerms, cure};
 use milepost::commands::doctor::examine::{examine, examine_through};
 use milepost::commands::doctor::findings::{Answer, Examined, Terms};
 use milepost::commands::doctor::rules::Rule;
@@ -168,15 +168,15 @@ fn methods() {
     assert_eq!(found.calls[0].reports, 1);
     let found = during(&[&own("$/progress", r#"{"token":1,"value":{}}"#)], &[(Rule::MethodOff, 1)]);
     let behind = Behind::Command(vec!["a b".into(), "${X}".into()]);
-    let wanted = cure(&found, &behind, false, None).lines.unwrap();
+    let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
     assert!(wanted.contains(r#"dialects = ["defaults", "lsp"]"#), "{wanted}");
     assert!(wanted.contains(r#"upstream.command = ["a b", "$${X}"]"#), "{wanted}");
     // Not everything that nobody knows is progress.
-    during(&[&own("acme/hello", r#"{"text":"hi"}"#)], &[]);
+    during(&[&own("acme/hello", r#"{"text":"hi"}"#)], &[(Rule::MethodOther, 1)]);
     during(&[&own("notifications/tools/list_changed", "{}")], &[]);
     let said = own("acme/state", r#"{"callId":2,"pct":40,"text":"m"}"#);
     let found = during(&[&said, &said], &[(Rule::MethodUnknown, 2)]);
-    let wanted = cure(&found, &behind, false, None).lines.unwrap();
+    let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
     let expected = r#"
 [[dialect]]
 name = "own"
@@ -194,7 +194,8 @@ fn around_the_answer() {
     let progress = progress(r#""progressToken":7001,"progress":1"#);
     let lines =
         |gap: &str| [format!("0 {CALL}"), format!("100 {progress}"), format!("{gap} {RESULT}")];
-    check(&lines("="), &[(Rule::Glued, 1)]);
+    let glued = check(&lines("="), &[(Rule::Glued, 1)]);
+    assert!(glued.is_safe() && glued.has_risk());
     check(&lines("115"), &[(Rule::Glued, 1)]);
     check(&lines("120"), &[]);
     let late = [format!("0 {CALL}"), format!("50 {RESULT}"), format!("60 {progress}")];
@@ -256,10 +257,11 @@ fn streams_and_events() {
 fn noise_and_other_text() {
     check(&["5 n hello".to_owned()], &[(Rule::Noise, 1)]);
     during(&["e 45% done", "e nothing of interest"], &[(Rule::AsideProgress, 1)]);
+    assert!(during(&["e reading", "e -----"], &[(Rule::AsideText, 1)]).is_safe());
     let log = r#"< {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}"#;
     let found = during(&[log], &[(Rule::LogProgress, 1)]);
     assert!(found.is_safe());
-    let lines = cure(&found, &Behind::Command(vec!["x".into()]), false, None).lines.unwrap();
+    let lines = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()]))).lines.unwrap();
     assert!(lines.contains(r#"dialects = ["defaults", "log"]"#), "{lines}");
     // Nobody waits for anything then.
     check(&["5 e 45% done".to_owned()], &[]);
@@ -268,10 +270,10 @@ fn noise_and_other_text() {
 #[test]
 fn silence() {
     let answer = |at: u32| format!("{at} {RESULT}");
-    check(&[format!("0 {CALL}"), answer(2900)], &[]);
-    check(&[format!("0 {CALL}"), answer(3100)], &[(Rule::Silence, 1)]);
+    check(&[format!("0 {CALL}"), answer(10_900)], &[]);
+    check(&[format!("0 {CALL}"), answer(11_100)], &[(Rule::Silence, 1)]);
     // Who asks for nothing is told nothing.
-    check(&[format!("0 {BARE_CALL}"), answer(3100)], &[]);
+    check(&[format!("0 {BARE_CALL}"), answer(11_100)], &[]);
     let with = |at: u32| format!("{at} {}", progress(r#""progressToken":7001,"progress":1"#));
     check(&[format!("0 {CALL}"), with(2000), answer(12_900)], &[]);
     check(&[format!("0 {CALL}"), with(2000), answer(13_100)], &[(Rule::Silence, 1)]);
@@ -347,7 +349,7 @@ fn habits_of_many_notifications() {
         during(&said, &[(rule, 1)])
     };
     let command = Behind::Command(vec!["x".into()]);
-    let lines = |found: &Examined| cure(found, &command, false, None).lines.unwrap();
+    let lines = |found: &Examined| cure(found, &CureTerms::new(&command)).lines.unwrap();
     let pieces = [
         r#","progress":1,"message":"All ""#,
         r#","progress":2,"message":"seems ""#,
@@ -376,12 +378,14 @@ fn progress_on_the_get_stream_asks_for_one_of_ours() {
         "95 o".to_owned(),
     ];
     let found = check_on(TransportKind::Streamable, &lines, &[(Rule::OnGet, 1)]);
-    let url = || "http://127.0.0.1:9/mcp".parse().unwrap();
-    let wanted = cure(&found, &Behind::Http(url(), false), false, None).lines.unwrap();
+    let behind = Behind::Http("http://127.0.0.1:9/mcp".parse().unwrap(), false);
+    let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
     assert!(wanted.ends_with("\nown_get = true\n"), "{wanted}");
     // A server that is known has its preset.
-    let wanted = cure(&found, &Behind::Http(url(), false), false, Some("scout 1.26.0"));
+    let wanted =
+        cure(&found, &CureTerms { server: Some("scout 1.26.0"), ..CureTerms::new(&behind) });
     assert!(wanted.lines.unwrap().ends_with("\npreset = \"scout\"\n"));
-    let wanted = cure(&found, &Behind::Http(url(), false), false, Some("mcp-devtools 1"));
+    let wanted =
+        cure(&found, &CureTerms { server: Some("mcp-devtools 1"), ..CureTerms::new(&behind) });
     assert!(wanted.lines.unwrap().ends_with("\nown_get = true\n"));
 }

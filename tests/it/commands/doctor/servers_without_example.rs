@@ -24,7 +24,7 @@ fn rules(of: &Value) -> Vec<(&str, u64)> {
 }
 
 /// A server in a few lines of shell: `PATTERN) answer` for each request, with ids from 0.
-fn shell(cases: &str) -> String {
+pub(super) fn shell(cases: &str) -> String {
     format!(
         r#"say() {{ printf '%s\n' "$1"; }}
         while read -r line; do case "$line" in
@@ -33,7 +33,7 @@ fn shell(cases: &str) -> String {
     )
 }
 
-const HANDSHAKE: &str = r#"
+pub(super) const HANDSHAKE: &str = r#"
     *'"initialize"'*) say '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x"}}}';;
     *server/discover*) say '{"jsonrpc":"2.0","id":0,"error":{"code":-32601,"message":"m"}}';;
     *tools/list*) say '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t"}]}}';;"#;
@@ -175,4 +175,42 @@ fn a_stream_that_ends_early_is_gone_on_with() {
     let (code, report) = report(&["--call", "t", "--json", "--revision", "2025-11-25", &url]);
     assert_eq!((code, rules(&report)), (0, vec![]), "{report}");
     assert_eq!(report["calls"][0]["answer"], "result");
+}
+
+#[test]
+fn a_route_is_examined_as_it_is_configured() {
+    let call = r#"*tools/call*) for at in 1 2 3; do say "{\"jsonrpc\":\"2.0\",\"method\":\"farm/tick\",\"params\":{\"id\":2,\"at\":$at,\"end\":9}}"; sleep 0.2; done; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+    let server = shell(&[HANDSHAKE, call].concat());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("proxy.toml");
+    let command = toml::Value::from(vec!["sh", "-c", &server]).to_string().replace("${", "$${");
+    let routes = |more: &str| {
+        format!(
+            "[[route]]\npath = \"/other\"\nupstream.demo = true\n[[route]]\npath = \"/farm\"\nupstream.command = {command}\n{more}"
+        )
+    };
+    let examine = |more: &str| {
+        std::fs::write(&file, routes(more)).unwrap();
+        report(&[
+            "--call",
+            "t",
+            "--json",
+            "--revision",
+            "2025-06-18",
+            "--config",
+            file.to_str().unwrap(),
+            "--route",
+            "/farm",
+        ])
+    };
+    let (code, bare) = examine("");
+    assert_eq!((code, rules(&bare)), (1, vec![("method-unknown", 3)]), "{bare}");
+    assert_eq!(rules(&bare["through"]), [("method-unknown", 3)], "{bare}");
+    assert!(bare["cure"]["lines"].as_str().unwrap().contains("progress = \"/params/at\""));
+    let dialect = "dialects = [\"defaults\", \"farm\"]\n[[dialect]]\nname = \"farm\"\nmethod = \"farm/tick\"\nprogress = \"/params/at\"\ntotal = \"/params/end\"\n";
+    let (code, cured) = examine(dialect);
+    assert_eq!((code, rules(&cured)), (1, vec![("method-unknown", 3)]), "{cured}");
+    assert_eq!(rules(&cured["through"]), [], "{cured}");
+    assert_eq!(cured["cure"]["lines"], Value::Null, "{cured}");
+    assert_eq!(cured["through"]["calls"][0]["usable"], 3, "{cured}");
 }

@@ -1,0 +1,82 @@
+//! Colours of reports: whether a report has some, and the styles of its parts.
+
+use clap::ValueEnum;
+use console::Style;
+
+/// Whether a report has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ColorChoice {
+    /// In a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+impl ColorChoice {
+    /// The styles of a report on standard output.
+    pub fn palette(self) -> Palette {
+        Palette {
+            is_on: match self {
+                Self::Auto => console::colors_enabled(),
+                Self::Always => true,
+                Self::Never => false,
+            },
+        }
+    }
+}
+
+/// The styles of a report.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Palette {
+    is_on: bool,
+}
+
+impl Palette {
+    fn paint(self, style: Style, text: &str) -> String {
+        style.force_styling(self.is_on).apply_to(text).to_string()
+    }
+
+    /// A heading.
+    pub fn heading(self, text: &str) -> String {
+        self.paint(Style::new().bold(), text)
+    }
+
+    /// Something that is wrong.
+    pub fn bad(self, text: &str) -> String {
+        self.paint(Style::new().red().bold(), text)
+    }
+
+    /// Something that may go wrong.
+    pub fn doubtful(self, text: &str) -> String {
+        self.paint(Style::new().yellow(), text)
+    }
+
+    /// Something that is right.
+    pub fn good(self, text: &str) -> String {
+        self.paint(Style::new().green(), text)
+    }
+
+    /// Something of less weight.
+    pub fn dim(self, text: &str) -> String {
+        self.paint(Style::new().dim(), text)
+    }
+
+    /// Something to type.
+    pub fn command(self, text: &str) -> String {
+        self.paint(Style::new().cyan(), text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_there_where_they_are_asked_for() {
+        assert_eq!(ColorChoice::Never.palette().bad("x"), "x");
+        assert_eq!(ColorChoice::Always.palette().good("x"), "\u{1b}[32mx\u{1b}[0m");
+    }
+}

@@ -1,0 +1,378 @@
+//! Drafts of settings for a server whose messages are not known: a `[[dialect]]` from its messages, and
+//! a pattern for `extract` from its words. A draft is tried with `--through`.
+
+mod names;
+mod places;
+pub mod template;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::findings::ObservedCall;
+use super::habits::Habits;
+use crate::progress::extract::Extract;
+use crate::protocol::jsonrpc::Key;
+use names::{FINALS, HANDLES, NO_VALUES, OVER, PERCENTS, STATES, TOTALS, VALUES, WORDS};
+use places::{MemberPlace, places};
+
+/// Messages of one method that a draft is made from.
+pub const SAMPLES_MAX: usize = 64;
+
+/// A drafted dialect.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Draft {
+    request_id: Option<String>,
+    token: Option<String>,
+    progress: Option<String>,
+    total: Option<String>,
+    message: Option<String>,
+    /// The pointer to the mark of the last message, and the value there as TOML.
+    last: Option<(String, String)>,
+    scale: Option<&'static str>,
+    /// The words of the messages.
+    pub words: Vec<String>,
+    /// Whether a pointer finds the id or the token of a call, which is no accident.
+    names_call: bool,
+}
+
+impl Draft {
+    /// A draft from messages of one method in the order in which they came, and the calls that they may
+    /// be about.
+    pub fn new(samples: &[Bytes], calls: &[ObservedCall]) -> Self {
+        let parsed: Vec<Value> =
+            samples.iter().map(|text| serde_json::from_slice(text).unwrap_or_default()).collect();
+        let params: Vec<&Value> = parsed.iter().map(|message| &message["params"]).collect();
+        let places = places(&params);
+        let mut draft = Self::default();
+        draft.find_call(&places, calls);
+        draft.find_value(&places);
+        draft.find_last(&places, params.len());
+        draft.find_words(&places);
+        draft
+    }
+
+    /// Whether the messages tell how far a call is: they hold a value, or name a call and say words.
+    pub fn is_progress(&self) -> bool {
+        self.progress.is_some() || (self.names_call && self.message.is_some())
+    }
+
+    /// Whether there is anything to tell a client.
+    pub fn says_something(&self) -> bool {
+        self.progress.is_some() || self.message.is_some()
+    }
+
+    /// Whether the messages hold a value.
+    pub fn has_value(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    fn find_call(&mut self, places: &[MemberPlace], calls: &[ObservedCall]) {
+        let is_id = |value: &Value| {
+            let key = key_of(value);
+            calls.iter().any(|call| {
+                let id = i64::try_from(call.id).ok().map(Key::Integer);
+                matches(id.as_ref(), key.as_ref())
+            })
+        };
+        let is_token = |value: &Value| {
+            let key = key_of(value);
+            let tokens = calls.iter().filter_map(|call| call.token.as_ref()).map(key_of);
+            tokens.into_iter().any(|token| matches(token.as_ref(), key.as_ref()))
+        };
+        let by_name = |is: &dyn Fn(&MemberPlace) -> bool| {
+            let ranked = HANDLES
+                .iter()
+                .filter_map(|name| places.iter().find(|place| place.name == *name && is(place)));
+            ranked.into_iter().next()
+        };
+        // The doctor's tokens are long: no other value is like them.
+        let token = places.iter().find(|place| place.all(is_token));
+        let request = by_name(&|place| place.all(is_id));
+        self.names_call = token.is_some() || request.is_some();
+        self.token = token.map(|place| place.pointer.clone());
+        self.request_id = request.map(|place| place.pointer.clone());
+        if !self.names_call {
+            let is_handle = |place: &MemberPlace| {
+                let is_plain = place.name == "id";
+                place.is_constant() && (place.values.len() > 1 || !is_plain)
+            };
+            self.token = by_name(&is_handle).map(|place| place.pointer.clone());
+        }
+    }
+
+    fn find_value(&mut self, places: &[MemberPlace]) {
+        let ranked = places.iter().filter(|place| !self.is_taken(place));
+        let best = ranked
+            .filter_map(|place| {
+                let total = total_of(place, places);
+                let rank = rank_of_value(place, total.is_some())?;
+                Some((rank, place, total))
+            })
+            .reduce(|best, next| if next.0 > best.0 { next } else { best });
+        let Some((_, place, total)) = best else { return };
+        let is_percent = PERCENTS.contains(&&*place.name);
+        self.progress = Some(place.pointer.clone());
+        if is_percent {
+            self.scale = Some("percent");
+        } else if let Some(total) = total {
+            self.total = Some(total.pointer.clone());
+        } else {
+            let mut habits = Habits::default();
+            place.numbers().into_iter().for_each(|value| habits.see_value(value, false));
+            self.scale = habits.scale();
+        }
+    }
+
+    fn find_last(&mut self, places: &[MemberPlace], samples: usize) {
+        let is_mark = |place: &&MemberPlace| {
+            FINALS.contains(&&*place.name)
+                && place.all(Value::is_boolean)
+                && place.values.iter().rev().skip(1).all(|(_, value)| value != &Value::Bool(true))
+        };
+        if let Some(mark) = places.iter().find(is_mark) {
+            self.last = Some((mark.pointer.clone(), "true".to_owned()));
+            return;
+        }
+        let end = |place: &MemberPlace| {
+            let (at, value) = place.values.last()?;
+            let word = value.as_str()?;
+            let is_end = samples > 1
+                && *at + 1 == samples
+                && OVER.contains(&&*word.to_lowercase())
+                && place.values.iter().filter(|(_, earlier)| earlier == value).count() == 1;
+            is_end.then(|| (place.pointer.clone(), quoted(word)))
+        };
+        let states = places.iter().filter(|place| STATES.contains(&&*place.name));
+        self.last = states.filter_map(end).next();
+    }
+
+    fn find_words(&mut self, places: &[MemberPlace]) {
+        let ranked = places.iter().filter(|place| !self.is_taken(place));
+        let best = ranked
+            .filter_map(|place| Some((rank_of_words(place)?, place)))
+            .reduce(|best, next| if next.0 > best.0 { next } else { best });
+        if let Some((_, place)) = best {
+            self.message = Some(place.pointer.clone());
+            let words = place.values.iter().filter_map(|(_, value)| value.as_str());
+            self.words = words.map(str::to_owned).collect();
+        }
+    }
+
+    fn is_taken(&self, place: &MemberPlace) -> bool {
+        let taken = [&self.request_id, &self.token, &self.progress, &self.total];
+        taken.into_iter().flatten().any(|pointer| *pointer == place.pointer)
+    }
+
+    /// The table of the route file, for messages of this method.
+    pub fn table(&self, name: &str, method: &str) -> String {
+        let mut table =
+            format!("[[dialect]]\nname = {}\nmethod = {}\n", quoted(name), quoted(method));
+        let pointers = [
+            ("request_id", &self.request_id),
+            ("token", &self.token),
+            ("progress", &self.progress),
+            ("total", &self.total),
+            ("message", &self.message),
+        ];
+        for (key, pointer) in pointers {
+            if let Some(pointer) = pointer {
+                table += &format!("{key} = {}\n", quoted(pointer));
+            }
+        }
+        if let Some((pointer, value)) = &self.last {
+            table += &format!("final = {{ pointer = {}, equals = {value} }}\n", quoted(pointer));
+        }
+        if let Some(scale) = self.scale {
+            table += &format!("scale = {}\n", quoted(scale));
+        }
+        table
+    }
+}
+
+/// Whether a member of this name may name a call.
+pub fn is_handle(name: &str) -> bool {
+    HANDLES.contains(&&*places::plain(name))
+}
+
+/// How sure a place holds the value; `None`: the place holds none.
+fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
+    let numbers = place.numbers();
+    let in_words = || {
+        let presets = Extract::presets();
+        place.all(|value| value.as_str().is_some_and(|text| presets.figure(text).is_some()))
+    };
+    let position = VALUES.iter().position(|name| place.name == *name);
+    let is_percent = PERCENTS.contains(&&*place.name);
+    if numbers.is_empty() {
+        return ((is_percent || position.is_some()) && in_words()).then_some(25);
+    }
+    let is_plain = numbers.iter().all(|value| (0.0..1e12).contains(value));
+    if NO_VALUES.contains(&&*place.name) || numbers.len() != place.values.len() || !is_plain {
+        return None;
+    }
+    let rises = numbers.windows(2).all(|pair| pair[0] <= pair[1]);
+    let moves = numbers.windows(2).any(|pair| pair[0] != pair[1]);
+    let by_name = match (is_percent, position) {
+        (true, _) => 30,
+        (false, Some(0..=2)) => 28,
+        (false, Some(at)) if at < 15 => 22,
+        (false, Some(_)) => 12,
+        (false, None) => 0,
+    };
+    let movement = match (numbers.len(), rises && moves) {
+        (1, _) => 0,
+        (_, true) => 10,
+        (2, false) => -5,
+        (_, false) if moves => -8,
+        (_, false) => -15,
+    };
+    // A number without a known name counts something only if it rises towards a total.
+    let is_sure = by_name >= 20 || (has_total && rises && moves && numbers.len() > 2);
+    let rank = by_name
+        + movement
+        + if has_total { 15 } else { 0 }
+        + i32::from(place.is_inside_progress()) * 5;
+    (is_sure && rank >= 10).then_some(rank)
+}
+
+/// The place of the total of a value: a member beside it that is never less.
+fn total_of<'a>(value: &MemberPlace, places: &'a [MemberPlace]) -> Option<&'a MemberPlace> {
+    let numbers = value.numbers();
+    let fits = |place: &&MemberPlace| {
+        let totals = place.numbers();
+        let least = totals.iter().copied().fold(f64::INFINITY, f64::min);
+        place.parent == value.parent
+            && place.pointer != value.pointer
+            && !totals.is_empty()
+            && totals.len() == place.values.len()
+            && least > 0.0
+            && numbers.iter().all(|value| *value <= least)
+    };
+    let is_named = |place: &&MemberPlace| TOTALS.contains(&&*place.name);
+    let named = places.iter().find(|place| is_named(place) && fits(place));
+    let is_known = VALUES.contains(&&*value.name) || PERCENTS.contains(&&*value.name);
+    named.or_else(|| {
+        let is_unknown = |place: &&MemberPlace| {
+            let is_other = NO_VALUES.contains(&&*place.name) || VALUES.contains(&&*place.name);
+            !is_other && place.is_constant() && place.values.len() > 2
+        };
+        places.iter().filter(|_| !is_known).find(|place| is_unknown(place) && fits(place))
+    })
+}
+
+/// How sure a place holds words for people; `None`: the place holds none.
+fn rank_of_words(place: &MemberPlace) -> Option<i32> {
+    let texts: Vec<&str> = place.values.iter().filter_map(|(_, value)| value.as_str()).collect();
+    if texts.len() != place.values.len() || !texts.iter().any(|text| has_words(text)) {
+        return None;
+    }
+    let position = WORDS.iter().position(|name| place.name == *name);
+    let by_name = position.map_or(0, |at| 40 - i32::try_from(at).unwrap_or(0));
+    let has_sentences = texts.iter().any(|text| text.trim().contains(' '));
+    if position.is_none() && !has_sentences {
+        return None;
+    }
+    Some(by_name + i32::from(has_sentences) * 10 + i32::from(!place.is_constant()) * 5)
+}
+
+/// Whether text may be words: it has letters, and is no name made by a machine.
+fn has_words(text: &str) -> bool {
+    let letters = text.chars().filter(|sign| sign.is_alphabetic()).count();
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    letters > digits
+}
+
+/// A value as a name of a call.
+fn key_of(value: &Value) -> Option<Key> {
+    Key::read(&Bytes::from(value.to_string()))
+}
+
+/// Whether two names are one, in any spelling.
+fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
+    match (known, said) {
+        (Some(known), Some(said)) => known == said || known.respelled(said),
+        _ => false,
+    }
+}
+
+/// A TOML string. What looks like a variable is none.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::String(text.replace("${", "$${")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The table that is drafted from these parameters, without its head.
+    fn drafted(params: &[Value]) -> String {
+        let samples: Vec<Bytes> = params
+            .iter()
+            .map(|params| json!({ "method": "m", "params": params }).to_string().into())
+            .collect();
+        let call = ObservedCall { id: 2, token: Some(7001.into()), ..ObservedCall::default() };
+        let table = Draft::new(&samples, &[call]).table("own", "m");
+        let lines =
+            table.lines().skip(3).map(|line| line.replace("/params", "")).collect::<Vec<_>>();
+        lines.join(" ")
+    }
+
+    #[track_caller]
+    fn check(params: &[Value], expected: &str) {
+        assert_eq!(drafted(params), expected);
+    }
+
+    #[test]
+    fn nested_members_and_json_in_strings_are_found() {
+        let tick = |at: u32| json!({ "job": { "call": "2", "id": 2 }, "tick": { "at": at, "end": 9 }, "say": { "what": format!("field {at}") } });
+        check(
+            &[tick(1), tick(2), tick(5)],
+            "request_id = \"/job/id\" progress = \"/tick/at\" total = \"/tick/end\" message = \"/say/what\"",
+        );
+        let inside = |pct: u32| {
+            let text = json!({ "pct": pct, "words": "sorting", "token": "7001" }).to_string();
+            json!({ "content": [{ "type": "text", "text": text }], "isFinal": pct == 90 })
+        };
+        check(
+            &[inside(10), inside(40), inside(90)],
+            "token = \"/content/0/text#/token\" progress = \"/content/0/text#/pct\" \
+             message = \"/content/0/text#/words\" final = { pointer = \"/isFinal\", equals = true } \
+             scale = \"percent\"",
+        );
+    }
+
+    #[test]
+    fn a_state_that_ends_is_the_last_message() {
+        let state =
+            |state: &str, done: f64| json!({ "jobId": "j-1", "state": state, "done": done });
+        check(
+            &[state("busy", 0.1), state("busy", 0.4), state("busy", 0.9), state("finished", 1.0)],
+            "token = \"/jobId\" progress = \"/done\" message = \"/state\" \
+             final = { pointer = \"/state\", equals = \"finished\" } scale = \"unit\"",
+        );
+    }
+
+    #[test]
+    fn numbers_that_measure_no_work_are_left_out() {
+        let one =
+            |n: u32| json!({ "timestamp": 1_700_000_000 + n, "elapsed": n, "seq": n, "port": 80 });
+        check(&[one(1), one(2), one(3)], "");
+        // The id of the request is no value.
+        check(
+            &[json!({ "id": 2, "note": "reading files" })],
+            "request_id = \"/id\" message = \"/note\"",
+        );
+        // Unnamed, but it rises towards a total.
+        let one = |n: u32| json!({ "a": n, "b": 40 });
+        check(&[one(1), one(2), one(30)], "progress = \"/a\" total = \"/b\"");
+        check(&[json!({ "a": 1, "b": 40 })], "");
+        // A percentage has no total beside it.
+        check(
+            &[json!({ "percent": 10, "total": 9 })],
+            "progress = \"/percent\" scale = \"percent\"",
+        );
+        check(&[json!({ "progress": "40%" })], "progress = \"/progress\"");
+    }
+}

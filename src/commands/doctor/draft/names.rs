@@ -1,0 +1,164 @@
+//! Names of members in servers' messages, in small letters without separators: `percentComplete` is
+//! `percentcomplete`.
+
+/// Names of members that name a call; the value of such a member
+/// that is neither id nor token is a name that the server has made for the call.
+pub(super) const HANDLES: [&str; 17] = [
+    "requestid",
+    "callid",
+    "toolcallid",
+    "progresstoken",
+    "token",
+    "progressid",
+    "id",
+    "jobid",
+    "taskid",
+    "operationid",
+    "opid",
+    "runid",
+    "invocationid",
+    "executionid",
+    "correlationid",
+    "workid",
+    "req",
+];
+
+/// Names of members that hold a percentage.
+pub(super) const PERCENTS: [&str; 8] = [
+    "percent",
+    "percentage",
+    "percentcomplete",
+    "pct",
+    "progresspercent",
+    "percentdone",
+    "completionpercent",
+    "progresspct",
+];
+
+/// Names of members that hold a value of progress, the surest first.
+pub(super) const VALUES: [&str; 24] = [
+    "progress",
+    "fraction",
+    "completion",
+    "processed",
+    "processedcount",
+    "completed",
+    "done",
+    "current",
+    "step",
+    "iteration",
+    "currentiteration",
+    "currentstep",
+    "finished",
+    "complete",
+    "position",
+    "index",
+    "count",
+    "value",
+    "ratio",
+    "epoch",
+    "item",
+    "row",
+    "at",
+    "n",
+];
+
+/// Names of members that hold the total of a value beside them.
+pub(super) const TOTALS: [&str; 18] = [
+    "total",
+    "totalcount",
+    "max",
+    "maximum",
+    "steps",
+    "totalsteps",
+    "maxiterations",
+    "of",
+    "outof",
+    "all",
+    "size",
+    "length",
+    "expected",
+    "target",
+    "end",
+    "goal",
+    "items",
+    "rows",
+];
+
+/// Names of members whose numbers are no progress.
+pub(super) const NO_VALUES: [&str; 19] = [
+    "time",
+    "timestamp",
+    "ts",
+    "elapsed",
+    "elapsedms",
+    "duration",
+    "durationms",
+    "ms",
+    "seconds",
+    "seq",
+    "sequence",
+    "pid",
+    "port",
+    "version",
+    "level",
+    "eta",
+    "remaining",
+    "left",
+    "code",
+];
+
+/// Names of members that hold words for people, the surest first.
+pub(super) const WORDS: [&str; 16] = [
+    "message",
+    "text",
+    "msg",
+    "words",
+    "detail",
+    "description",
+    "note",
+    "info",
+    "label",
+    "title",
+    "status",
+    "activity",
+    "what",
+    "phase",
+    "stage",
+    "state",
+];
+
+/// Names of members that say that a message is the last one, where they are `true`.
+pub(super) const FINALS: [&str; 13] = [
+    "isfinal",
+    "final",
+    "last",
+    "islast",
+    "done",
+    "isdone",
+    "finished",
+    "isfinished",
+    "complete",
+    "iscomplete",
+    "completed",
+    "ended",
+    "eof",
+];
+
+/// Names of members that hold a state.
+pub(super) const STATES: [&str; 6] = ["state", "status", "phase", "kind", "event", "stage"];
+
+/// States in which work is over.
+pub(super) const OVER: [&str; 11] = [
+    "done",
+    "complete",
+    "completed",
+    "finished",
+    "end",
+    "ended",
+    "success",
+    "succeeded",
+    "final",
+    "failed",
+    "error",
+];

@@ -1,0 +1,198 @@
+//! Notifications of methods that nobody knows, and the words of the calls: whether they tell how far a
+//! call is, and the settings with which they are read.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::Examiner;
+use crate::commands::doctor::draft::template::{self, TEXTS_MAX};
+use crate::commands::doctor::draft::{Draft, SAMPLES_MAX, is_handle};
+use crate::commands::doctor::findings::{Finding, shown};
+use crate::commands::doctor::rules::Rule;
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp::SUBSCRIPTIONS;
+
+/// Levels of parameters in which the name of a call is looked for.
+const DEPTH_MAX: usize = 6;
+
+/// The notifications of servers that the specification knows, besides those of progress and logs.
+const KNOWN: [&str; 9] = [
+    "notifications/cancelled",
+    "notifications/initialized",
+    "notifications/resources/updated",
+    "notifications/resources/list_changed",
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/roots/list_changed",
+    "notifications/elicitation/complete",
+    "notifications/tasks/status",
+];
+
+/// Members of structured text that hold words.
+const WORDS: [&str; 4] = ["msg", "message", "text", "event"];
+
+/// Whether the specification knows a method of notifications.
+pub(super) fn is_of_specification(method: &str) -> bool {
+    KNOWN.contains(&method) || method.starts_with(SUBSCRIPTIONS)
+}
+
+/// Notifications by their methods.
+#[derive(Default)]
+pub(super) struct UnknownMethods(BTreeMap<String, Vec<UnknownNotification>>);
+
+struct UnknownNotification {
+    message: Message,
+    /// The number of the call that was open, or the last one.
+    call: usize,
+    /// The call has been answered.
+    is_over: bool,
+}
+
+impl UnknownMethods {
+    pub(super) fn add(&mut self, method: String, message: &Message, call: usize, is_over: bool) {
+        let one = UnknownNotification { message: message.clone(), call, is_over };
+        self.0.entry(method).or_default().push(one);
+    }
+}
+
+/// The words that a server says during calls, by their place.
+#[derive(Default)]
+pub(super) struct CallTexts {
+    /// In progress without a number.
+    pub(super) progress: SpokenTexts,
+    /// In log messages.
+    pub(super) log: SpokenTexts,
+    /// On standard error.
+    pub(super) stderr: SpokenTexts,
+    /// In notifications of methods that nobody knows.
+    own: SpokenTexts,
+}
+
+/// Some texts, in the order in which they came.
+#[derive(Default)]
+pub(super) struct SpokenTexts(Vec<String>);
+
+impl SpokenTexts {
+    /// Adds a line, or the words of the JSON object that stands in the line.
+    pub(super) fn add(&mut self, line: &str) {
+        match serde_json::from_str(line.trim()) {
+            Ok(object @ Value::Object(_)) => self.add_value(&object),
+            _ if self.0.len() < TEXTS_MAX => self.0.push(line.to_owned()),
+            _ => {}
+        }
+    }
+
+    /// Adds a string, or the words of an object.
+    pub(super) fn add_value(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.add(text),
+            Value::Object(members) => {
+                let words = WORDS.iter().find_map(|name| members.get(*name)?.as_str());
+                if let Some(words) = words.filter(|_| self.0.len() < TEXTS_MAX) {
+                    self.0.push(words.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Examiner {
+    /// The call that a member of parameters names: by its token, or by its id under a name for ids.
+    pub(super) fn named_inside(&self, params: &Value, depth: usize) -> Option<usize> {
+        let members = params.as_object().filter(|_| depth < DEPTH_MAX)?;
+        let by_token = |value: &Value| {
+            let (at, reference) = self.named(value)?;
+            (reference != super::CallReference::Id).then_some(at)
+        };
+        let token = members.values().find_map(by_token);
+        let named = members.iter().filter(|(name, _)| is_handle(name));
+        token
+            .or_else(|| named.filter_map(|(_, value)| self.named(value)).map(|(at, _)| at).next())
+            .or_else(|| members.values().find_map(|inner| self.named_inside(inner, depth + 1)))
+    }
+
+    /// Judges the methods that nobody knows.
+    pub(super) fn judge_unknown(&mut self) {
+        let is_told = self.calls.iter().any(|call| call.reports > 0);
+        let mut others = Vec::new();
+        for (method, seen) in std::mem::take(&mut self.unknown).0 {
+            let samples = seen.iter().take(SAMPLES_MAX);
+            let samples: Vec<Bytes> = samples.map(|one| one.message.raw().clone()).collect();
+            let draft = Draft::new(&samples, &self.calls);
+            let is_progress = draft.is_progress() || method.to_lowercase().contains("progress");
+            let rule = match is_progress && !is_told {
+                true => Rule::MethodUnknown,
+                false => Rule::MethodOther,
+            };
+            for UnknownNotification { message, call, is_over } in seen {
+                self.found_named(rule, Some(method.clone()), &message);
+                if rule == Rule::MethodUnknown {
+                    self.foreign_report(call, is_over, &message);
+                }
+            }
+            if rule == Rule::MethodUnknown {
+                if !draft.has_value() {
+                    draft.words.iter().for_each(|words| self.texts.own.add(words));
+                }
+                self.set_draft(rule, method, draft);
+            } else {
+                others.push((method, draft));
+            }
+        }
+        // Where progress is told, other messages are only messages.
+        if !self.calls.iter().any(|call| call.reports > 0) {
+            for (method, draft) in others {
+                draft.words.iter().for_each(|words| self.texts.own.add(words));
+                self.set_draft(Rule::MethodOther, method, draft);
+            }
+        }
+    }
+
+    fn set_draft(&mut self, rule: Rule, method: String, draft: Draft) {
+        if let Some(finding) = self.found.get_mut(&(rule, Some(method))) {
+            finding.draft = Some(draft).filter(Draft::says_something);
+        }
+    }
+
+    /// Judges text: where progress is told, text is only text.
+    pub(super) fn judge_texts(&mut self) {
+        if self.calls.iter().any(|call| call.reports > 0) {
+            let texts = [Rule::LogProgress, Rule::AsideProgress, Rule::AsideText];
+            self.found.retain(|(rule, _), _| !texts.contains(rule));
+        }
+        let has = |rule| self.found.contains_key(&(rule, None));
+        let (is_log, is_aside) = (has(Rule::LogProgress), has(Rule::AsideText));
+        let texts = &self.texts;
+        let places = [
+            (true, &texts.own),
+            (true, &texts.progress),
+            (is_log, &texts.log),
+            (is_aside, &texts.stderr),
+        ];
+        let mut drafts = places.iter().filter(|(is_read, _)| *is_read).filter_map(|(_, texts)| {
+            let pattern = template::draft(&texts.0)?;
+            Some((pattern, texts.0.first().cloned().unwrap_or_default()))
+        });
+        let draft = drafts.next();
+        let is_of_stderr = draft
+            .as_ref()
+            .is_some_and(|(_, example)| is_aside && texts.stderr.0.first() == Some(example));
+        if let Some((pattern, example)) = draft {
+            let finding = Finding {
+                name: Some(pattern.clone()),
+                ..Finding::of(Rule::FigureInWords, shown(example.as_bytes()))
+            };
+            self.found.insert((Rule::FigureInWords, Some(pattern)), finding);
+        }
+        if is_of_stderr && let Some(found) = self.found.remove(&(Rule::AsideText, None)) {
+            let found = Finding { rule: Rule::AsideProgress, ..found };
+            self.found.insert((Rule::AsideProgress, None), found);
+        }
+        if self.found.contains_key(&(Rule::AsideProgress, None)) {
+            self.found.remove(&(Rule::AsideText, None));
+        }
+    }
+}
