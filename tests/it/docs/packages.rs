@@ -261,9 +261,11 @@ fn scripts_can_be_read() {
     for script in [
         "packaging/action/check-progress",
         "packaging/assemble",
+        "packaging/build",
         "packaging/release",
         "packaging/sbom",
         "packaging/static",
+        "packaging/try",
         "tests/all",
     ] {
         let path = root().join(script);
@@ -287,6 +289,69 @@ fn the_npm_package_is_of_this_version() {
     assert!(platforms.values().all(|version| version == env!("CARGO_PKG_VERSION")));
     let launcher = package["bin"]["milepost"].as_str().unwrap();
     assert!(root().join("packaging/npm").join(launcher).exists());
+}
+
+#[test]
+fn descriptions_for_clients_and_registries_are_of_this_program() {
+    let json = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap();
+    let plugin = json("packaging/claude-code/.claude-plugin/plugin.json");
+    assert_eq!(plugin["version"], env!("CARGO_PKG_VERSION"));
+    // The commands of the plugin name options that exist.
+    for (command, page) in [("adopt", "adopt.md"), ("doctor", "doctor.md")] {
+        let text = read(&format!("packaging/claude-code/commands/{page}"));
+        assert!(text.contains(&format!("allowed-tools: Bash(milepost {command}:*)")), "{page}");
+        let cli = Cli::command();
+        let known = cli.find_subcommand(command).unwrap();
+        for word in text.split(|sign: char| !(sign.is_alphanumeric() || sign == '-')) {
+            let Some(name) =
+                word.strip_prefix("--").filter(|name| name.starts_with(char::is_alphabetic))
+            else {
+                continue;
+            };
+            let mut names = known.get_arguments().filter_map(|option| option.get_long());
+            assert!(names.any(|long| long == name), "{page}: --{name}");
+        }
+    }
+    let server = json("packaging/registry/server.json");
+    let arguments = server["packages"][0]["packageArguments"].as_array().unwrap();
+    assert_eq!([&arguments[0]["value"], &arguments[1]["value"]], ["wrap", "--"]);
+    let snippets = json("packaging/vscode/milepost.code-snippets");
+    for snippet in snippets.as_object().unwrap().values() {
+        let body = snippet["body"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
+        // The place-holders of a snippet by their words: `${2:command}` is `command`.
+        let text = body.collect::<String>().replace("$3", "").replace('}', "").replace("{", "");
+        let text = text.replace("$1:", "").replace("$2:", "").replacen(": ", ": {", 1);
+        let entry: Value = serde_json::from_str(&format!("{{{text}}}}}")).unwrap();
+        let args = &entry["name"]["args"];
+        let args = args.as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        <Cli as clap::Parser>::try_parse_from(["milepost"].into_iter().chain(args)).unwrap();
+    }
+    let wheel: Table = read("packaging/pypi/pyproject.toml").parse().unwrap();
+    let about = manifest();
+    for key in ["description", "license"] {
+        assert_eq!(wheel["project"][key], about["package"][key], "{key}");
+    }
+}
+
+#[test]
+fn the_archive_is_where_installers_look_for_it() {
+    let place = "releases/download/v@VERSION@/milepost-@VERSION@-@TARGET@.tar.gz";
+    assert!(read("packaging/homebrew/milepost.rb").contains(place));
+    let about = manifest();
+    let install = &about["package"]["metadata"]["binstall"];
+    let url = install["pkg-url"].as_str().unwrap().replace("{ version }", "@VERSION@");
+    assert!(url.replace("{ target }", "@TARGET@").ends_with(place), "{url}");
+    let build = read("packaging/build");
+    assert!(build.contains("name=milepost-$version-$target\n"), "{build}");
+    assert!(build.contains("\"$out/$name.tar.gz\""), "{build}");
+    let workflow = read(".github/workflows/release.yml");
+    let workflow: serde_yaml_ng::Value = serde_yaml_ng::from_str(&workflow).unwrap();
+    let publish = &workflow["jobs"]["publish"]["needs"];
+    let needed: Vec<&str> =
+        publish.as_sequence().unwrap().iter().map(|job| job.as_str().unwrap()).collect();
+    for job in needed {
+        assert_eq!(workflow["jobs"][job]["needs"].as_str(), Some("check"), "{job}");
+    }
 }
 
 /// The launcher, with this build's program; `None` without Node.js.
