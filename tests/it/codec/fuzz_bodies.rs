@@ -147,8 +147,10 @@ impl Figures {
         let Some(key) = Key::read(&token) else { return };
         let is_known = self.told.keys().any(|known| Key::read(known).as_ref() == Some(&key));
         if is_known && !all_told {
-            self.blurred.push(key);
+            self.blurred.push(key.clone());
         }
+        // The token may have been spelled otherwise before.
+        self.told.retain(|own, _| Key::read(own).as_ref() != Some(&key));
         self.told.insert(token, None);
     }
 
