@@ -42,6 +42,9 @@ const STREAMS_MAX: u32 = 100;
 /// The interval of pings to a silent HTTP/2 client, and the time that the client has to answer.
 const PING: Duration = Duration::from_secs(20);
 
+/// The time that the client of an idle connection has to answer that the connection ends.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -174,7 +177,12 @@ impl Http {
             () = idle => {
                 self.idle.ended.inc();
                 connection.as_mut().graceful_shutdown();
-                return connection.await.map_or_else(
+                let ended = tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    // Whoever does not say goodbye is not waited for; a request that came meanwhile is.
+                    () = async { sleep(GOODBYE).await; answers.idle(GOODBYE).await } => Ok(()),
+                };
+                return ended.map_or_else(
                     |error| ConnectionEnd::of(&*error),
                     |()| ConnectionEnd::Idle,
                 );
