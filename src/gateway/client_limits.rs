@@ -1,23 +1,26 @@
 //! Limits for each client, so that one client cannot take what all may use.
 //!
-//! A client is the name of a verified certificate, else the address that its connection or a trusted
-//! front names.
+//! A client is the name in a verified certificate, else the name that a trusted front gives, else the address
+//! that its connection or a trusted front names. A request with an `Authorization` of its own counts for that
+//! too, because clients over loopback and behind a silent front have no address here.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use prometheus_client::metrics::counter::Counter;
 
 use self::start_rate::StartRate;
 use crate::config::routes::ClientMaxima;
 use crate::config::values::ip_net::IpNet;
 use crate::observe::metrics::Metrics;
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::ClientName;
 use crate::transport::http::forwarded;
 
 pub(crate) mod fair_share;
@@ -35,28 +38,26 @@ const IPV6_PREFIX: u32 = 64;
 pub(crate) enum CountedClient {
     /// The clients of an address, or of 64 bits of an address of IPv6.
     Address(IpAddr),
-    /// The clients of a name in a certificate.
-    Certificate(CertificateName),
+    /// The clients of a name in a certificate, or in a header of a trusted front.
+    Named(ClientName),
+    /// The clients that present the `Authorization` of this number.
+    Credentials(u64),
 }
 
 impl CountedClient {
-    /// The client of a request, or `None` if no limit applies to it.
-    ///
-    /// `Authorization` says nothing: Milepost does not check the values that it forwards, so a client would
-    /// escape by a new value for each request. The listener's own `bearer` is the same for every client.
-    pub(crate) fn of_request(
+    /// The client of a request by its name or address, or `None` if it has neither here.
+    fn of_request(
         remote: IpAddr,
-        certificate: Option<&CertificateName>,
+        name: Option<&ClientName>,
         headers: &HeaderMap,
         fronts: &[IpNet],
     ) -> Option<Self> {
-        if is_front(remote, fronts) {
+        let is_front = is_front(remote, fronts);
+        match name {
             // The certificate of a front names the front, which is no client.
-            return Self::of_address(forwarded::client_named(headers, fronts)?);
-        }
-        match certificate {
-            Some(name) => Some(Self::Certificate(name.clone())),
-            None => Self::of_address(remote),
+            Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
+            _ if is_front => Self::of_address(forwarded::client_named(headers, fronts)?),
+            _ => Self::of_address(remote),
         }
     }
 
@@ -86,7 +87,8 @@ impl fmt::Display for CountedClient {
         match self {
             Self::Address(address @ IpAddr::V6(_)) => write!(f, "{address}/{IPV6_PREFIX}"),
             Self::Address(address) => address.fmt(f),
-            Self::Certificate(name) => f.write_str(name.as_str()),
+            Self::Named(name) => f.write_str(name.as_str()),
+            Self::Credentials(number) => write!(f, "authorization:{number:016x}"),
         }
     }
 }
@@ -188,6 +190,7 @@ impl ClientEntry {
 /// that there are never more entries than permits and recent starts.
 pub struct ClientLimits {
     maxima: ArcSwap<ClientMaxima>,
+    hasher: RandomState,
     known: Mutex<HashMap<CountedClient, ClientEntry>>,
     refused: [Counter; ClientLimit::ALL.len()],
 }
@@ -197,6 +200,7 @@ impl ClientLimits {
     pub(crate) fn new(metrics: &Metrics) -> Arc<Self> {
         Arc::new(Self {
             maxima: ArcSwap::default(),
+            hasher: RandomState::new(),
             known: Mutex::default(),
             refused: ClientLimit::ALL.map(|limit| metrics.client_limit(limit.name())),
         })
@@ -207,6 +211,33 @@ impl ClientLimits {
         self.maxima.store(Arc::new(maxima.clone()));
     }
 
+    /// The client of a request, or `None` if no limit applies to it. `ours`: the `Authorization` was for the
+    /// listener, and is the same for every client.
+    ///
+    /// Milepost does not check the values of `Authorization` that it forwards. A client that invents one for each
+    /// request still counts as its address.
+    pub(crate) fn client_of(
+        self: &Arc<Self>,
+        remote: IpAddr,
+        name: Option<&ClientName>,
+        headers: &HeaderMap,
+        fronts: &[IpNet],
+        ours: bool,
+    ) -> Option<LimitedClient> {
+        let named = CountedClient::of_request(remote, name, headers, fronts);
+        let credentials = headers
+            .get(AUTHORIZATION)
+            .filter(|_| !ours)
+            .map(|value| CountedClient::Credentials(self.hasher.hash_one(value.as_bytes())));
+        let (client, besides) = match (named, credentials) {
+            (Some(name @ CountedClient::Named(_)), _) => (name, None),
+            (Some(address), credentials) => (address, credentials),
+            (None, Some(credentials)) => (credentials, None),
+            (None, None) => return None,
+        };
+        Some(LimitedClient { client, besides, limits: Arc::clone(self) })
+    }
+
     /// Counts a connection from `remote`; `None` if no limit applies to it.
     pub(crate) fn connect(
         self: &Arc<Self>,
@@ -214,14 +245,14 @@ impl ClientLimits {
         fronts: &[IpNet],
     ) -> Result<Option<ClientPermit>, OverLimit> {
         let client = CountedClient::of_connection(remote, fronts);
-        let take = |client| self.take(client, ClientLimit::Connections, 0);
+        let take = |client| self.take([Some(client), None], ClientLimit::Connections, 0);
         client.map_or(Ok(None), take)
     }
 
-    /// Counts one more; `spare` more than the limit are allowed.
+    /// Counts one more for each of these clients; `spare` more than the limit are allowed.
     fn take(
         self: &Arc<Self>,
-        client: CountedClient,
+        clients: Counted,
         limit: ClientLimit,
         spare: usize,
     ) -> Result<Option<ClientPermit>, OverLimit> {
@@ -229,14 +260,19 @@ impl ClientLimits {
         if max == 0 {
             return Ok(None);
         }
+        let max = max.saturating_add(spare);
         let mut known = self.lock();
-        let counts = &mut known.entry(client.clone()).or_default().counts;
-        if counts[limit as usize] >= max.saturating_add(spare) {
-            return Err(self.refuse(client, limit));
+        let count = |client| {
+            known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
+        };
+        if let Some(full) = clients.iter().flatten().find(|client| count(client) >= max) {
+            return Err(self.refuse(full.clone(), limit));
         }
-        counts[limit as usize] += 1;
+        for client in clients.iter().flatten() {
+            known.entry(client.clone()).or_default().counts[limit as usize] += 1;
+        }
         drop(known);
-        Ok(Some(ClientPermit { limits: Arc::clone(self), client, limit }))
+        Ok(Some(ClientPermit { limits: Arc::clone(self), clients, limit }))
     }
 
     /// Counts a refusal.
@@ -267,21 +303,26 @@ impl ClientLimits {
     }
 }
 
+/// Those for whom a thing counts: the client, and the credentials that it presents besides.
+type Counted = [Option<CountedClient>; 2];
+
 /// One of the things that a client may have so many of, until the permit is dropped.
 pub(crate) struct ClientPermit {
     limits: Arc<ClientLimits>,
-    client: CountedClient,
+    clients: Counted,
     limit: ClientLimit,
 }
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
         let mut known = self.limits.lock();
-        let Some(entry) = known.get_mut(&self.client) else { return };
-        let count = &mut entry.counts[self.limit as usize];
-        *count = count.saturating_sub(1);
-        if *count == 0 && !entry.is_needed(Instant::now()) {
-            known.remove(&self.client);
+        for client in self.clients.iter().flatten() {
+            let Some(entry) = known.get_mut(client) else { continue };
+            let count = &mut entry.counts[self.limit as usize];
+            *count = count.saturating_sub(1);
+            if *count == 0 && !entry.is_needed(Instant::now()) {
+                known.remove(client);
+            }
         }
     }
 }
@@ -290,16 +331,23 @@ impl Drop for ClientPermit {
 #[derive(Clone)]
 pub(crate) struct LimitedClient {
     pub(crate) client: CountedClient,
+    /// The credentials that the client presents, where the client is an address.
+    besides: Option<CountedClient>,
     pub(crate) limits: Arc<ClientLimits>,
 }
 
 impl LimitedClient {
+    /// Counts one more of what has this limit; `spare` more are allowed.
+    fn take(&self, limit: ClientLimit, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
+        self.limits.take([Some(self.client.clone()), self.besides.clone()], limit, spare)
+    }
+
     /// Counts one more stream.
     ///
     /// # Errors
     /// If the client has as many as it may.
     pub(crate) fn stream(&self) -> Result<Option<ClientPermit>, OverLimit> {
-        self.limits.take(self.client.clone(), ClientLimit::Streams, 0)
+        self.take(ClientLimit::Streams, 0)
     }
 
     /// Counts a request whose body is read, as a stream; `spare` more than streams are allowed.
@@ -307,7 +355,7 @@ impl LimitedClient {
     /// # Errors
     /// If the client has as many as it may.
     pub(crate) fn reading(&self, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
-        self.limits.take(self.client.clone(), ClientLimit::Streams, spare)
+        self.take(ClientLimit::Streams, spare)
     }
 
     /// Counts one more session that Milepost keeps.
@@ -315,7 +363,7 @@ impl LimitedClient {
     /// # Errors
     /// If the client has as many as it may.
     pub(crate) fn session(&self) -> Result<Option<ClientPermit>, OverLimit> {
-        self.limits.take(self.client.clone(), ClientLimit::Sessions, 0)
+        self.take(ClientLimit::Sessions, 0)
     }
 
     /// Counts one more child, which starts now.
@@ -323,8 +371,10 @@ impl LimitedClient {
     /// # Errors
     /// If the client has as many as it may, or starts them too often.
     pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
-        let child = self.limits.take(self.client.clone(), ClientLimit::Children, 0)?;
-        self.limits.start(&self.client, Instant::now())?;
+        let child = self.take(ClientLimit::Children, 0)?;
+        for client in [Some(&self.client), self.besides.as_ref()].into_iter().flatten() {
+            self.limits.start(client, Instant::now())?;
+        }
         Ok(child)
     }
 }

@@ -87,6 +87,7 @@ pub(crate) fn refuse(
 
 fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
     let why = unread.to_string();
+    state.shared.counts.refuse_body(unread.name());
     if let Some(left_out) = may_log_refusal() {
         let left_out = (left_out > 0).then_some(left_out);
         tracing::info!(route = state.route.path, why, left_out, "refused");

@@ -16,7 +16,7 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::client::InProcess;
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::ClientName;
 use crate::transport::http::forwarder::Forwarder;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::http::shutdown::Shutdown;
@@ -236,7 +236,7 @@ impl RouteState {
 
     /// A number for the caller with this certificate and `Authorization`.
     pub(crate) fn caller(&self, parts: &Parts) -> u64 {
-        let certificate = parts.extensions.get::<CertificateName>();
+        let certificate = parts.extensions.get::<ClientName>();
         self.shared.hasher.hash_one((certificate, self.credentials(&parts.headers)))
     }
 

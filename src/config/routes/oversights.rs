@@ -37,6 +37,9 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
             Upstream::Demo => {}
         }
     }
+    if let Some(DeValue::Table(server)) = member(table, "server").map(Spanned::get_ref) {
+        found.extend(silent_principal(routes, server));
+    }
     let named = named_dialects(table);
     for section in elements(table, "dialect") {
         found.extend(unused_dialect(section, &named));
@@ -133,6 +136,15 @@ fn own_listener(
     let what = format!(
         "this is the address of {name}, so Milepost would ask itself; the address of the server is expected"
     );
+    Some(ConfigError::new(place.span(), what))
+}
+
+/// A header for the names of users that nobody is believed in.
+fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError> {
+    let place =
+        member(server, "principal").filter(|_| routes.server().trusted_proxies.is_empty())?;
+    let what = "nobody is believed in this header; the address of the front in `trusted_proxies` is \
+                expected, such as trusted_proxies = [\"10.0.0.7\"]";
     Some(ConfigError::new(place.span(), what))
 }
 

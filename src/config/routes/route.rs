@@ -56,6 +56,8 @@ pub struct Server {
     pub allowed_origins: Vec<String>,
     /// Fronts: what they say of their clients is believed, and they are no clients themselves.
     pub trusted_proxies: Vec<IpNet>,
+    /// The header in which they name the user for whom they ask; `None`: in none.
+    pub principal: Option<HeaderName>,
     /// Requests are refused that a page of another site can send without its origin, or with a body of
     /// a form's type.
     pub check_pages: bool,
@@ -95,6 +97,7 @@ impl Default for Server {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
+            principal: None,
             check_pages: true,
             insecure: false,
             public_url: None,

@@ -14,6 +14,7 @@ use crate::config::routes::route::{
     StdioUpstream, Upstream,
 };
 use crate::config::values::OFF;
+use crate::config::values::principal_header::PrincipalHeader;
 use crate::config::values::text::{
     Address, AnyScale, AnyTime, ArgumentPointer, AtLeast, ByteSize, Hidden, HostText, LevelOrOff,
     NetText, OneOf, OriginText, Period, PublicUrl, TimeOrOff,
@@ -69,6 +70,9 @@ settings! { Server, Self::default();
     /// Addresses and nets (CIDR) of fronts, such as "10.0.0.0/8". What they say of their clients is believed
     /// (forwarded), and they are no clients themselves.
     "trusted_proxies" List<NetText> => trusted_proxies {}
+    /// The header in which trusted_proxies name the user for whom they ask, such as "header:x-user". The user is
+    /// then the client of limits, sessions and shared children. From others the header is left out.
+    "principal" Maybe<PrincipalHeader> => principal { default: "none" }
     /// Refuses requests of pages of other sites that have no accepted origin, and POSTs of pages whose
     /// body has a type that a form can send. Browsers mark such requests with `Sec-Fetch-Site`.
     "check_pages" Switch => check_pages {}
@@ -96,8 +100,9 @@ settings! { Server, Self::default();
     /// The largest number of open connections of one address (of 64 bits of it for IPv6); a further connection
     /// gets 429. 0 is any number. Loopback and trusted_proxies are not limited.
     "max_client_connections" AtLeast<0> => clients.connections {}
-    /// The largest number of open streams of one client: the name in its certificate, else its address, else the
-    /// address that one of trusted_proxies names. A further stream gets 429. 0 is any number.
+    /// The largest number of open streams of one client: the name in its certificate or of `principal`, else its
+    /// address, or the address that one of trusted_proxies names. The streams of one `Authorization` have the
+    /// same limit, also over loopback. A further stream gets 429. 0 is any number.
     "max_client_streams" AtLeast<0> => clients.streams {}
     /// The largest number of sessions that Milepost keeps for one client, on routes to servers of another
     /// transport; a further session gets 429. 0 is any number.
@@ -193,7 +198,8 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     /// The longest silence of an upstream, without a byte, before its stream is given up.
     "idle_timeout" TimeOrOff => idle_timeout {}
     /// The time without use after which a session of Milepost's own, between the two HTTP transports, ends. An
-    /// open call and a client that listens are use. (Sessions of a command: upstream.idle_timeout.)
+    /// open call and a client that listens are use. (Sessions of a command: upstream.idle_timeout.) A stream of
+    /// own_get ends too, until the client's next message.
     "session_idle_timeout" TimeOrOff => session_idle_timeout {}
     /// The time without an answer after which a POST gets a stream of events.
     "upgrade_after" TimeOrOff => upgrade_after {}

@@ -2,6 +2,7 @@
 
 pub(crate) mod compound;
 pub mod ip_net;
+pub(crate) mod principal_header;
 pub(crate) mod text;
 
 use std::ffi::OsString;

@@ -29,7 +29,7 @@ use crate::relay::{
 };
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::shutdown::SHUTTING_DOWN;
 
 /// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
@@ -50,7 +50,7 @@ pub(crate) struct SessionRequest<'a> {
     /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
     pub(crate) owner: Option<u64>,
     /// The name in the client's certificate.
-    pub(crate) certificate: Option<CertificateName>,
+    pub(crate) certificate: Option<ClientName>,
     /// The client whose limits apply.
     pub(crate) client: Option<&'a LimitedClient>,
 }
@@ -170,7 +170,8 @@ impl Bridge {
                 self.state.shared.counts.record_child_restart();
             }
             // The bearer of the listener lets a client in and does not say who the client is.
-            let is_named = parts.extensions.get::<CertificateName>().is_some()
+            let is_named = parts.extensions.get::<ClientName>().is_some()
+                || parts.extensions.get::<LoopbackCaller>().is_some()
                 || parts.headers.contains_key(header::AUTHORIZATION) && !ours;
             let principal = is_named.then(|| self.state.caller(parts));
             self.begin_session(&SessionRequest {

@@ -18,7 +18,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens};
 use crate::relay::{ClientHeaders, SOLE_STREAM};
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::ClientName;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 use crate::transport::random::random_id;
@@ -86,7 +86,7 @@ pub(crate) struct BridgeSession {
     /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
     owner: Option<AtomicU64>,
     /// The name in the certificate of the client that began the session, if it presented one.
-    certificate: Option<CertificateName>,
+    certificate: Option<ClientName>,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
@@ -109,7 +109,7 @@ impl BridgeSession {
         kind: SessionKind,
         principal: Option<u64>,
         owner: Option<u64>,
-        certificate: Option<CertificateName>,
+        certificate: Option<ClientName>,
     ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let signals = Arc::new(SessionSignals::default());
@@ -148,7 +148,7 @@ impl BridgeSession {
     }
 
     /// Whether a client with this certificate began the session.
-    pub(crate) fn began_with(&self, certificate: Option<&CertificateName>) -> bool {
+    pub(crate) fn began_with(&self, certificate: Option<&ClientName>) -> bool {
         self.certificate.as_ref() == certificate
     }
 
@@ -325,7 +325,7 @@ impl BridgeSessions {
         kind: SessionKind,
         principal: Option<u64>,
         owner: Option<u64>,
-        certificate: Option<CertificateName>,
+        certificate: Option<ClientName>,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
         let (session, commands) =
             BridgeSession::new(random_id()?, kind, principal, owner, certificate);

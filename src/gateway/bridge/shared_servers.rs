@@ -10,7 +10,7 @@ use http::request::Parts;
 use tokio::time::{Instant, sleep_until};
 
 use super::session::BridgeSession;
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::ClientName;
 
 /// The pause before a server is started again that has died once; it doubles with each further death.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -154,7 +154,7 @@ fn pause(deaths: u32) -> Duration {
 /// Who shares a server: the clients of one certificate, else those of one `Authorization`. A server over
 /// HTTP gets the `Authorization` of its first client, so that there both count.
 pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
-    let name = parts.extensions.get::<CertificateName>();
+    let name = parts.extensions.get::<ClientName>();
     let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());
     let is_counted = is_over_http || certificate.is_none();
     let values = parts.headers.get_all(header::AUTHORIZATION).iter().filter(|_| is_counted);
@@ -186,7 +186,7 @@ mod tests {
     fn a_certificate_says_who_a_client_is_and_its_token_counts_only_over_http() {
         let (ada, bob) = (certificate("ada.example.com"), certificate("bob.example.com"));
         for is_over_http in [false, true] {
-            let of = |name: Option<&CertificateName>, token: &str| {
+            let of = |name: Option<&ClientName>, token: &str| {
                 caller(&parts(name, &[token]), is_over_http)
             };
             assert_ne!(of(Some(&ada), "a"), of(Some(&bob), "a"));
@@ -198,12 +198,12 @@ mod tests {
         assert_ne!(spelt, caller(&parts(Some(&ada), &[]), false));
     }
 
-    fn certificate(name: &str) -> CertificateName {
+    fn certificate(name: &str) -> ClientName {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
-        CertificateName::of(made.cert.der())
+        ClientName::of_certificate(made.cert.der())
     }
 
-    fn parts(name: Option<&CertificateName>, values: &[&str]) -> Parts {
+    fn parts(name: Option<&ClientName>, values: &[&str]) -> Parts {
         let mut request = http::Request::new(());
         for value in values {
             request.headers_mut().append(header::AUTHORIZATION, value.parse().unwrap());

@@ -73,6 +73,7 @@ mod tests {
         let limits = ClientLimits::new(&Metrics::new());
         let client = |last: u8| LimitedClient {
             client: CountedClient::Address([203, 0, 113, last].into()),
+            besides: None,
             limits: Arc::clone(&limits),
         };
         let shares = FairShare::default();

@@ -17,15 +17,30 @@ fn connect(limits: &Arc<ClientLimits>, from: &str) -> Result<Option<ClientPermit
 }
 
 /// The client of a request from an address, with what a front says.
-fn client(remote: &str, certificate: Option<&CertificateName>, told: &[(&str, &str)]) -> String {
+fn limited(
+    remote: &str,
+    name: Option<&ClientName>,
+    told: &[(&str, &str)],
+    ours: bool,
+) -> Option<LimitedClient> {
     let mut headers = HeaderMap::new();
     for (name, value) in told {
         let name: http::HeaderName = name.parse().unwrap();
         headers.append(name, value.parse().unwrap());
     }
-    let client =
-        CountedClient::of_request(remote.parse().unwrap(), certificate, &headers, &fronts());
-    client.map_or_else(|| "none".to_owned(), |client| client.to_string())
+    limits(0, 1).client_of(remote.parse().unwrap(), name, &headers, &fronts(), ours)
+}
+
+/// Its name or address.
+fn client(remote: &str, name: Option<&ClientName>, told: &[(&str, &str)]) -> String {
+    let client = limited(remote, name, told, true);
+    client.map_or_else(|| "none".to_owned(), |client| client.client.to_string())
+}
+
+/// The client of an address.
+fn asking(limits: &Arc<ClientLimits>, address: &str) -> LimitedClient {
+    let client = CountedClient::Address(address.parse().unwrap());
+    LimitedClient { client, besides: None, limits: Arc::clone(limits) }
 }
 
 #[test]
@@ -47,8 +62,7 @@ fn a_client_has_so_many_connections_and_others_have_theirs() {
 #[test]
 fn an_entry_leaves_with_its_last_permit_also_where_the_limit_was_reached() {
     let limits = limits(1, 1);
-    let one = CountedClient::Address("203.0.113.7".parse().unwrap());
-    let asking = LimitedClient { client: one, limits: Arc::clone(&limits) };
+    let asking = asking(&limits, "203.0.113.7");
     let permits = (connect(&limits, "203.0.113.7").unwrap(), asking.stream().unwrap());
     assert!(asking.stream().is_err() && connect(&limits, "203.0.113.7").is_err());
     // Some more requests are read than streams may be open: most end at once.
@@ -62,8 +76,8 @@ fn an_entry_leaves_with_its_last_permit_also_where_the_limit_was_reached() {
 #[test]
 fn starts_of_children_are_remembered_for_a_minute_and_no_longer() {
     let limits = limits(1, 1);
-    let one = CountedClient::Address("203.0.113.7".parse().unwrap());
-    let asking = LimitedClient { client: one.clone(), limits: Arc::clone(&limits) };
+    let asking = asking(&limits, "203.0.113.7");
+    let one = asking.client.clone();
     for _ in 0..60 {
         drop(asking.child().unwrap());
     }
@@ -122,7 +136,7 @@ fn a_front_names_the_client_and_nobody_else_does() {
 #[test]
 fn a_certificate_names_a_client_wherever_it_comes_from() {
     let made = rcgen::generate_simple_self_signed(vec!["ada.example.com".to_owned()]).unwrap();
-    let ada = CertificateName::of(made.cert.der());
+    let ada = ClientName::of_certificate(made.cert.der());
     let token = [("authorization", "Bearer invented")];
     for from in ["8.8.8.8", "127.0.0.1", "2001:db8::1"] {
         assert_eq!(client(from, Some(&ada), &token), "dns:ada.example.com");
@@ -130,4 +144,46 @@ fn a_certificate_names_a_client_wherever_it_comes_from() {
     assert_eq!(client("8.8.8.8", None, &token), "8.8.8.8");
     // That of a front is not its client's.
     assert_eq!(client("10.0.0.1", Some(&ada), &[]), "none");
+}
+
+#[test]
+fn a_front_names_a_user_and_the_user_counts_wherever_the_front_saw_it() {
+    let ada = ClientName::of_header(&"ada".parse().unwrap()).unwrap();
+    let told = [("x-forwarded-for", "203.0.113.7"), ("authorization", "Bearer one")];
+    assert_eq!(client("10.0.0.1", Some(&ada), &told), "header:ada");
+    assert!(limited("10.0.0.1", Some(&ada), &told, false).unwrap().besides.is_none());
+}
+
+#[test]
+fn credentials_have_limits_of_their_own_besides_the_address() {
+    let one = [("authorization", "Bearer one")];
+    let (limits, fronts) = (limits(0, 2), fronts());
+    let of = |remote: &str, token: &str, ours: bool| {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, token.parse().unwrap());
+        limits.client_of(remote.parse().unwrap(), None, &headers, &fronts, ours)
+    };
+    // Over loopback and from a silent front there is no other client.
+    for remote in ["127.0.0.1", "10.0.0.1"] {
+        let client = limited(remote, None, &one, false).unwrap();
+        assert!(
+            client.client.to_string().starts_with("authorization:") && client.besides.is_none()
+        );
+        assert!(
+            limited(remote, None, &one, true).is_none(),
+            "the token of the listener is everybody's"
+        );
+    }
+    let held: Vec<_> = ["127.0.0.1", "203.0.113.7"]
+        .map(|remote| of(remote, "Bearer one", false).unwrap().stream().unwrap())
+        .into();
+    let refused = of("203.0.113.8", "Bearer one", false).unwrap().stream().err().unwrap();
+    assert!(refused.client.to_string().starts_with("authorization:"));
+    // Another value is another client over loopback, and nothing else at an address.
+    let other = of("127.0.0.1", "Bearer two", false).unwrap().stream().unwrap();
+    let second = of("203.0.113.7", "Bearer three", false).unwrap().stream().unwrap();
+    let refused = of("203.0.113.7", "Bearer four", false).unwrap().stream().err().unwrap();
+    assert_eq!(refused.client.to_string(), "203.0.113.7");
+    drop((held, other, second));
+    assert!(limits.lock().is_empty());
 }

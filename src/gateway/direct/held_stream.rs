@@ -35,6 +35,14 @@ const QUEUE_BYTES_MAX: usize = 256 << 10;
 
 type HeldEventStream = EventStream<Listening, UpstreamBody>;
 
+/// Why a stream is held no longer.
+enum HeldEnd {
+    /// The stream or its session has ended, or the client has come for the stream.
+    Over,
+    /// The client did not use the session for long, and the place of the stream is free for others.
+    Unused,
+}
+
 /// A stream that is handed over with its kept messages.
 struct Handover {
     stream: HeldEventStream,
@@ -76,8 +84,10 @@ impl Direct {
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);
                 if session.hold(caller, claim) {
-                    direct.keep_get(&session, headers, (claims, client)).await;
-                    session.release();
+                    match direct.keep_get(&session, headers, (claims, client)).await {
+                        HeldEnd::Over => session.release(),
+                        HeldEnd::Unused => session.let_go(),
+                    }
                 }
             }
         });
@@ -88,8 +98,8 @@ impl Direct {
         session: &Arc<Session>,
         headers: HeaderMap,
         (mut claims, client): (mpsc::Receiver<ClaimRequest>, Option<LimitedClient>),
-    ) {
-        let Some(target) = &self.state.endpoint else { return };
+    ) -> HeldEnd {
+        let Some(target) = &self.state.endpoint else { return HeldEnd::Over };
         let mut get = Request::new(());
         *get.method_mut() = Method::GET;
         *get.headers_mut() = headers;
@@ -104,7 +114,7 @@ impl Direct {
             Ok(permit) => permit,
             Err(why) => {
                 tracing::warn!(route = self.state.route.path, %why, "no stream is held");
-                return;
+                return HeldEnd::Over;
             }
         };
         let within = self.state.route.own_request_timeout;
@@ -116,12 +126,12 @@ impl Direct {
                     error = crate::observe::error_chain::error_chain(&error),
                     "the listening stream to the server could not be opened"
                 );
-                return;
+                return HeldEnd::Over;
             }
         };
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return;
+            return HeldEnd::Over;
         }
         let (head, body) = response.into_parts();
         let mut quiet = Silence::of(&self.state.route);
@@ -131,11 +141,12 @@ impl Direct {
         let mut held = Handover { stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.state.shared.shutdown.wait());
         let mut over = std::pin::pin!(self.state.shared.over.wait());
+        let mut unused = std::pin::pin!(session.unused(self.state.route.session_idle_timeout));
         loop {
             tokio::select! {
                 event = poll_fn(|cx| held.stream.poll(cx)) => match event {
                     Some(Ok(event)) => held.keep(session, event),
-                    Some(Err(_)) | None => return,
+                    Some(Err(_)) | None => return HeldEnd::Over,
                 },
                 claim = claims.recv() => {
                     if let Some(claim) = claim {
@@ -144,13 +155,14 @@ impl Direct {
                         let body = stream_behind(held.queue, held.stream, permit);
                         let _ = reply.send((head, body));
                     }
-                    return;
+                    return HeldEnd::Over;
                 }
-                () = &mut ending => return,
-                () = &mut over => return,
+                () = &mut ending => return HeldEnd::Over,
+                () = &mut over => return HeldEnd::Over,
+                () = &mut unused => return HeldEnd::Unused,
             }
             if request_head.session_id().is_none_or(|id| self.sessions.find(id).is_none()) {
-                return;
+                return HeldEnd::Over;
             }
         }
     }
@@ -193,9 +205,7 @@ impl Handover {
             && let Some(oldest) = self.queue.pop_front()
         {
             bytes -= oldest.len();
-            tracing::warn!(
-                "a client has no open stream; the oldest message for the client was dropped"
-            );
+            session.count_dropped();
         }
     }
 }

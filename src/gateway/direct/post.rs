@@ -50,6 +50,9 @@ pub(crate) struct Post {
     message: Option<Message>,
     write_state: WriteState,
     client: Option<LimitedClient>,
+    /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
+    /// message.
+    own_get: Option<Box<HeaderMap>>,
 }
 
 impl Direct {
@@ -73,30 +76,33 @@ impl Direct {
             return *refusal;
         }
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
-        let post = Post {
+        let mut post = Post {
             direct: Arc::clone(self),
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),
             request_head,
             message,
             write_state,
             client: parts.extensions.get().cloned(),
+            own_get: None,
         };
+        if self.state.route.own_get
+            && (post.begins() || post.session.as_ref().is_some_and(|session| session.was_let_go()))
+        {
+            let mut headers = Box::new(parts.headers.clone());
+            if ours {
+                headers.remove(header::AUTHORIZATION);
+            }
+            post.own_get = Some(headers);
+        }
         if asks(post.message.as_ref()) {
             let trace = trace_of(&parts.headers);
             let request =
                 self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
             return post.ask(target, request, trace).await;
         }
-        let own = (post.begins() && self.state.route.own_get).then(|| {
-            let mut headers = parts.headers.clone();
-            if ours {
-                headers.remove(header::AUTHORIZATION);
-            }
-            headers
-        });
         let request =
             self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
-        Box::pin(post.notify(target, request, own)).await
+        Box::pin(post.notify(target, request)).await
     }
 }
 
@@ -173,12 +179,7 @@ impl Post {
     }
 
     /// Sends a POST without requests: notifications and answers of the client.
-    async fn notify(
-        self,
-        target: &Target,
-        request: Request<RequestBody>,
-        own_get: Option<HeaderMap>,
-    ) -> Response<Body> {
+    async fn notify(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
         let begins = self.begins();
         let control =
             control_sender(&self.direct.state.policy, &target.client, &request).filter(|_| begins);
@@ -198,9 +199,6 @@ impl Post {
                     if let Some(control) = control {
                         ours.into_iter().for_each(control);
                     }
-                }
-                if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
-                    self.direct.hold_get(self.request_head.caller, headers, self.client);
                 }
                 self.direct.state.forwarder.piped(response, Some(open))
             }
@@ -284,6 +282,9 @@ impl Post {
                     let policy = &self.direct.state.policy;
                     self.direct.sessions.find_or_begin(id, policy, true, beside).prove(caller);
                 }
+            }
+            if let Some(headers) = &self.own_get {
+                self.direct.hold_get(caller, HeaderMap::clone(headers), self.client.clone());
             }
         } else if status == StatusCode::UNAUTHORIZED {
             match &self.session {

@@ -15,7 +15,8 @@ use crate::gateway::direct::mailbox::{CancelNotice, Mail, Mailbox};
 use crate::gateway::direct::written_ids::WrittenIds;
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
-use crate::observe::log::Connection;
+use crate::observe::log::{Connection, may_log_refusal};
+use crate::observe::metrics::RouteCounts;
 use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
@@ -65,6 +66,11 @@ struct SessionState {
     refused: Option<u64>,
     /// The caller and the task of a held stream.
     held: Option<(u64, ClaimSender)>,
+    /// The held stream was let go because the client did not use the session for long.
+    let_go: bool,
+    /// The last message of the client, or the end of its last response.
+    spoken: Instant,
+    counts: Arc<RouteCounts>,
     /// Messages of listening streams without a verdict, by number.
     waiting: BTreeMap<u64, StreamId>,
     /// Messages with a verdict: their number, and whether they were withheld.
@@ -134,6 +140,9 @@ impl Session {
             proven: None,
             refused: None,
             held: None,
+            let_go: false,
+            spoken: Instant::now(),
+            counts: Arc::clone(&audience.counts),
             waiting: BTreeMap::new(),
             judged: Vec::new(),
         };
@@ -189,6 +198,7 @@ impl Session {
         policy: &Arc<Policy>,
     ) -> SessionStream {
         let mut shared = self.lock();
+        shared.spoken = shared.used;
         shared.filter.set_policy(policy);
         let member = shared.join(self);
         let stream = member.stream;
@@ -208,9 +218,10 @@ impl Session {
     /// Handles a client message that opens no stream. Returns further messages for the server.
     pub(crate) fn receive_one_way(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
         let mut shared = self.lock();
+        shared.spoken = shared.used;
         shared.filter.set_policy(policy);
         if let Some(mailbox) = shared.cancelled_by(message) {
-            mailbox.put(Mail::Client(message.clone()));
+            shared.post(&mailbox, Mail::Client(message.clone()));
         }
         shared.filter.client_message(now(), StreamId::NOWHERE, message);
         shared.note();
@@ -275,7 +286,7 @@ impl Session {
         if message.kind() == Kind::Response
             && let Some(Some(left)) = shared.resumed.get(&on)
         {
-            left.put(Mail::Settled(message.clone()));
+            shared.post(left, Mail::Settled(message.clone()));
         }
         let meant = shared.filter.find_stream(now(), origin, message);
         if let Some(stream) = meant.filter(|stream| *stream != on) {
@@ -287,7 +298,7 @@ impl Session {
         }
         let told = shared.filter.try_with(|filter| filter.stream_of_log(now(), origin, message));
         if let Some(mailbox) = told.flatten().and_then(|stream| shared.streams.get(&stream)) {
-            mailbox.put(Mail::Log(message.clone().framed(Framing::Apart(None)), on));
+            shared.post(mailbox, Mail::Log(message.clone().framed(Framing::Apart(None)), on));
         }
         if is_part(message) {
             shared.filter.apply(now(), Input::MarkApart);
@@ -369,23 +380,45 @@ impl SessionState {
         }
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
-            mailbox.put(Mail::Settled(message.clone()));
+            self.post(mailbox, Mail::Settled(message.clone()));
             self.filter.note_delivery(now(), Some(stream), message);
             return Delivery::Passes;
         }
-        if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)), on)) {
-            tracing::warn!("too much progress waits for a stream; some was dropped");
-        }
+        self.post(mailbox, Mail::Progress(message.clone().framed(Framing::Apart(None)), on));
         Delivery::Moved
+    }
+
+    /// Puts mail into a mailbox; false if the mailbox is full, which is counted.
+    fn post(&self, mailbox: &Mailbox, mail: Mail) -> bool {
+        let is_kept = mailbox.put(mail);
+        if !is_kept {
+            self.count_dropped();
+        }
+        is_kept
+    }
+
+    /// Counts mail that is left out, and says so in the log.
+    fn count_dropped(&self) {
+        self.counts.count_dropped_mail();
+        if let Some(left_out) = may_log_refusal() {
+            let left_out = (left_out > 0).then_some(left_out);
+            tracing::warn!(
+                route = self.counts.route(),
+                left_out,
+                "too much waits for a client that does not read; a message was dropped"
+            );
+        }
     }
 
     fn note(&mut self) {
         let tasks = self.filter.try_with(|filter| filter.tasks()).unwrap_or_default();
         if std::mem::replace(&mut self.tasks, tasks) > tasks {
-            let Self { filter, streams, .. } = self;
+            let Self { filter, streams, counts, .. } = self;
             for (id, mailbox) in streams {
-                if filter.try_with(|filter| filter.has_tasks_on(*id)) == Some(false) {
-                    mailbox.put(Mail::TasksOver);
+                if filter.try_with(|filter| filter.has_tasks_on(*id)) == Some(false)
+                    && !mailbox.put(Mail::TasksOver)
+                {
+                    counts.count_dropped_mail();
                 }
             }
         }
@@ -436,6 +469,7 @@ impl SessionStream {
         while shared.filter.poll_to_server().is_some() {}
         shared.note();
         shared.streams.remove(&stream);
+        shared.spoken = shared.used;
     }
 
     /// The requests of the stream will have no answer: the server refused them.

@@ -8,10 +8,12 @@ use std::net::SocketAddr;
 
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
+use super::handler::Peer;
 use crate::config::routes::{Secret, Server};
 use crate::transport::http::authority::{Authority, Host};
+use crate::transport::http::client_name::ClientName;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
@@ -109,6 +111,42 @@ pub fn authorize(bearer: Option<&Secret>, headers: &HeaderMap) -> Result<bool, R
     });
     let right = presented.is_some_and(|token| is_secret(token, secret));
     if right { Ok(true) } else { Err(Refusal::Unauthorized) }
+}
+
+/// Whose request this is, as far as somebody has verified that.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RequestPrincipal {
+    /// The name that a trusted front gives, else the name in the certificate.
+    pub name: Option<ClientName>,
+    /// The header of `principal`, where another than a trusted front sends it.
+    pub foreign: Option<HeaderName>,
+}
+
+/// Finds the principal of a request. The certificate of a front names the front itself, so that the front's header
+/// goes before the front's certificate. An empty value names nobody.
+///
+/// # Errors
+/// If a trusted front sends the header twice (one of the two may be the client's), or with a value that is no name.
+pub fn principal(
+    server: &Server,
+    client: &Peer,
+    headers: &HeaderMap,
+) -> Result<RequestPrincipal, Refusal> {
+    let own = RequestPrincipal { name: client.name.clone(), foreign: None };
+    let Some(header) = &server.principal else { return Ok(own) };
+    let mut values = headers.get_all(header).iter();
+    let Some(value) = values.next() else { return Ok(own) };
+    if !server.trusted_proxies.iter().any(|net| net.contains(client.remote.ip())) {
+        return Ok(RequestPrincipal { foreign: Some(header.clone()), ..own });
+    }
+    match (values.next(), value.is_empty()) {
+        (None, true) => Ok(own),
+        (None, false) => {
+            let name = ClientName::of_header(value).ok_or(Refusal::Principal)?;
+            Ok(RequestPrincipal { name: Some(name), ..own })
+        }
+        (Some(_), _) => Err(Refusal::Principal),
+    }
 }
 
 /// Compares in a time that depends only on the length of the presented text.

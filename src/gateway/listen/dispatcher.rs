@@ -23,7 +23,7 @@ use tracing::{error, info};
 use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::config::values::ip_net::IpNet;
-use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize};
+use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize, principal};
 use crate::gateway::live_routes::ServedRoute;
 use crate::observe::log::may_log_refusal;
 use crate::transport::http::cors;
@@ -129,14 +129,14 @@ impl<H: Handler> Dispatcher<H> {
     ) -> Response<AnswerBody<H::Body>> {
         let open = OpenRequest::enter(&self.open);
         let (mut parts, body) = request.into_parts();
-        if let Some(name) = client.name.clone() {
-            parts.extensions.insert(name);
-        }
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut found = None;
         let mut response = match self.course(&client, &parts, &mut found) {
             Ok(Decision::Handle(admitted)) => {
+                if let Some(name) = admitted.client.name.clone() {
+                    parts.extensions.insert(name);
+                }
                 let request = Request::from_parts(parts, body);
                 // Its state is dropped with it: nobody sees what a panic has left half done.
                 let handled = AssertUnwindSafe(self.handler.handle(request, admitted));
@@ -195,13 +195,13 @@ impl<H: Handler> Dispatcher<H> {
         if !served.as_ref().is_some_and(|served| served.route().opaque) {
             admit_body(&config.server, parts)?;
         }
-        let client = client.clone();
-        let trusted_proxies = Arc::clone(&config.trusted_proxies);
+        let named = principal(&config.server, client, &parts.headers)?;
         Ok(Decision::Handle(Admitted {
             route_match,
             served,
-            client,
-            trusted_proxies,
+            client: Peer { name: named.name, ..client.clone() },
+            trusted_proxies: Arc::clone(&config.trusted_proxies),
+            foreign_principal: named.foreign,
             authorization_was_ours,
         }))
     }

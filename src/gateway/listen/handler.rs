@@ -8,22 +8,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::HOST;
 use http::uri::Authority;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::last_use::LastUse;
-use crate::config::routes::ForwardedRule;
+use crate::config::routes::{ForwardedRule, Upstream};
 use crate::config::values::ip_net::IpNet;
-use crate::gateway::client_limits::{ClientLimits, CountedClient, LimitedClient};
+use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::endpoints::RouteMatch;
 use crate::transport::http::forwarded::{self, ForwardedBy};
 use crate::transport::http::refusal::Refusal;
@@ -38,8 +38,9 @@ pub struct Peer {
     pub local: SocketAddr,
     /// Whether the connection uses TLS.
     pub secure: bool,
-    /// The name in the client's certificate, if the listener asks for one.
-    pub name: Option<CertificateName>,
+    /// The name in the client's certificate, if the listener asks for one; of an admitted request, that of its
+    /// principal.
+    pub name: Option<ClientName>,
     /// Whether the client takes written bytes.
     pub write_state: WriteState,
     /// The last use of the connection; `None` where its listener closes no silent connection.
@@ -57,6 +58,8 @@ pub struct Admitted {
     pub client: Peer,
     /// Fronts whose headers about their clients are believed.
     pub trusted_proxies: Arc<[IpNet]>,
+    /// The header of `principal`, where another than these fronts sends it.
+    pub foreign_principal: Option<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
 }
@@ -72,21 +75,32 @@ impl Handler for Routed {
         mut request: Request<Incoming>,
         admitted: Admitted,
     ) -> Response<Self::Body> {
-        let Admitted { route_match, served, authorization_was_ours: ours, client, trusted_proxies } =
-            admitted;
+        let Admitted { route_match, served, client, trusted_proxies, .. } = admitted;
+        let ours = admitted.authorization_was_ours;
         match served {
             Some(served) => {
                 let (remote, name) = (client.remote.ip(), client.name.as_ref());
-                if let Some(client) =
-                    CountedClient::of_request(remote, name, request.headers(), &trusted_proxies)
-                {
-                    let limits = Arc::clone(&self.0.clients);
-                    request.extensions_mut().insert(LimitedClient { client, limits });
+                let clients = &self.0.clients;
+                let headers = request.headers();
+                let limited = clients.client_of(remote, name, headers, &trusted_proxies, ours);
+                if let Some(client) = limited {
+                    request.extensions_mut().insert(client);
+                }
+                let is_front = trusted_proxies.iter().any(|net| net.contains(remote));
+                // A call of a server of Streamable HTTP needs no mark, which would cost an allocation.
+                let has_own_sessions =
+                    matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
+                let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
+                if is_local && !ours && !has_own_sessions {
+                    request.extensions_mut().insert(LoopbackCaller);
                 }
                 let rule = served.route().forwarded;
-                if rule != ForwardedRule::Pass
-                    && forward(rule, &mut request, &client, &trusted_proxies)
-                {
+                let mut is_foreign = rule != ForwardedRule::Pass
+                    && forward(rule, &mut request, &client, &trusted_proxies);
+                if let Some(header) = admitted.foreign_principal {
+                    is_foreign |= request.headers_mut().remove(header).is_some();
+                }
+                if is_foreign {
                     self.0.metrics().count_forwarded_dropped();
                 }
                 Arc::clone(&self.0)

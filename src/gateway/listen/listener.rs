@@ -30,7 +30,7 @@ use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
 use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
-use crate::transport::http::client_certificate::CertificateName;
+use crate::transport::http::client_name::ClientName;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::tcp::notice_vanished_peer;
 use crate::transport::http::write_state::WriteState;
@@ -332,7 +332,7 @@ impl AcceptedConnection {
                 match agreed {
                     Ok(Ok(stream)) => {
                         let shown = stream.get_ref().1.peer_certificates();
-                        client.name = shown.and_then(<[_]>::first).map(CertificateName::of);
+                        client.name = shown.and_then(<[_]>::first).map(ClientName::of_certificate);
                         let answer = |request| answer(&client, request);
                         let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
                         Box::pin(http.converse(stream, write_state, answer, stop)).await

@@ -146,8 +146,12 @@ families! {
     progress_sent: Counters = counters("progress_sent",
         "Progress notifications that clients got for calls that have ended, by origin: server, \
         text, heartbeat, estimate (a heartbeat with an estimated figure)");
+    refused_bodies: Counters = counters("bodies_refused",
+        "Requests whose bodies were not taken, by reason");
     unread_requests: Counters = counters("unread_requests",
         "Requests of servers that were answered with an error because no client read them");
+    dropped_mail: Counters = counters("dropped_mail",
+        "Messages between streams of a session that were dropped because their client did not read");
     unspilled_answers: Counters = counters("unspilled_answers",
         "Large answers of servers in whose place clients got an error, because no file could take them");
     upgrades: Counters = counters("upgrades",
@@ -196,7 +200,8 @@ impl Metrics {
         let help = "Connections that were closed because no request was open on them for long";
         to.0.register("idle_connections_closed", help, idle_connections.clone());
         let forwarded_dropped = Counter::default();
-        let help = "Requests with values of X-Forwarded-* or Forwarded that were left out";
+        let help =
+            "Requests with values of X-Forwarded-*, Forwarded or principal that were left out";
         to.0.register("forwarded_dropped", help, forwarded_dropped.clone());
         let log_lines_dropped = Counter::default();
         let help = "Log lines left out because nobody read standard error";
@@ -244,7 +249,7 @@ impl Metrics {
     }
 
     /// The counter of refusals by a limit for each client.
-    pub(crate) fn client_limit(&self, name: &'static str) -> Counter {
+    pub fn client_limit(&self, name: &'static str) -> Counter {
         self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
     }
 

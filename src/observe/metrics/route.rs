@@ -32,6 +32,10 @@ const ERRORS: [&str; 8] = [
     "endpoint",
 ];
 
+/// The reasons for which bodies of requests are not taken.
+const BODIES: [&str; 7] =
+    ["too-large", "paused", "too-long", "too-slow", "no-room", "unreadable", "not-kept"];
+
 /// The kinds of sessions: of HTTP servers, of the bridge, and streams of HTTP+SSE.
 const SESSIONS: [&str; 3] = ["server", "own", "wire"];
 
@@ -72,7 +76,9 @@ pub struct RouteCounts {
     progress_received: Counter,
     overheard: Counter,
     progress_sent: Each<4>,
+    refused_bodies: Each<7>,
     unread_requests: Counter,
+    dropped_mail: Counter,
     unspilled_answers: Counter,
     upgrades: Counter,
     upstream_errors: Each<8>,
@@ -152,7 +158,9 @@ impl RouteCounts {
             progress_received: of.progress_received.get_or_create_owned(&labels),
             overheard: of.overheard.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
+            refused_bodies: Each::new(&of.refused_bodies, &labels, "reason", BODIES),
             unread_requests: of.unread_requests.get_or_create_owned(&labels),
+            dropped_mail: of.dropped_mail.get_or_create_owned(&labels),
             unspilled_answers: of.unspilled_answers.get_or_create_owned(&labels),
             upgrades: of.upgrades.get_or_create_owned(&labels),
             upstream_errors: Each::new(&of.upstream_errors, &labels, "kind", ERRORS),
@@ -234,9 +242,22 @@ impl RouteCounts {
         self.in_flight.inc_by(more);
     }
 
+    /// The body of a request is not taken for this reason: `too-large`, `paused`, `too-long`, `too-slow`,
+    /// `no-room`, `unreadable` or `not-kept`.
+    pub fn refuse_body(&self, reason: &str) {
+        if let Some(place) = BODIES.iter().position(|known| *known == reason) {
+            self.refused_bodies.add(place, 1);
+        }
+    }
+
     /// A request of the server got an error because nobody read it.
     pub fn count_unread_request(&self) {
         self.unread_requests.inc();
+    }
+
+    /// Mail between the streams of a session was dropped, because nobody took it.
+    pub fn count_dropped_mail(&self) {
+        self.dropped_mail.inc();
     }
 
     /// A client got an error in place of a large answer that no file could take.

@@ -2,7 +2,7 @@
 pub(crate) mod authority;
 pub mod body;
 pub mod client;
-pub mod client_certificate;
+pub mod client_name;
 pub(crate) mod client_pacing;
 pub mod collector;
 pub(crate) mod connection_pool;

@@ -25,6 +25,8 @@ pub enum Refusal {
     BodyType,
     /// A header that decides about the request occurs more than once.
     Twice(&'static str),
+    /// The header that names the user of a front occurs twice, or has no name.
+    Principal,
     /// The request's target is neither a path nor `http://host/path`.
     Target,
     /// `CONNECT` and `TRACE`.
@@ -57,7 +59,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal once.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::NoHost,
         Self::TwoHosts,
         Self::Host,
@@ -65,6 +67,7 @@ impl Refusal {
         Self::CrossSite,
         Self::BodyType,
         Self::Twice("host"),
+        Self::Principal,
         Self::Target,
         Self::Method,
         Self::ReadOnly,
@@ -84,7 +87,7 @@ impl Refusal {
     /// The status of the response.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Target => {
+            Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Principal | Self::Target => {
                 StatusCode::BAD_REQUEST
             }
             Self::Host
@@ -114,6 +117,7 @@ impl Refusal {
             Self::CrossSite => "cross-site",
             Self::BodyType => "body-type",
             Self::Twice(_) => "header-twice",
+            Self::Principal => "principal",
             Self::Target => "target",
             Self::Method => "method",
             Self::ReadOnly => "read-only",
@@ -153,6 +157,10 @@ impl Refusal {
                  application/json"
             }
             Self::Twice(name) => return format!("this request has {name} twice; send it once"),
+            Self::Principal => {
+                "the header that names the user occurs twice or has no name of at most 1 KiB; let the front \
+                 replace it (principal in [server])"
+            }
             Self::Target => "the target of this request is not a path; send one such as /name",
             Self::Method => "this method is not served; MCP uses POST, GET and DELETE",
             Self::ReadOnly => "this can only be read; use GET",

@@ -66,6 +66,19 @@ impl From<BudgetExceeded> for RequestBodyError {
 }
 
 impl RequestBodyError {
+    /// The reason in metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::TooLarge(_) => "too-large",
+            Self::Paused => "paused",
+            Self::TooLong(_) => "too-long",
+            Self::TooSlow(_) => "too-slow",
+            Self::NoRoom => "no-room",
+            Self::Unreadable(_) => "unreadable",
+            Self::NotKept(_) => "not-kept",
+        }
+    }
+
     /// The status of the response to the client.
     pub(crate) fn status(&self) -> StatusCode {
         match self {

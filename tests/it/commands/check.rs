@@ -183,6 +183,17 @@ fn errors_and_warnings_are_there_as_json() {
 }
 
 #[test]
+fn a_header_for_users_without_a_front_is_warned_of() {
+    let text =
+        "[server]\nprincipal = \"header:x-user\"\n[[route]]\npath = \"/a\"\nupstream.demo = true\n";
+    let (code, _, error) = checked("proxy.toml", text, &[]);
+    assert_eq!(code, Some(0));
+    let expected = "milepost: warning: proxy.toml:2:13: server.principal: nobody is believed in this header; \
+        the address of the front in `trusted_proxies` is expected, such as trusted_proxies = [\"10.0.0.7\"]";
+    assert!(error.lines().any(|line| line == expected), "{error}");
+}
+
+#[test]
 fn oversights_are_warned_of() {
     let warned = |text: &str| {
         let (code, _, error) = checked("proxy.toml", text, &[]);

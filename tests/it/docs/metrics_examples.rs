@@ -22,6 +22,7 @@ fn page() -> Page {
     let metrics = Metrics::new();
     let _ = metrics.route("/a");
     metrics.count_refusal("host");
+    let _ = metrics.client_limit("streams");
     milepost::observe::untokened_clients::UNTOKENED_CLIENTS
         .note(None, milepost::progress::clients::Situation::NoToken);
     Page::read(&metrics.text(0, || {}))
@@ -116,6 +117,8 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_unread_requests",
             "milepost_late_calls",
             "milepost_unspilled_answers",
+            "milepost_dropped_mail",
+            "milepost_bodies_refused",
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }

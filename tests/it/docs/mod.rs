@@ -5,6 +5,7 @@ mod limits;
 mod links;
 mod metrics_examples;
 mod packages;
+mod rules;
 mod security;
 mod settings;
 mod short_calls;

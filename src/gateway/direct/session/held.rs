@@ -1,6 +1,12 @@
 //! What has no stream of its own: the stream that is held for a client, and events for another stream than
 //! that on which they came.
 
+use std::future::pending;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
 use super::{Session, SessionState};
 use crate::gateway::direct::claim::ClaimSender;
 use crate::gateway::direct::mailbox::Mail;
@@ -13,12 +19,50 @@ impl Session {
         let free = shared.held.is_none();
         if free {
             shared.held = Some((caller, claim));
+            shared.let_go = false;
         }
         free
     }
 
     pub(crate) fn release(&self) {
         self.lock().held = None;
+    }
+
+    /// Lets the held stream go, for a client that does not use the session. Its next message brings the stream
+    /// back.
+    pub(crate) fn let_go(&self) {
+        let mut shared = self.lock();
+        shared.held = None;
+        shared.let_go = true;
+    }
+
+    /// Whether the held stream was let go, and none is held since.
+    pub(crate) fn was_let_go(&self) -> bool {
+        self.lock().let_go
+    }
+
+    /// Completes when the client has not used the session for so long; never if there is no limit. Messages of
+    /// the server on the held stream are no use.
+    pub(crate) async fn unused(&self, limit: Option<Duration>) {
+        let Some(limit) = limit else { return pending().await };
+        loop {
+            let since = self.idle_since().map(|_| self.spoken());
+            let until = since.unwrap_or_else(Instant::now) + limit;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+
+    /// The last use by the client. To look is no use.
+    fn spoken(&self) -> Instant {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).spoken
+    }
+
+    /// Counts a message of a held stream that is kept no longer.
+    pub(crate) fn count_dropped(&self) {
+        self.lock().count_dropped();
     }
 
     /// The held stream, for its own caller only: a session id is no authentication.
@@ -48,7 +92,7 @@ impl Session {
             None => self.offer(stream, &event),
         };
         if !written {
-            tracing::warn!("no stream of a session takes progress any more; some was dropped");
+            self.count_dropped();
         }
     }
 }

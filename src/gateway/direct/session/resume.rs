@@ -59,7 +59,7 @@ impl SessionState {
         });
         self.filter.apply(now(), Input::ResumeStream(old, new, told));
         self.note();
-        mailbox.put(Mail::Replaced);
+        self.post(&mailbox, Mail::Replaced);
         self.resumed.insert(new, Some(mailbox));
     }
 }

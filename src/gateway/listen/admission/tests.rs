@@ -1,6 +1,8 @@
 //! Admission decisions, as tables.
 
 use super::*;
+use crate::config::values::ip_net::IpNet;
+use crate::transport::http::write_state::WriteState;
 
 const HERE: &str = "127.0.0.1:7332";
 
@@ -320,4 +322,36 @@ fn bodies_that_a_page_can_send_unasked_are_refused_from_browsers_only() {
     page(&format!("{browser}\ncontent-type: application/json"), Ok(()));
     page("GET /a\norigin: http://localhost:6274", Ok(()));
     page("POST /a\nsec-fetch-mode: cors\ncontent-type: text/plain;charset=UTF-8", Ok(()));
+}
+
+#[test]
+fn a_front_names_the_user_once_and_nobody_else_does() {
+    let principal_of = |remote: &str, lines: &str| {
+        let server = Server {
+            trusted_proxies: vec![IpNet::read("10.0.0.0/8").unwrap()],
+            principal: Some(HeaderName::from_static("x-user")),
+            ..Server::default()
+        };
+        let remote = format!("{remote}:1").parse().unwrap();
+        let client = Peer {
+            remote,
+            local: HERE.parse().unwrap(),
+            secure: false,
+            name: None,
+            write_state: WriteState::default(),
+            last_use: None,
+        };
+        let parts = request(&format!("POST /a\nhost: {HERE}\n{lines}"));
+        principal(&server, &client, &parts.headers)
+            .map(|found| (found.name.map(|name| name.as_str().to_owned()), found.foreign.is_some()))
+    };
+    let named = |name: &str| Ok((Some(name.to_owned()), false));
+    assert_eq!(principal_of("10.0.0.1", "x-user: ada"), named("header:ada"));
+    assert_eq!(principal_of("10.0.0.1", "x-user:"), Ok((None, false)));
+    assert_eq!(principal_of("10.0.0.1", ""), Ok((None, false)));
+    assert_eq!(principal_of("10.0.0.1", "x-user: ada\nx-user: bob"), Err(Refusal::Principal));
+    let long = format!("x-user: {}", "a".repeat(2000));
+    assert_eq!(principal_of("10.0.0.1", &long), Err(Refusal::Principal));
+    assert_eq!(principal_of("203.0.113.7", "x-user: ada\nx-user: bob"), Ok((None, true)));
+    assert_eq!(principal_of("203.0.113.7", "x-other: ada"), Ok((None, false)));
 }

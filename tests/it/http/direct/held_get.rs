@@ -175,3 +175,45 @@ async fn a_stream_that_is_held_counts_and_is_handed_over_with_its_place() {
     settle().await;
     assert_eq!(answer.text(), result("2"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_held_for_a_client_that_says_nothing_is_let_go_and_comes_back() {
+    let keys = "own_get = true\nsession_idle_timeout = \"10m\"\nmax_streams = 2";
+    let mut rig = Rig::new(keys);
+    rig.session("s", "2025-06-18").await;
+    pass(secs(2)).await;
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    // What the server says is no use by the client.
+    pass(secs(9 * 60)).await;
+    listened.chunk(event_with("g1", &log("m")));
+    assert!(listened.left().is_none());
+    pass(secs(61)).await;
+    assert!(listened.left().is_some(), "its place is free for others");
+    // The session is known as before, and its stream comes back with the client.
+    let (answer, server) = called(&mut rig, "1", "7").await;
+    server.say(result("1"));
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages(), [result("1")]);
+    pass(secs(2)).await;
+    let again = rig.asked().await;
+    assert_eq!(again.what(), "GET /base/mcp");
+    again.events(&[]);
+    settle().await;
+    let (answer, _server) = called(&mut rig, "2", "8").await;
+    again.chunk(event_with("g2", &progress("8", "1")));
+    pass(secs(20 * 60)).await;
+    assert!(again.left().is_none(), "a call is open");
+    assert_eq!(answer.messages()[0], progress("8", "1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_nobody_comes_for_are_dropped_and_counted() {
+    let (rig, listened) = held().await;
+    for n in 0..3 {
+        listened.chunk(event_with(&format!("g{n}"), &log(&"x".repeat(100 << 10))));
+        settle().await;
+    }
+    assert!(rig.metrics().contains("milepost_dropped_mail_total{route=\"/r\"} 1\n"));
+}

@@ -13,6 +13,7 @@ mod http_client;
 mod leaving_clients;
 mod legacy_server;
 mod live_calls;
+mod principals;
 mod private_files;
 pub(crate) mod proxy;
 mod refusals;

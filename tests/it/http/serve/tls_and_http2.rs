@@ -416,7 +416,7 @@ async fn an_http_2_connection_without_a_stream_is_closed_and_one_with_a_stream_i
 fn an_idle_http_2_connection_is_closed_although_its_client_says_nothing() {
     let start = Start { server: "http2_idle_timeout = \"200ms\"", ..Start::default() };
     let proxy = Proxy::with(&start, "upstream.demo = true");
-    let mut silent = std::net::TcpStream::connect(proxy.address()).unwrap();
+    let mut silent = TcpStream::connect(proxy.address()).unwrap();
     silent.set_read_timeout(Some(STUCK)).unwrap();
     // An empty frame of settings; neither those of the proxy nor its pings are answered.
     silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();

@@ -1,8 +1,9 @@
-//! The name of a client in the certificate that it presents.
+//! The name of a client: in the certificate that it presents, or in a header of a trusted front.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use ring::digest::{SHA256, digest};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
@@ -17,15 +18,22 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// The name of a client whose certificate has been verified. The kind of the name goes before the name, so
-/// that a name of one kind is none of another: `uri:`, `dns:`, `cn:` or `sha256:`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CertificateName(Arc<str>);
+/// The longest name in a header, in bytes. A request with a longer one is refused.
+const HEADER_NAME_BYTES_MAX: usize = 1 << 10;
 
-impl CertificateName {
+/// What goes before a name that a header has.
+const HEADER: &str = "header:";
+
+/// The name of a client that somebody has verified. The kind of the name goes before the name, so that a name of
+/// one kind is none of another: `uri:`, `dns:`, `cn:` or `sha256:` for names in certificates, `header:` for those
+/// that a trusted front gives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientName(Arc<str>);
+
+impl ClientName {
     /// The first URI of the subject alternative names; else their first DNS name, else the common name of
     /// the subject, else the fingerprint of the certificate.
-    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub fn of_certificate(certificate: &CertificateDer<'_>) -> Self {
         let name = EndEntityCert::try_from(certificate).ok().and_then(|read| {
             let uri = read.valid_uri_names().next().map(|name| format!("uri:{name}"));
             let dns = || read.valid_dns_names().next().map(|name| format!("dns:{name}"));
@@ -34,11 +42,27 @@ impl CertificateName {
         Self(name.unwrap_or_else(|| fingerprint(certificate)).into())
     }
 
+    /// The name in a header of a trusted front; `None` if the value is longer than 1 KiB or no readable text.
+    pub fn of_header(value: &HeaderValue) -> Option<Self> {
+        let name = std::str::from_utf8(value.as_bytes()).ok()?;
+        let is_name = name.len() <= HEADER_NAME_BYTES_MAX && !name.chars().any(char::is_control);
+        is_name.then(|| Self(format!("{HEADER}{name}").into()))
+    }
+
+    /// Whether a front gives the name, and no certificate.
+    pub fn is_of_header(&self) -> bool {
+        self.0.starts_with(HEADER)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
+
+/// Marks a request without a name on a loopback listener: all who ask there without credentials are one client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoopbackCaller;
 
 fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     let mut text = "sha256:".to_owned();
@@ -95,7 +119,7 @@ mod tests {
         });
         params.subject_alt_names = alternatives.to_vec();
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        CertificateName::of(certificate.der()).as_str().to_owned()
+        ClientName::of_certificate(certificate.der()).as_str().to_owned()
     }
 
     #[test]
@@ -115,6 +139,21 @@ mod tests {
         assert_eq!(name(&[], &long), "cn:Ada");
         let fingerprint = name(&[mail], &[organization]);
         assert!(fingerprint.starts_with("sha256:") && fingerprint.len() == 7 + 64, "{fingerprint}");
+    }
+
+    #[test]
+    fn a_name_in_a_header_is_no_name_in_a_certificate() {
+        let of = |text: &[u8]| ClientName::of_header(&HeaderValue::from_bytes(text).unwrap());
+        let name = of("Ada ü".as_bytes()).unwrap();
+        assert!(name.is_of_header() && name.as_str() == "header:Ada ü");
+        // The kind of another name is a part of this one.
+        assert_eq!(of(b"dns:ada.example.com").unwrap().as_str(), "header:dns:ada.example.com");
+        let made = rcgen::generate_simple_self_signed(vec!["header".to_owned()]).unwrap();
+        assert!(!ClientName::of_certificate(made.cert.der()).is_of_header());
+        assert!(of(&[b'x'; HEADER_NAME_BYTES_MAX]).is_some());
+        for wrong in [&[b'x'; HEADER_NAME_BYTES_MAX + 1][..], b"a\xff", b"a\tb"] {
+            assert!(of(wrong).is_none());
+        }
     }
 
     #[test]

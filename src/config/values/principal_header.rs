@@ -1,0 +1,84 @@
+//! The value of `principal`: the header in which trusted fronts name the user for whom they ask.
+
+use http::{HeaderName, header};
+use schemars::{Schema, json_schema};
+
+use crate::config::values::text::Spelling;
+
+/// What goes before the name of the header.
+const KIND: &str = "header:";
+
+/// Headers that mean something else.
+const OTHERS: [HeaderName; 8] = [
+    header::AUTHORIZATION,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::ORIGIN,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("mcp-session-id"),
+];
+
+/// The name of a header, behind `header:`.
+pub(crate) struct PrincipalHeader;
+
+impl Spelling for PrincipalHeader {
+    type Value = HeaderName;
+
+    fn expected() -> String {
+        "a header such as \"header:x-user\"".to_owned()
+    }
+
+    fn read(text: &str) -> Result<HeaderName, String> {
+        let wrong = |near: &str| {
+            format!("{text:?} does not name a header; one such as {near:?} is expected")
+        };
+        let Some(name) = text.strip_prefix(KIND) else {
+            let near: Result<HeaderName, _> = text.parse();
+            return Err(wrong(
+                &near.map_or_else(|_| format!("{KIND}x-user"), |name| format!("{KIND}{name}")),
+            ));
+        };
+        let name: HeaderName = name.parse().map_err(|_| wrong("header:x-user"))?;
+        if OTHERS.contains(&name) {
+            return Err(format!(
+                "{name} does not name a user; a header that your front sets, such as \"header:x-user\", \
+                 is expected"
+            ));
+        }
+        Ok(name)
+    }
+
+    fn spell(name: &HeaderName) -> String {
+        format!("{KIND}{name}")
+    }
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^header:[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+            "examples": ["header:x-user"],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_named_behind_its_kind() {
+        let name = PrincipalHeader::read("header:X-User").unwrap();
+        assert_eq!(PrincipalHeader::spell(&name), "header:x-user");
+        for (wrong, near) in [
+            ("X-User", "\"header:x-user\" is expected"),
+            ("header:", "\"header:x-user\" is expected"),
+            ("header:a b", "\"header:x-user\" is expected"),
+            ("header:authorization", "authorization does not name a user"),
+        ] {
+            let error = PrincipalHeader::read(wrong).unwrap_err();
+            assert!(error.contains(near), "{error}");
+        }
+    }
+}

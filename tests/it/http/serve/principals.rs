@@ -1,0 +1,111 @@
+//! Whose a request is: the user that a front names, and the only user of a loopback listener.
+
+use super::proxy::Start;
+use super::*;
+use crate::observe::metrics::page::Page;
+use crate::support::messages::modern;
+use crate::support::until;
+
+/// Answers each request with the number of its process; a call of `slow` takes a second.
+const SERVER: &str = r#"
+import json, os, sys, time
+for line in sys.stdin:
+    said = json.loads(line)
+    if "id" in said and "method" in said:
+        sys.stderr.write("asked for " + said["method"] + "\n")
+        sys.stderr.flush()
+        if said.get("params", {}).get("name") == "slow":
+            time.sleep(1)
+        result = {"resultType": "complete", "content": [{"type": "text", "text": str(os.getpid())}],
+                  "protocolVersion": said.get("params", {}).get("protocolVersion"),
+                  "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": result}), flush=True)
+"#;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
+fn children(keys: &str) -> String {
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    format!("upstream.command = {command}\n{keys}")
+}
+
+fn ask(proxy: &Proxy, method: &str, headers: &[(&str, &str)], body: &str) -> Exchange {
+    Exchange::send(proxy.address(), method, "/a", &[&POST[..], headers].concat(), body)
+}
+
+/// A call of 2026-07-28 of a tool.
+fn call_of(proxy: &Proxy, tool: &str, headers: &[(&str, &str)]) -> Exchange {
+    let own =
+        [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", tool)];
+    let params = format!(r#""name":"{tool}","arguments":{{}},"#);
+    ask(proxy, "POST", &[&own[..], headers].concat(), &modern(1, "tools/call", &params))
+}
+
+/// The process that has answered a call.
+fn process(mut answer: Exchange) -> String {
+    let text = answer.rest();
+    json(&text)["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{text}")).into()
+}
+
+#[test]
+fn a_front_names_the_user_and_limits_sessions_and_children_go_by_the_name() {
+    let server = "trusted_proxies = [\"127.0.0.1\"]\nprincipal = \"header:X-User\"\n\
+        max_client_sessions = 1";
+    let proxy = Proxy::with(&Start { server, ..Start::default() }, &children(""));
+    let mut begun = ask(&proxy, "POST", &[("x-user", "ada")], INITIALIZE);
+    assert_eq!(begun.status(), 200);
+    let id = begun.header("mcp-session-id").unwrap();
+    // The address that the front names besides says nothing any more.
+    let elsewhere = [("x-user", "ada"), ("x-forwarded-for", "203.0.113.9")];
+    assert_eq!(ask(&proxy, "POST", &elsewhere, INITIALIZE).status(), 429);
+    proxy.logged(&["refused", "max_client_sessions", "client=header:ada"]);
+    assert_eq!(ask(&proxy, "POST", &[("x-user", "bob")], INITIALIZE).status(), 200);
+    for (user, status) in [("bob", 404), ("", 404), ("ada", 200)] {
+        let headers = [("x-user", user), ("mcp-session-id", &*id)];
+        assert_eq!(ask(&proxy, "DELETE", &headers, "").status(), status, "{user}");
+    }
+    let of = |user: &str, token: &str| {
+        process(call_of(&proxy, "work", &[("x-user", user), ("authorization", token)]))
+    };
+    let ada = of("ada", "Bearer one");
+    assert_eq!(of("ada", "Bearer two"), ada, "the name goes before the token");
+    assert_ne!(of("bob", "Bearer one"), ada);
+    // One of two values may be the client's.
+    let mut twice = call_of(&proxy, "work", &[("x-user", "bob"), ("x-user", "ada")]);
+    assert_eq!(twice.status(), 400);
+    assert!(twice.rest().contains("let the front replace it"));
+    proxy.logged(&["refused", "reason=\"principal\""]);
+}
+
+#[test]
+fn the_header_of_the_user_counts_from_a_front_alone() {
+    let upstream = Upstream::start();
+    let server = "trusted_proxies = [\"10.0.0.7\"]\nprincipal = \"header:x-user\"";
+    let start = Start { server, ..Start::default() };
+    let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    let mut answer = ask(&proxy, "POST", &[("x-user", "root"), ("X-USER", "ada")], &call("1", ""));
+    let mut asked = upstream.asked();
+    assert!(!asked.head.to_lowercase().contains("x-user"), "{}", asked.head);
+    asked.json(&result("1"));
+    assert_eq!(answer.rest(), result("1"));
+    let page = Page::read(&proxy.probe("/metrics").1);
+    assert_eq!(page.sum("milepost_forwarded_dropped_total", &[]), 1.0);
+}
+
+#[test]
+fn callers_of_a_loopback_listener_without_credentials_are_one_client() {
+    let keys = "late = { enabled = true }";
+    for (server, calls) in [("", 1), ("trusted_proxies = [\"127.0.0.1\"]", 2)] {
+        let proxy = Proxy::with(&Start { server, ..Start::default() }, &children(keys));
+        let first = call_of(&proxy, "slow", &[]);
+        let asked = || proxy.log().matches("asked for tools/call").count();
+        until("the server works", || asked() == 1);
+        // The client gives up, and comes back with another connection.
+        drop(first);
+        until("nobody waits", || {
+            Page::read(&proxy.probe("/metrics").1).sum("milepost_streams", &[]) == 0.0
+        });
+        let _ = process(call_of(&proxy, "slow", &[]));
+        assert_eq!(asked(), calls, "{server}");
+    }
+}
