@@ -6,6 +6,8 @@ pub mod check_progress;
 pub mod color;
 pub mod demo;
 pub mod doctor;
+pub mod init;
+mod known_names;
 pub mod man;
 pub mod presets;
 mod printable;

@@ -14,10 +14,13 @@ use tokio::runtime::Builder;
 use tracing::Level;
 
 use crate::commands::args::{
-    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, ServeArgs, WrapArgs,
-    WrapError, WrappedServer,
+    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, ReplayArgs, ServeArgs,
+    TryArgs, WrapArgs, WrapError, WrappedServer,
 };
 use crate::commands::check_progress::{self, scenarios};
+use crate::commands::doctor::playground;
+use crate::commands::init::{self, InitArgs, InitError};
+use crate::commands::replay::SavedFiles;
 use crate::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
@@ -29,6 +32,7 @@ use crate::observe::log;
 use crate::observe::log::{LogFormat, MessageLog};
 use crate::observe::otlp;
 use crate::observe::otlp::DownstreamTransport;
+use crate::observe::pointer_watch::PointerWatch;
 use crate::observe::record::Recording;
 use crate::transport::child::{self, Program};
 use crate::transport::http::collector::CollectorClient;
@@ -92,14 +96,7 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => report(&error, 1),
             }
         }
-        Command::Replay(args) => match replay::run(&args) {
-            Ok(played) if played.is_equal => print(&played.text),
-            Ok(played) => match print(&played.text) {
-                ExitCode::SUCCESS => ExitCode::FAILURE,
-                code => code,
-            },
-            Err(error) => report(&error, 2),
-        },
+        Command::Replay(args) => replay(&args).await,
         Command::Tap(args) => match tap::run(&args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
@@ -110,9 +107,34 @@ async fn run(command: Command) -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
         },
+        Command::Try(args) => try_out(*args).await,
         Command::Adopt(args) => adopt(&args),
+        Command::Init(args) => init(&args),
         Command::Completions(args) => print(&man::completions(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
+    }
+}
+
+/// `milepost replay`; with `--watch` again after each save, until Ctrl-C.
+async fn replay(args: &ReplayArgs) -> ExitCode {
+    let mut watch = SavedFiles::new(args.files());
+    loop {
+        let code = match replay::run(args) {
+            Ok(played) if played.is_equal => print(&played.text),
+            Ok(played) => match print(&played.text) {
+                ExitCode::SUCCESS => ExitCode::FAILURE,
+                code => code,
+            },
+            Err(error) => report(&error, 2),
+        };
+        if !args.watch {
+            return code;
+        }
+        eprintln!("milepost: plays again when a file is saved; Ctrl-C ends");
+        tokio::select! {
+            () = watch.saved() => {}
+            _ = tokio::signal::ctrl_c() => return ExitCode::SUCCESS,
+        }
     }
 }
 
@@ -137,7 +159,8 @@ async fn serve(args: &ServeArgs) -> ExitCode {
         Err(error) => return report(&RecordError(error), 2),
     };
     let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
-    let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
+    let watch = Arc::new(PointerWatch::default()) as Arc<dyn ObserverFactory>;
+    let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().chain([watch]).collect();
     let state = state_dir(None, routes.state());
     let memory = DurationStore::open(state.as_deref());
     let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
@@ -188,7 +211,8 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
     let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
-    let observers = records.into_iter().chain(MessageLog::begin_if_on(false));
+    let watch = Arc::new(PointerWatch::default()) as Arc<dyn ObserverFactory>;
+    let observers = records.into_iter().chain(MessageLog::begin_if_on(false)).chain([watch]);
     let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy)).collect();
     let emitter = EventEmitter::new(id, Instant::now(), observers);
     let code = match wrapped.server {
@@ -231,6 +255,16 @@ fn adopt(args: &AdoptArgs) -> ExitCode {
     }
 }
 
+fn init(args: &InitArgs) -> ExitCode {
+    let mut answers = io::stdin().lock();
+    let is_asked = answers.is_terminal() && io::stdout().is_terminal();
+    let asked = is_asked.then_some(&mut answers as &mut dyn BufRead);
+    match init::run(args, &mut io::stdout(), asked) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error, 2),
+    }
+}
+
 fn man(folder: Option<&Path>) -> ExitCode {
     let Some(folder) = folder else { return print(&man::whole()) };
     match man::write(folder) {
@@ -251,6 +285,21 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
             print(&outcome.text);
             ExitCode::from(1)
         }
+        Err(error) => report(&error, 2),
+    }
+}
+
+/// `milepost try`: 0 if every call is answered, 1 if not, 2 if nothing can be called.
+async fn try_out(args: TryArgs) -> ExitCode {
+    let playground = match args.resolve() {
+        Ok(playground) => playground,
+        Err(error) => return report(&error, 2),
+    };
+    child::adopt_orphans();
+    let is_asked = io::stdin().is_terminal() && io::stdout().is_terminal();
+    match playground::run(playground, &mut io::stdout(), is_asked).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => report(&error, 2),
     }
 }
@@ -284,7 +333,10 @@ fn report(error: &(dyn Error + 'static), code: u8) -> ExitCode {
     log::flush();
     let routes = match error.downcast_ref() {
         Some(WrapError::Routes(routes)) => Some(routes),
-        _ => error.downcast_ref(),
+        _ => match error.downcast_ref() {
+            Some(InitError::Routes(routes)) => Some(routes),
+            _ => error.downcast_ref(),
+        },
     };
     match routes.and_then(RoutesError::faults) {
         Some(faults) => faults.iter().for_each(|fault| eprint!("{}", fault.report())),

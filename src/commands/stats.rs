@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::commands::printable::printable as escaped;
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
-use crate::observe::durations::{FILE, Store, StoreError, ToolRow, state_dir};
+use crate::observe::durations::{FILE, Store, StoreError, ToolRow, path_in_label, state_dir};
 use crate::progress::clients::is_unprintable;
 
 /// The arguments.
@@ -62,8 +62,12 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     if rows.is_empty() && (args.route.is_some() || args.tool.is_some()) {
         return Err(StatsError::Unknown(unknown(args, &all)));
     }
-    if let (true, Some(route)) = (args.forget, &args.route) {
-        let gone = store.forget(route, args.tool.as_deref())?;
+    if args.forget {
+        let labels: BTreeSet<&str> = rows.iter().map(|row| &*row.route).collect();
+        let mut gone = 0;
+        for label in labels {
+            gone += store.forget(label, args.tool.as_deref())?;
+        }
         let tools = if gone == 1 { "tool" } else { "tools" };
         return Ok(format!("{gone} {tools} forgotten\n"));
     }
@@ -99,8 +103,13 @@ fn keep_newest(rows: &mut Vec<&ToolRow>, max: usize) -> usize {
 }
 
 fn is_meant(args: &Args, entry: &ToolRow) -> bool {
-    args.route.as_ref().is_none_or(|route| *route == entry.route)
+    args.route.as_ref().is_none_or(|route| is_on(entry, route))
         && args.tool.as_ref().is_none_or(|tool| *tool == entry.tool)
+}
+
+/// Whether an entry is of a route: of this label, or of this path with any server.
+fn is_on(entry: &ToolRow, route: &str) -> bool {
+    entry.route == route || path_in_label(&entry.route) == Some(route)
 }
 
 fn nothing_yet(file: PathBuf) -> String {
@@ -112,10 +121,11 @@ fn nothing_yet(file: PathBuf) -> String {
 
 fn unknown(args: &Args, all: &[ToolRow]) -> String {
     let routes: BTreeSet<&str> = all.iter().map(|entry| &*entry.route).collect();
-    if let Some(route) = args.route.as_deref().filter(|route| !routes.contains(route)) {
-        return missing("route", route, routes);
+    let on_route = |entry: &&ToolRow| args.route.as_ref().is_none_or(|route| is_on(entry, route));
+    if let Some(route) = args.route.as_deref().filter(|_| !all.iter().any(|one| on_route(&one))) {
+        let paths = routes.iter().filter_map(|label| path_in_label(label));
+        return missing("route", route, paths.chain(routes.iter().copied()).collect());
     }
-    let on_route = |entry: &&ToolRow| args.route.as_ref().is_none_or(|route| *route == entry.route);
     let tools: BTreeSet<&str> = all.iter().filter(on_route).map(|entry| &*entry.tool).collect();
     missing("tool", args.tool.as_deref().unwrap_or_default(), tools)
 }

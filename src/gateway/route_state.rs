@@ -11,7 +11,7 @@ use crate::config::routes::{Route, Routes};
 use crate::gateway::client_limits::fair_share::SharePermit;
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::observers::Observers;
-use crate::observe::durations::DurationStore;
+use crate::observe::durations::{DurationStore, label_of_route};
 use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
 use crate::transport::byte_budget::ByteBudget;
@@ -257,14 +257,15 @@ pub(crate) fn policy_of(
 ) -> Policy {
     let mut policy = routes.policy(route);
     policy.learned = match old {
-        None => memory.of(&route.path, policy.estimates()),
-        Some(old) => {
+        // Another server takes its own time.
+        Some(old) if label_of_route(&old.route) == label_of_route(route) => {
             let learned = Arc::clone(&old.policy.learned);
             if policy.estimates() && !old.policy.estimates() {
-                memory.load(&route.path, &learned);
+                memory.load(&label_of_route(route), &learned);
             }
             learned
         }
+        _ => memory.of(&label_of_route(route), policy.estimates()),
     };
     policy
 }

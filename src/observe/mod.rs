@@ -7,6 +7,7 @@ pub mod log;
 pub mod metrics;
 pub mod otlp;
 mod pending_verdicts;
+pub mod pointer_watch;
 pub mod record;
 pub mod redact;
 pub mod transcript;

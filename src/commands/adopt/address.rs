@@ -15,6 +15,13 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
 
+/// The keys of addresses. A key other than the first is kept in mind by the name that the transport has
+/// among the options of `wrap`, where the entry has no `type`.
+pub(super) const ADDRESSES: [&str; 3] = ["url", "httpUrl", "serverUrl"];
+
+/// The name of the transport for each key.
+const SPELLINGS: [(&str, &str); 2] = [("httpUrl", "http"), ("serverUrl", "streamable-http")];
+
 /// Keys of a server at an address with which its client signs in. Only the client can sign in.
 const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
 
@@ -46,6 +53,10 @@ impl ServerObject<'_> {
         if let Some((_, kind)) = self.string("type")? {
             words.extend([quote("--transport"), self.raw(kind).to_owned()]);
             edits.push(Edit::replace(range(kind), quote("stdio")));
+        } else if let Some((_, spelling)) =
+            SPELLINGS.iter().find(|(key, _)| *key == member.name.as_str())
+        {
+            words.extend([quote("--transport"), quote(spelling)]);
         }
         let headers = self.headers()?;
         if let Some(headers) = &headers {
@@ -117,14 +128,17 @@ impl ServerObject<'_> {
                 return Err(Alone::new(member.start(), why));
             }
         }
+        let transport = given("--transport").first().copied();
+        let has_type = self.string("type")?.is_some();
+        let key = SPELLINGS.iter().find(|(_, spelling)| transport == Some(*spelling) && !has_type);
+        let key = key.map_or(ADDRESSES[0], |(key, _)| *key);
         let mut edits = vec![
-            Edit::replace(range(&member.name), quote("url")),
+            Edit::replace(range(&member.name), quote(key)),
             Edit::replace(range(command), self.raw(target)),
         ];
         edits.extend(self.without("args")?);
         if let Some((_, kind)) = self.string("type")? {
-            let transport = given("--transport").first().map_or("http", |transport| *transport);
-            edits.push(Edit::replace(range(kind), quote(transport)));
+            edits.push(Edit::replace(range(kind), quote(transport.unwrap_or("http"))));
         }
         let mut headers: Vec<(&str, &str)> =
             given("--header-env").iter().filter_map(|pair| pair.split_once('=')).collect();

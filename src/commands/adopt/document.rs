@@ -75,6 +75,10 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
         let servers = place.iter().try_fold(file, |object, key| object_at(object, key));
         places.extend(servers.map(|servers| (None, servers)));
     }
+    // opencode: `mcp` holds the servers themselves.
+    if let Some(servers) = object_at(file, "mcp").filter(|inner| has_server(inner)) {
+        places.push((None, servers));
+    }
     // Claude Code: those of each project.
     for project in object_at(file, "projects").iter().flat_map(|projects| &projects.properties) {
         let servers =
@@ -82,11 +86,7 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
         places.extend(servers.map(|servers| (Some(project.name.as_str()), servers)));
     }
     if places.is_empty() {
-        let is_server = |server: &ObjectProp<'_>| {
-            let server = server.value.as_object();
-            server.is_some_and(|server| ["command", "url"].iter().any(|k| server.get(k).is_some()))
-        };
-        if !file.properties.iter().any(is_server) {
+        if !has_server(file) {
             return None;
         }
         places.push((None, file));
@@ -101,6 +101,16 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
     }
     entries.sort_by_key(|entry| entry.at);
     Some(entries)
+}
+
+/// Whether an object holds a server itself.
+fn has_server(object: &Object<'_>) -> bool {
+    let is_server = |server: &ObjectProp<'_>| {
+        let server = server.value.as_object();
+        let keys = ["command", "url", "httpUrl", "serverUrl"];
+        server.is_some_and(|server| keys.iter().any(|key| server.get(key).is_some()))
+    };
+    object.properties.iter().any(is_server)
 }
 
 /// The object at a key. Of several the last one counts.

@@ -9,7 +9,8 @@ use clap::Parser;
 use jsonc_parser::ast::{Array, Object, ObjectProp, StringLit, Value};
 use jsonc_parser::common::Ranged;
 
-use super::address::TRANSPORTS;
+use super::address::{ADDRESSES, TRANSPORTS};
+use super::command_list::CommandList;
 use super::document::Edit;
 use crate::commands::args::{Cli, Command};
 
@@ -38,7 +39,10 @@ impl Alone {
 
 /// Puts `program` before the server. `is_named`: the user has asked for just this one.
 pub(super) fn wrap(text: &str, object: &Object<'_>, program: &str, is_named: bool) -> EntryChange {
-    let server = ServerObject { text, object };
+    let server = ServerObject::new(text, object);
+    if let Some(list) = server.command_list()? {
+        return list.wrap(&server, program);
+    }
     match server.is_wrapped()? {
         Some(_) => Ok(None),
         None => server.wrap(program, is_named).map(Some),
@@ -47,12 +51,53 @@ pub(super) fn wrap(text: &str, object: &Object<'_>, program: &str, is_named: boo
 
 /// Takes Milepost away from the server again.
 pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
-    let server = ServerObject { text, object };
+    let server = ServerObject::new(text, object);
+    if let Ok(Some(list)) = server.command_list() {
+        return list.unwrap();
+    }
     match server.is_wrapped() {
         Ok(Some(at)) => server.unwrap(at).map(Some),
         // What is no server of Milepost's own needs no word here.
         Ok(None) | Err(_) => Ok(None),
     }
+}
+
+/// How a server is behind Milepost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WrappedBy {
+    /// In the form that `adopt` writes.
+    Form,
+    /// In another form: with options, or by a program that runs packages.
+    Hand,
+}
+
+/// Whether Milepost is in front of the server, and in which form.
+pub(super) fn wrapped_by(text: &str, object: &Object<'_>) -> Option<WrappedBy> {
+    let server = ServerObject::new(text, object);
+    let words: Vec<String> = match server.command_list() {
+        Ok(Some(list)) => {
+            list.is_wrapped().then(|| list.words().into_iter().skip(1).collect::<Vec<_>>())?
+        }
+        _ => {
+            let at = server.is_wrapped().ok()??;
+            if at > 0 {
+                return Some(WrappedBy::Hand);
+            }
+            server.args().ok()??.elements.iter().filter_map(word).collect()
+        }
+    };
+    let mut options = words.iter().skip(1);
+    while let Some(option) = options.next() {
+        match option.as_str() {
+            "--transport" | "--header-env" => {
+                let _ = options.next();
+            }
+            "--" => break,
+            other if other.starts_with('-') => return Some(WrappedBy::Hand),
+            _ => break,
+        }
+    }
+    Some(WrappedBy::Form)
 }
 
 /// Whether a word is this program's name, with or without its folder, its version or its platform.
@@ -67,9 +112,40 @@ fn file_name(word: &str) -> &str {
 pub(super) struct ServerObject<'a> {
     text: &'a str,
     object: &'a Object<'a>,
+    /// The key of the command: `path` in the older form of Zed, whose `command` is an object.
+    command: &'static str,
 }
 
 impl<'a> ServerObject<'a> {
+    fn new(text: &'a str, object: &'a Object<'a>) -> Self {
+        let member = object.properties.iter().find(|member| member.name.as_str() == "command");
+        let inner = member.and_then(|member| member.value.as_object());
+        match inner.filter(|inner| inner.get("path").is_some()) {
+            Some(inner) => Self { text, object: inner, command: "path" },
+            None => Self { text, object, command: "command" },
+        }
+    }
+
+    /// The command as a list, as opencode has it, or the address of a server in its file.
+    fn command_list(&self) -> Result<Option<CommandList<'a>>, Alone> {
+        let list = self.member("command")?.and_then(|member| member.value.as_array());
+        if let Some(list) = list {
+            return Ok(Some(CommandList::new(list)));
+        }
+        match self.string("type")? {
+            Some((_, kind)) if ["local", "remote"].contains(&&*kind.value) => {
+                let url = self.string("url")?.map_or("URL", |(_, url)| &*url.value);
+                let what = format!(
+                    "only a server with a list as \"command\" can be edited here; write \"type\": \"local\", \
+                     \"command\": [\"milepost\", \"wrap\", {}] in the place of type, url and headers",
+                    quote(url)
+                );
+                Err(Alone::new(kind.start(), what))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The place of a member. A repeated member is an error, which only the user can correct.
     fn place(&self, key: &str) -> Result<Option<usize>, Alone> {
         let named = |(_, member): &(usize, &ObjectProp<'_>)| member.name.as_str() == key;
@@ -95,6 +171,16 @@ impl<'a> ServerObject<'a> {
         Ok(Some((member, member.value.as_string_lit().ok_or_else(expected)?)))
     }
 
+    /// The address of the server. Gemini CLI has `httpUrl`, Windsurf `serverUrl`.
+    fn address(&self) -> Result<Option<(&'a ObjectProp<'a>, &'a StringLit<'a>)>, Alone> {
+        for key in ADDRESSES {
+            if let Some(found) = self.string(key)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
     fn args(&self) -> Result<Option<&'a Array<'a>>, Alone> {
         let Some(member) = self.member("args")? else { return Ok(None) };
         let expected = || Alone::new(member.value.start(), "\"args\" is not a list");
@@ -105,13 +191,13 @@ impl<'a> ServerObject<'a> {
         self.slice(range(part))
     }
 
-    fn slice(&self, range: Range<usize>) -> &'a str {
+    pub(super) fn slice(&self, range: Range<usize>) -> &'a str {
         self.text.get(range).unwrap_or_default()
     }
 
     /// The position of `wrap` in the arguments, if Milepost is in front of the server already.
     fn is_wrapped(&self) -> Result<Option<usize>, Alone> {
-        let (Some((_, command)), Some(args)) = (self.string("command")?, self.args()?) else {
+        let (Some((_, command)), Some(args)) = (self.string(self.command)?, self.args()?) else {
             return Ok(None);
         };
         let word = |at: usize| args.elements.get(at).and_then(word);
@@ -136,7 +222,7 @@ impl<'a> ServerObject<'a> {
             let (at, kind) = kind.map_or((0, ""), |(_, kind)| (kind.start(), &kind.value));
             Alone::new(at, format!("a server of the type {kind:?} cannot be reached"))
         };
-        match (self.string("command")?, self.string("url")?) {
+        match (self.string(self.command)?, self.address()?) {
             (Some((_, command)), Some(_)) => {
                 Err(Alone::new(command.start(), "the server has both a \"command\" and a \"url\""))
             }
@@ -185,7 +271,8 @@ impl<'a> ServerObject<'a> {
 
     /// Removes the part of the command that leads to the server, beginning with `wrap` at `at`.
     fn unwrap(&self, at: usize) -> Result<Vec<Edit>, Alone> {
-        let (Some((member, command)), Some(args)) = (self.string("command")?, self.args()?) else {
+        let (Some((member, command)), Some(args)) = (self.string(self.command)?, self.args()?)
+        else {
             return Ok(Vec::new());
         };
         let words: Vec<String> = args.elements.iter().filter_map(word).collect();
@@ -214,7 +301,7 @@ impl<'a> ServerObject<'a> {
         let start = args.elements.first().map_or_else(|| target.start(), Ranged::start);
         edits.extend(match args.elements.get(first + 1) {
             Some(next) => Some(Edit::remove(start..next.start())),
-            None if (at, first) == (0, 1) && self.follows("args", "command")? => {
+            None if (at, first) == (0, 1) && self.follows("args", self.command)? => {
                 self.without("args")?
             }
             None => Some(Edit::remove(start..self.comma_end(target.end()))),
@@ -224,13 +311,17 @@ impl<'a> ServerObject<'a> {
 
     /// The separator between new elements and the first element of a list.
     fn separator(&self, args: &Array<'_>, member: &ObjectProp<'_>) -> String {
-        let Some(first) = args.elements.first() else { return self.comma(member).to_owned() };
+        self.list_separator(args).unwrap_or_else(|| self.comma(member).to_owned())
+    }
+
+    /// The separator that a list has, if it has one.
+    pub(super) fn list_separator(&self, args: &Array<'_>) -> Option<String> {
+        let first = args.elements.first()?;
         if let Some(line) = own_line(self.slice(args.start() + 1..first.start())) {
-            return format!(",{line}");
+            return Some(format!(",{line}"));
         }
-        let second = args.elements.get(1);
-        let used = second.map(|second| self.slice(first.end()..second.start()));
-        used.filter(|used| is_plain_comma(used)).unwrap_or_else(|| self.comma(member)).to_owned()
+        let used = self.slice(first.end()..args.elements.get(1)?.start());
+        Some(used.to_owned()).filter(|used| is_plain_comma(used))
     }
 
     /// A comma with the spacing of the object that has this member.
@@ -299,7 +390,7 @@ fn is_plain_comma(gap: &str) -> bool {
 }
 
 /// A value as a word of a command line.
-fn word(value: &Value<'_>) -> Option<String> {
+pub(super) fn word(value: &Value<'_>) -> Option<String> {
     match value {
         Value::StringLit(text) => Some(text.value.to_string()),
         Value::NumberLit(number) => Some(number.value.to_owned()),

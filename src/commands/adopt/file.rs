@@ -1,21 +1,23 @@
 //! A client's file on disk: reading, a backup, and replacement in one step.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 use tempfile::NamedTempFile;
 
 use super::AdoptError;
+use super::repository::Sharing;
+use crate::observe::durations::state_dir;
 
 /// Bytes of a client's file that `adopt` reads. Claude Code keeps a history of some megabytes in
 /// its file; a longer file is refused.
 const FILE_MAX: u64 = 64 << 20;
 
-/// Backups of one file: enough for years, and no endless search for a free name.
-const BACKUPS_MAX: u32 = 1000;
+/// The folder of backups of files that a repository shares, in the folder of the state.
+const BACKUPS: &str = "backups";
 
 /// The byte order mark that some editors put before the text.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -45,8 +47,33 @@ impl ClientFile {
         Ok((Self { place, bytes, has_mark }, text))
     }
 
-    /// Replaces the file by `text`, keeps a backup, and returns the path of the backup.
-    pub(super) fn write(&self, text: &str) -> Result<PathBuf, AdoptError> {
+    /// Whether the file says that nobody is to write it.
+    pub(super) fn is_read_only(&self) -> bool {
+        fs::metadata(&self.place).is_ok_and(|known| known.mode() & 0o222 == 0)
+    }
+
+    /// The place of the backup: beside the file, and outside of a repository that shares the file.
+    pub(super) fn backup(&self, sharing: &Sharing) -> Backup {
+        let outside = sharing.repository().and_then(|_| {
+            let folder = state_dir(None, None)?.join(BACKUPS);
+            let name = self.place.to_string_lossy().replace('/', "-");
+            Some(Backup(folder.join(name.trim_start_matches('-'))))
+        });
+        outside.unwrap_or_else(|| {
+            let mut name = self.place.clone().into_os_string();
+            name.push(".milepost-backup");
+            Backup(PathBuf::from(name))
+        })
+    }
+
+    /// Replaces the file by `text` and returns the path of the backup, which is written anew unless
+    /// `keeps_backup`.
+    pub(super) fn write(
+        &self,
+        text: &str,
+        backup: &Backup,
+        keeps_backup: bool,
+    ) -> Result<PathBuf, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
         // Clients write their files too.
@@ -61,53 +88,43 @@ impl ClientFile {
         new.write_all(text.as_bytes()).map_err(failed)?;
         same_access(new.as_file(), &known).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
-        let backup = self.keep(&known)?;
+        if !(keeps_backup && backup.0.exists()) {
+            backup
+                .write(&self.bytes, &known)
+                .map_err(|source| AdoptError::Unwritable { path: backup.0.clone(), source })?;
+        }
         if read(&self.place).map_err(failed)?.0 != self.bytes {
             return Err(AdoptError::Changed(self.place.clone()));
         }
         new.persist(&self.place).map_err(|error| failed(error.error))?;
-        Ok(backup)
+        Ok(backup.0.clone())
+    }
+}
+
+/// The backup of a file: at most one.
+#[derive(Debug)]
+pub(super) struct Backup(PathBuf);
+
+impl Backup {
+    /// The text of the backup, if there is one.
+    pub(super) fn text(&self) -> Option<String> {
+        let (bytes, _) = read(&self.0).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        Some(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
     }
 
-    /// Writes a backup under a free name; an older backup with the same content is enough.
-    fn keep(&self, known: &fs::Metadata) -> Result<PathBuf, AdoptError> {
-        let failed = |path: &Path, source| AdoptError::Unwritable { path: path.to_owned(), source };
-        let mut name = self.place.clone().into_os_string();
-        name.push(".milepost-backup");
-        let first = PathBuf::from(&name);
-        let others = (2..=BACKUPS_MAX).map(|number| {
-            let mut name = name.clone();
-            name.push(format!("-{number}"));
-            PathBuf::from(name)
-        });
-        for path in std::iter::once(first.clone()).chain(others) {
-            let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            match created {
-                Ok(mut file) => {
-                    let written = self.fill(&mut file, known);
-                    // Half a backup is worse than none.
-                    written
-                        .inspect_err(|_| drop(fs::remove_file(&path)))
-                        .map_err(|e| failed(&path, e))?;
-                    return Ok(path);
-                }
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(failed(&path, error));
-                }
-                Err(_) if fs::read(&path).is_ok_and(|kept| kept == self.bytes) => return Ok(path),
-                Err(_) => {}
-            }
+    /// Writes the backup in one step. Half a backup is worse than none.
+    fn write(&self, bytes: &[u8], known: &fs::Metadata) -> io::Result<()> {
+        let folder = self.0.parent().unwrap_or_else(|| Path::new("/"));
+        if !folder.exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        Err(failed(
-            &first,
-            io::Error::other("there are too many backups of this file; remove some"),
-        ))
-    }
-
-    fn fill(&self, file: &mut File, known: &fs::Metadata) -> io::Result<()> {
-        file.write_all(&self.bytes)?;
-        same_access(file, known)?;
-        file.sync_all()
+        let mut file = NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        same_access(file.as_file(), known)?;
+        file.as_file().sync_all()?;
+        file.persist(&self.0).map_err(|error| error.error)?;
+        Ok(())
     }
 }
 
@@ -180,7 +197,10 @@ mod tests {
         let (read, _) = ClientFile::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
         symlink(&secret, &file).unwrap();
-        assert!(matches!(read.write("{}"), Err(AdoptError::Unwritable { .. })));
+        assert!(matches!(
+            read.write("{}", &read.backup(&Sharing::default()), false),
+            Err(AdoptError::Unwritable { .. })
+        ));
         let names = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(names, 2, "no backup of the other file, and no new file");
     }

@@ -4,9 +4,16 @@
 //! `--undo` removes exactly the text that was added, also after other changes of the file.
 
 mod address;
+mod change;
+mod codex;
+mod command_list;
 mod document;
 mod entry;
 mod file;
+mod formats;
+mod found_clients;
+mod goose;
+mod repository;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -14,13 +21,13 @@ mod tests;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use crate::commands::args::AdoptArgs;
-use crate::config::values::nearest;
+use serde_json::Value;
 
-use document::{Edit, ServerEntry};
-use entry::Alone;
+use crate::commands::args::AdoptArgs;
+
+use change::FileTerms;
 use file::ClientFile;
-use show::plain;
+use repository::Sharing;
 
 /// The reason why a client's file stays unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +73,12 @@ pub enum AdoptError {
     /// The file has changed since it was read.
     #[error("{} has changed meanwhile; nothing was written, try again", .0.display())]
     Changed(PathBuf),
+    /// Nobody may write the file.
+    #[error("{} is read-only; nothing was written: `chmod u+w` allows it", .0.display())]
+    ReadOnly(PathBuf),
+    /// No file was named, and none was found.
+    #[error("no client's file of servers was found; give its path. These were looked for: {0}")]
+    NoClients(String),
     /// There is no terminal to ask at.
     #[error(
         "nothing was written: there is no terminal to ask at; --yes writes without asking, and --dry-run \
@@ -95,18 +108,58 @@ impl AdoptError {
 pub fn run(
     args: &AdoptArgs,
     out: &mut dyn Write,
+    mut asked: Option<&mut dyn BufRead>,
+) -> Result<bool, AdoptError> {
+    let files = match &args.file {
+        Some(file) => vec![file.clone()],
+        None => found_clients::files(args)?,
+    };
+    if args.json {
+        return as_json(args, &files, out);
+    }
+    let (mut is_done, mut failed) = (true, None);
+    for file in &files {
+        let asked: Option<&mut dyn BufRead> = match &mut asked {
+            Some(asked) => Some(&mut **asked),
+            None => None,
+        };
+        match one(args, file, out, asked) {
+            Ok(done) => is_done &= done,
+            Err(error) if args.file.is_some() => return Err(error),
+            // The files of other clients are another matter.
+            Err(error) => {
+                writeln!(out, "{}", crate::observe::error_chain::error_chain(&error))?;
+                failed = Some(error);
+            }
+        }
+    }
+    failed.map_or(Ok(is_done), Err)
+}
+
+/// Shows and writes the changes of one file.
+fn one(
+    args: &AdoptArgs,
+    path: &Path,
+    out: &mut dyn Write,
     asked: Option<&mut dyn BufRead>,
 ) -> Result<bool, AdoptError> {
-    let (file, text) = ClientFile::read(&args.file)?;
-    let change = Change::new(args, &text)?;
+    let (file, text) = ClientFile::read(path)?;
+    let sharing = Sharing::of(path);
+    let backup = file.backup(&sharing);
+    let kept = backup.text();
+    let terms = FileTerms { args, path, sharing: &sharing, backup: kept.as_deref() };
+    let change = formats::change(&terms, &text)?;
     out.write_all(change.report.as_bytes())?;
-    let Some(new) = change.text else { return Ok(true) };
+    let Some(new) = &change.text else { return Ok(true) };
     if args.dry_run {
         return Ok(true);
     }
+    if file.is_read_only() {
+        return Err(AdoptError::ReadOnly(path.to_owned()));
+    }
     if !args.yes {
         let answers = asked.ok_or(AdoptError::NobodyToAsk)?;
-        write!(out, "Write {}? [y/N] ", args.file.display())?;
+        write!(out, "Write {}? [y/N] ", path.display())?;
         out.flush()?;
         let mut answer = String::new();
         answers.read_line(&mut answer)?;
@@ -115,140 +168,23 @@ pub fn run(
             return Ok(false);
         }
     }
-    let backup = file.write(&new)?;
+    let backup = file.write(new, &backup, change.keeps_backup)?;
     // It is written, whether or not anybody reads so.
     let _ =
         writeln!(out, "Written; as it was, it is in {}. Start the client again.", backup.display());
     Ok(true)
 }
 
-/// The change of a file.
-struct Change {
-    /// For a person to read.
-    report: String,
-    /// The new text, if there are changes.
-    text: Option<String>,
-}
-
-impl Change {
-    fn new(args: &AdoptArgs, text: &str) -> Result<Self, AdoptError> {
-        let path = &*args.file;
-        let parsed = document::parse(text).map_err(|error| {
-            AdoptError::wrong(path, text, error.range().start, error.kind().to_string())
-        })?;
-        let entries = parsed.as_ref().and_then(document::entries).ok_or_else(|| {
-            let what = "no servers are here; a file with \"mcpServers\" or \"servers\" is expected";
-            AdoptError::wrong(path, text, 0, what)
-        })?;
-        all_known(args, &entries)?;
-        let program = if args.undo { String::new() } else { program(args.milepost.as_deref())? };
-        let mut report = format!("{}\n", plain(&path.display().to_string()));
-        let (mut edits, mut changed) = (Vec::new(), Vec::new());
-        for (at, entry) in entries.iter().enumerate() {
-            let is_named = args.servers.iter().any(|name| name == entry.name);
-            if !(is_named || args.servers.is_empty()) {
-                continue;
-            }
-            let fate = match args.undo {
-                true => entry::unwrap(text, entry.object),
-                false => entry::wrap(text, entry.object, &program, is_named),
-            };
-            let fate = match fate {
-                Ok(Some(more)) => {
-                    edits.extend(more);
-                    changed.push(at);
-                    if args.undo { "unwrapped" } else { "wrapped" }.to_owned()
-                }
-                Ok(None) => if args.undo { "not wrapped" } else { "wrapped already" }.to_owned(),
-                Err(Alone { why, at }) if is_named => {
-                    let what = format!("{}: {why}", plain(&entry.title()));
-                    return Err(AdoptError::wrong(path, text, at, what));
-                }
-                Err(Alone { why, at }) => {
-                    let (line, column) = document::line_and_column(text, at);
-                    format!("left alone ({line}:{column}): {why}")
-                }
-            };
-            report += &format!("  {}: {fate}\n", plain(&entry.title()));
-        }
-        if changed.is_empty() {
-            return Ok(Self { report: report + "Nothing changes.\n", text: None });
-        }
-        let new = rewritten(path, text, &entries, &changed, edits, &mut report)?;
-        Ok(Self { report, text: Some(new) })
+/// Prints what would change, as a list with an object for each file.
+fn as_json(args: &AdoptArgs, files: &[PathBuf], out: &mut dyn Write) -> Result<bool, AdoptError> {
+    let mut all = Vec::new();
+    for path in files {
+        let (file, text) = ClientFile::read(path)?;
+        let sharing = Sharing::of(path);
+        let backup = file.backup(&sharing).text();
+        let terms = FileTerms { args, path, sharing: &sharing, backup: backup.as_deref() };
+        all.push(formats::change(&terms, &text)?.json(path, &file, &sharing));
     }
-}
-
-/// The new text, checked by reading it again, with a preview of the changes.
-fn rewritten(
-    path: &Path,
-    text: &str,
-    entries: &[ServerEntry<'_>],
-    changed: &[usize],
-    edits: Vec<Edit>,
-    report: &mut String,
-) -> Result<String, AdoptError> {
-    let new = document::apply(text, edits);
-    let unsound = |at| {
-        AdoptError::wrong(
-            path,
-            text,
-            at,
-            "the form of this entry is not known; nothing was written",
-        )
-    };
-    let parsed = document::parse(&new).map_err(|error| unsound(error.range().start))?;
-    let found = parsed.as_ref().and_then(document::entries).unwrap_or_default();
-    for at in changed {
-        let (Some(old), Some(now)) = (entries.get(*at), found.get(*at)) else {
-            return Err(unsound(0));
-        };
-        if old.name != now.name {
-            return Err(unsound(old.at));
-        }
-        *report += &show::diff((text, old), (&new, now));
-    }
-    Ok(new)
-}
-
-/// Checks that every named server exists.
-fn all_known(args: &AdoptArgs, entries: &[ServerEntry<'_>]) -> Result<(), AdoptError> {
-    for name in &args.servers {
-        if entries.iter().any(|entry| entry.name == name) {
-            continue;
-        }
-        let mut known: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
-        known.dedup();
-        let known = match nearest(name, known.iter().copied()) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("the servers are {}", plain(&known.join(", "))),
-        };
-        return Err(AdoptError::Unknown { path: args.file.clone(), name: name.clone(), known });
-    }
-    Ok(())
-}
-
-/// The program that the client is to start.
-fn program(given: Option<&Path>) -> Result<String, AdoptError> {
-    let path = match given {
-        None => std::env::current_exe().map_err(|error| {
-            AdoptError::Program(format!(
-                "the path of this program is not known ({error}); give a path"
-            ))
-        })?,
-        // The client starts it in a folder of its own.
-        Some(given) if given.components().count() > 1 && given.exists() => {
-            std::path::absolute(given)?
-        }
-        Some(given) => given.to_owned(),
-    };
-    let Some(path) = path.to_str() else {
-        return Err(AdoptError::Program(format!("{} is no Unicode", path.display())));
-    };
-    if !entry::is_milepost(path) {
-        let why =
-            format!("{path:?}: its name has to begin with `milepost`, so that it is known again");
-        return Err(AdoptError::Program(why));
-    }
-    Ok(path.to_owned())
+    writeln!(out, "{}", Value::from(all))?;
+    Ok(true)
 }

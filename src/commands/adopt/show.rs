@@ -59,6 +59,23 @@ pub(super) fn plain(line: &str) -> String {
     text
 }
 
+/// The words of a command line, with `***` for those that look like a secret.
+pub(super) fn hidden_words(words: &[String]) -> Vec<String> {
+    let mut flag = "";
+    let mut shown = Vec::new();
+    for word in words {
+        let (name, value) = word.split_once('=').unwrap_or((flag, word));
+        let is_hidden = is_secret(name.trim_start_matches('-'), value);
+        shown.push(match word.split_once('=') {
+            Some((name, _)) if is_hidden => format!("{name}={HIDDEN}"),
+            None if is_hidden => HIDDEN.to_owned(),
+            _ => word.clone(),
+        });
+        flag = if word.starts_with('-') { word } else { "" };
+    }
+    shown
+}
+
 /// An entry as in its file, without secrets, from the beginning of its line if the line begins with
 /// the entry.
 fn shown(text: &str, entry: &ServerEntry<'_>) -> String {

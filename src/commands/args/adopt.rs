@@ -9,9 +9,10 @@ use clap_complete::Shell;
 #[derive(Debug, Args)]
 pub struct AdoptArgs {
     /// The client's file: claude_desktop_config.json, ~/.claude.json, .mcp.json, .cursor/mcp.json,
-    /// .vscode/mcp.json, settings.json ...
+    /// .vscode/mcp.json, settings.json, opencode.json, ~/.codex/config.toml ...
+    /// [default: the files of the clients that are found on this machine]
     #[arg(value_name = "CLIENT_CONFIG")]
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
     /// Only this server; repeat for more. A server at a URL that may ask for a sign-in is wrapped
     /// only by name
     #[arg(long = "server", value_name = "NAME")]
@@ -22,6 +23,9 @@ pub struct AdoptArgs {
     /// Show what would change, and write nothing
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
+    /// Print what would change as JSON, a list with an object for each file (docs/adopt.md)
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
     /// Write without asking
     #[arg(long)]
     pub yes: bool,

@@ -3,6 +3,7 @@
 mod adopt;
 mod check_progress;
 mod doctor;
+mod playground;
 mod policy;
 mod record;
 mod remote;
@@ -20,6 +21,7 @@ use url::Url;
 use self::policy::PolicyArgs;
 use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address, bearer_in};
+use crate::commands::init::InitArgs;
 use crate::commands::stats;
 use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::config::values::{StateDir, time};
@@ -31,6 +33,7 @@ use crate::progress::Policy;
 pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
 pub use self::check_progress::CheckProgressArgs;
 pub use self::doctor::DoctorArgs;
+pub use self::playground::TryArgs;
 pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
 pub use self::tap::{AdminAddress, TapArgs};
@@ -99,16 +102,27 @@ pub enum Command {
     Presets(PresetsArgs),
     /// Print the JSON Schema of route files
     Schema,
+    /// Call tools of a server behind Milepost, and see what the server sends and what a client gets
+    #[command(after_help = "Examples:\n  milepost try --call build -- node server.js\n  \
+        milepost try --config proxy.toml --route /reports\n\n\
+        Each call is a real call, with all its effects. The exit code is 0 if every call is answered, 1 if \
+        not, 2 if nothing can be called.")]
+    Try(Box<TryArgs>),
     /// See it work: a legacy server, the proxy and a client in this terminal
     Demo(DemoArgs),
     /// Put Milepost in front of the servers of a client's file of servers, and take it out again
     #[command(
-        after_help = "The files of Claude Desktop, Claude Code, Cursor, VS Code and Zed are known: \
-        `mcpServers`, `servers`, `mcp.servers`, `context_servers`, or servers by their names alone. \
+        after_help = "The files of Claude Desktop, Claude Code, Cursor, VS Code, Zed, Gemini CLI, Windsurf, \
+        opencode and Codex are known: `mcpServers`, `servers`, `mcp.servers`, `context_servers`, `mcp`, \
+        `mcp_servers`, or servers by their names alone; for goose the lines to write are shown. \
         What changes is shown first; comments, order and spacing stay. The file as it was is kept \
-        beside it, as NAME.milepost-backup."
+        beside it, as NAME.milepost-backup, or outside of a repository that shares the file."
     )]
     Adopt(AdoptArgs),
+    /// Write a route file for a server, by asking or from arguments
+    #[command(after_help = "Examples:\n  milepost init -- node reports-server.js\n  \
+        milepost init --add --path /far https://mcp.example.com/mcp")]
+    Init(InitArgs),
     /// Print the completions of `milepost` for a shell
     Completions(CompletionsArgs),
     /// Print the manual, or write it as pages
@@ -120,8 +134,6 @@ pub enum Command {
 pub struct WrapArgs {
     #[command(flatten)]
     policy: PolicyArgs,
-    #[command(flatten, next_help_heading = "Server at an address")]
-    remote: RemoteArgs,
     /// The folder in which is kept how long tools take, or `off` [default: $XDG_STATE_HOME/milepost or
     /// ~/.local/state/milepost]
     #[arg(long, value_name = "DIR")]
@@ -134,6 +146,8 @@ pub struct WrapArgs {
     /// The options of the log.
     #[command(flatten)]
     pub log: LogArgs,
+    #[command(flatten, next_help_heading = "Server at an address")]
+    remote: RemoteArgs,
     /// The server's command and its arguments, or its address (`http://…`, `https://…`): Streamable
     /// HTTP or HTTP+SSE
     #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD|URL")]
@@ -349,7 +363,7 @@ impl WrapArgs {
         self.policy.settings(&own).map_err(WrapError::Setting)?.apply(&mut policy);
         let label = match (self.address()?, &route) {
             (Some(url), _) => durations::label_of_address(&url),
-            (None, Some(route)) if self.command.is_empty() => route.path.clone(),
+            (None, Some(route)) if self.command.is_empty() => durations::label_of_route(route),
             _ => durations::label_of_command(&self.command),
         };
         let mut server = self.server(route)?;

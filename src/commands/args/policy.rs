@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use crate::commands::known_names::KnownNames;
 use crate::config::routes::{Preset, PresetSettings, RoutesError};
 use crate::config::settings::{Flag, Setting, SettingChange, SettingScope, Settings};
 use crate::config::values::{DEFAULT_DIALECTS, Word, dialects};
@@ -24,7 +25,8 @@ pub(super) struct PolicyArgs {
     /// them
     #[arg(long, value_name = "NAME", value_parser = preset())]
     preset: Option<Preset>,
-    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',', help = dialect_help())]
+    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',', help = dialect_help(),
+        value_parser = dialect_names(), hide_possible_values = true)]
     dialects: Vec<String>,
     #[command(flatten)]
     flags: Flags,
@@ -34,6 +36,16 @@ pub(super) struct PolicyArgs {
 pub(super) fn preset() -> impl TypedValueParser<Value = Preset> {
     let names = Preset::WORDS.iter().map(|(name, _)| *name);
     PossibleValuesParser::new(names).try_map(|name| Preset::read(&name))
+}
+
+/// The names that are known without a route file.
+fn dialect_names() -> KnownNames {
+    let names = dialect::ALL.iter().filter_map(|dialect| match dialect {
+        Dialect::BuiltIn(known) => Some(known.name),
+        Dialect::Text(source) => Some(source.name()),
+        Dialect::Custom(_) => None,
+    });
+    KnownNames::new(names.chain([DEFAULT_DIALECTS]))
 }
 
 /// Names every dialect.

@@ -10,7 +10,7 @@ use crate::config::routes::Routes;
 use crate::observe::record::Recording;
 use crate::progress::Policy;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct RecordArgs {
     /// Record each conversation in a file of its own in this folder; `milepost replay` plays it
     #[arg(long, value_name = "DIR")]
@@ -36,11 +36,19 @@ pub struct ReplayArgs {
     /// Print the recording as a transcript for tests, with the present output
     #[arg(long)]
     pub as_test: bool,
+    /// Play again whenever the recording or the route file is saved, until Ctrl-C
+    #[arg(long, conflicts_with = "as_test")]
+    pub watch: bool,
     #[command(flatten)]
     policy: PolicyArgs,
 }
 
 impl ReplayArgs {
+    /// The files that a replay depends on.
+    pub fn files(&self) -> Vec<PathBuf> {
+        std::iter::once(self.file.clone()).chain(self.policy.config.clone()).collect()
+    }
+
     /// Whether the settings come from a route file, and not from the recording.
     pub fn has_config(&self) -> bool {
         self.policy.config.is_some()

@@ -9,6 +9,7 @@ use super::draft::Draft;
 use super::habits::Habits;
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
+use crate::observe::pointer_watch::PointerMiss;
 use crate::progress::clients::is_unprintable;
 
 /// Characters of an example message in a report.
@@ -117,6 +118,8 @@ pub struct Examined {
     pub uses_get: bool,
     /// The notifications that the proxy withheld because the answer was there already.
     pub overtaken: usize,
+    /// The pointers of dialects that found nothing behind the proxy.
+    pub missed: Vec<PointerMiss>,
 }
 
 impl Examined {

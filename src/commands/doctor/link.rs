@@ -1,6 +1,8 @@
 //! A plain client's connection to a server: each message arrives with the time and the number of
 //! its read.
 
+use std::future::pending;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,9 +14,11 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::added::AddedProgress;
+use super::DoctorError;
 use super::traffic::{TrafficEvent, TrafficStream};
 use super::web::Web;
+use crate::config::routes::Route;
+use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use crate::observe::log::Connection;
@@ -22,9 +26,11 @@ use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{LineFrame, Lines};
 use crate::relay::child_session::ChildSession;
-use crate::relay::{Pipe, Relay};
+use crate::relay::http_upstream::{Bearer, HttpUpstreamLeg, UpstreamTarget};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, remote_session};
 use crate::transport::child::{self, ChildProcess, Grace, Program, SpawnError, Stderr};
 use crate::transport::http::client::UpstreamError;
+use crate::transport::http::via::Via;
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
@@ -140,16 +146,13 @@ impl Link {
     pub(super) fn start_proxied(
         policy: Policy,
         program: &Program,
-        added: &AddedProgress,
+        observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Self, SpawnError> {
         let (ours, theirs) = duplex(DUPLEX_BYTES);
         let (reader, writer) = tokio::io::split(theirs);
         let client = Pipe::new(Box::new(reader), Box::new(writer));
         let policy = Arc::new(policy);
-        let id = FilterId { conversation: 1, filter: 1 };
-        let observer = added.begin(id, "", Scope::Whole, &policy);
-        let start = std::time::Instant::now();
-        let emitter = EventEmitter::new(id, start, observer.into_iter().collect());
+        let emitter = emitter(&policy, observers);
         let relay = |server, diagnostics| {
             let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
             relay.set_emitter(emitter);
@@ -161,6 +164,32 @@ impl Link {
         let running = tokio::spawn(async move {
             child.run(None).await;
         });
+        let (reader, writer) = tokio::io::split(ours);
+        let mut link = Self::new(LinkKind::Proxied(Box::new(writer), running));
+        link.tasks.spawn(read_lines(Box::new(reader), link.reporter.clone()));
+        Ok(link)
+    }
+
+    /// Reaches a server at an address behind the proxy's own filter. Nothing is connected yet.
+    pub(super) fn start_remote(
+        policy: Policy,
+        route: &Route,
+        bearer_file: Option<PathBuf>,
+        observers: &[Arc<dyn ObserverFactory>],
+    ) -> Result<Self, DoctorError> {
+        let (ours, theirs) = duplex(DUPLEX_BYTES);
+        let (reader, writer) = tokio::io::split(theirs);
+        let client = Pipe::new(Box::new(reader), Box::new(writer));
+        let policy = Arc::new(policy);
+        let via = Via::random().map_err(StartError::from)?;
+        let target = UpstreamTarget::new(route, via, bearer_file.map(Bearer::in_file), None)?;
+        let diagnostics = DiagnosticsSink::new(Box::new(sink()), None);
+        let emitter = emitter(&policy, observers);
+        let server = HttpUpstreamLeg::new(target);
+        let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
+        relay.set_emitter(emitter);
+        let log = Connection::default();
+        let running = tokio::spawn(remote_session::run(relay, Duration::ZERO, log, pending()));
         let (reader, writer) = tokio::io::split(ours);
         let mut link = Self::new(LinkKind::Proxied(Box::new(writer), running));
         link.tasks.spawn(read_lines(Box::new(reader), link.reporter.clone()));
@@ -258,6 +287,13 @@ impl Link {
             }
         }
     }
+}
+
+/// The emitter of the only filter of a proxy inside this process.
+fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Option<EventEmitter> {
+    let id = FilterId { conversation: 1, filter: 1 };
+    let observers = observers.iter().filter_map(|one| one.begin(id, "", Scope::Whole, policy));
+    EventEmitter::new(id, std::time::Instant::now(), observers.collect())
 }
 
 async fn read_lines(from: ByteReader, reporter: Reporter) {

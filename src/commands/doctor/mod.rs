@@ -16,6 +16,7 @@ pub mod findings;
 pub mod habits;
 mod link;
 mod negotiate;
+pub mod playground;
 mod report;
 pub mod revisions;
 pub mod rules;
@@ -34,10 +35,12 @@ use tokio::sync::watch;
 use url::Url;
 
 use crate::commands::color::ColorChoice;
+use crate::commands::known_names::KnownNames;
 use crate::config::routes::{Route, Routes, RoutesError};
 use crate::config::values::{DEFAULT_DIALECTS, nearest, positive_time};
 use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
+use crate::progress::clients::CLIENTS;
 use crate::progress::dialect;
 use crate::protocol::mcp::Revision;
 use crate::transport::child::{Program, SpawnError};
@@ -124,7 +127,7 @@ pub struct SessionArgs {
     pub revision: Option<&'static str>,
     /// Use the name of this client (`clientInfo.name`, or its usual name such as "VS Code"), and print
     /// the known facts about the client
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = client_names(), hide_possible_values = true)]
     pub client: Option<String>,
     /// Report in JSON, on one line (docs/doctor.md)
     #[arg(long)]
@@ -132,6 +135,13 @@ pub struct SessionArgs {
     /// Colours of the report
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
     pub color: ColorChoice,
+}
+
+/// The names of known clients, their own and their usual ones.
+fn client_names() -> KnownNames {
+    let names = CLIENTS.iter().flat_map(|row| row.names.iter().copied().chain([row.client]));
+    // Shells take a space for the end of a word.
+    KnownNames::new(names.filter(|name| !name.contains(' ')))
 }
 
 /// Parses a date of the specification.

@@ -226,6 +226,9 @@ impl DoctorReport {
         };
         let (without, with) = (silence(&self.before), silence(after));
         let _ = writeln!(to, "  {:<24} {without:>9} {with:>6}", "longest silence");
+        for miss in &after.missed {
+            let _ = writeln!(to, "  {}", self.colors.doubtful(&miss.to_string()));
+        }
         if after.overtaken > 0 {
             let count = after.overtaken;
             let _ = writeln!(to, "  withheld so that the answer is not mistaken: {count}");
@@ -322,6 +325,7 @@ impl DoctorReport {
                     "findings": findings(after),
                     "content": self.content(after),
                     "overtaken": after.overtaken,
+                    "missed": after.missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 }),
                 Err(why) => json!({ "error": why }),
             }),

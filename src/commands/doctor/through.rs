@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use url::Url;
 
-use super::added::AddedProgress;
 use super::cure::{self, Behind, Cure};
 use super::findings::Examined;
 use super::link::Link;
@@ -22,6 +21,7 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::{Listeners, Routed, StartError};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
+use crate::observe::pointer_watch::PointerWatch;
 use crate::transport::http::via::Via;
 
 /// The time that the listeners have to end.
@@ -37,11 +37,13 @@ struct TemporaryServer {
 
 impl TemporaryServer {
     /// Serves routes on the loopback interface.
-    async fn start(routes: &Routes, added: &AddedProgress) -> Result<Self, StartError> {
+    async fn start(
+        routes: &Routes,
+        observers: &[Arc<dyn ObserverFactory>],
+    ) -> Result<Self, StartError> {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
-        let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(added.clone())];
-        let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), &observers)?;
+        let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), observers)?;
         let handler = Arc::new(Routed(Arc::clone(&proxy), None));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {
@@ -99,16 +101,19 @@ impl Inspection {
             without_get: before.uses_get,
             ..SessionTerms::default()
         };
+        let watch = PointerWatch::default();
+        let observers: [Arc<dyn ObserverFactory>; 2] =
+            [Arc::new(terms.added.clone()), Arc::new(watch.clone())];
         let mut again = ServerFacts { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
-        match &self.options.server {
+        let after = match &self.options.server {
             DoctorTarget::Command(program) => {
                 let route = routes.find(None)?;
                 let policy = routes.policy(route);
-                let link = Link::start_proxied(policy.clone(), program, &terms.added)?;
+                let link = Link::start_proxied(policy.clone(), program, &observers)?;
                 terms.wire = TransportKind::Stdio;
                 let mut after = self.session(link, beginning, &terms, &mut again).await?;
                 if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
-                    let link = Link::start_proxied(policy, program, &terms.added)?;
+                    let link = Link::start_proxied(policy, program, &observers)?;
                     let found = self.discover_again(link).await?;
                     found.into_iter().for_each(|finding| after.add(finding));
                 }
@@ -119,7 +124,7 @@ impl Inspection {
                     routes.set_request_headers(&route.request_headers);
                 }
                 let path = routes.find(None)?.path.clone();
-                let served = TemporaryServer::start(&routes, &terms.added).await?;
+                let served = TemporaryServer::start(&routes, &observers).await?;
                 let done = async {
                     let url = served.url(&path, known.is_sse)?;
                     let link = web_link(
@@ -132,6 +137,7 @@ impl Inspection {
                 served.end().await;
                 done
             }
-        }
+        };
+        after.map(|after| Examined { missed: watch.missed(), ..after })
     }
 }

@@ -2,6 +2,7 @@
 //! its reason, and compares the output with the recording.
 
 mod player;
+mod saved_files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -14,12 +15,16 @@ use std::time::Instant;
 
 use crate::commands::args::{ReplayArgs, WrapError};
 use crate::config::values::exact_time;
-use crate::observe::transcript::{LineStream, SAME, TranscriptLine, settings, words};
+use crate::observe::pointer_watch::PointerFinds;
+use crate::observe::transcript::{LineStream, SAME, TranscriptLine, settings, unescape, words};
 use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
+use crate::protocol::jsonrpc::Message;
 use crate::relay::SOLE_STREAM;
 use player::Player;
+
+pub use saved_files::SavedFiles;
 
 /// Bytes of a file that `replay` reads: more than any recording has.
 const FILE_MAX: u64 = 256 << 20;
@@ -284,6 +289,7 @@ fn compare(
     let mut tracks = Tracks::new();
     let mut steps: Vec<ReplayStep> = Vec::new();
     let later = written_later(&recorded.lines);
+    let mut finds = PointerFinds::default();
     for ((number, line), later) in recorded.lines.iter().zip(&later) {
         let wrong = |expected| (*number, expected);
         let mut from = match input_of(line) {
@@ -301,6 +307,11 @@ fn compare(
             player.written(later);
         }
         let mut numbers = 0..0;
+        if line.sign == b'<'
+            && let Ok(text) = unescape(line.text)
+        {
+            finds.see(&policy, &Message::parse(text.into_owned().into()));
+        }
         match line.sign {
             b'=' => player.write_recorded(line.at),
             // What was decided when nothing was told.
@@ -334,11 +345,16 @@ fn compare(
         track.take(&mut steps, step);
         tracks.extend(from.map(|(number, _, track)| (number, track)));
     }
-    Ok(shown(recorded, &tracks, &steps, path))
+    Ok(shown(recorded, &tracks, &steps, (path, &finds)))
 }
 
 /// The summary of a replay.
-fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[ReplayStep], path: &Path) -> Played {
+fn shown(
+    recorded: &Recorded<'_>,
+    tracks: &Tracks,
+    steps: &[ReplayStep],
+    (path, finds): (&Path, &PointerFinds),
+) -> Played {
     let mut text = String::new();
     for step in steps {
         let Some(track) = tracks.get(&step.part) else { continue };
@@ -351,6 +367,7 @@ fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[ReplayStep], path: &
     for remark in &recorded.remarks {
         let _ = writeln!(text, "{remark}");
     }
+    put(&mut text, finds.missed().iter().map(ToString::to_string));
     let players = || tracks.values().map(|track| &track.player);
     let passed = players().map(Player::time).max().unwrap_or_default();
     let verdicts = || players().flat_map(|player| player.verdicts.values());

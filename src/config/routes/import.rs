@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::import_forms;
 use super::route_file::RoutesError;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::toml_text::{key, list, plain as quote, table};
@@ -13,8 +14,14 @@ use crate::config::values::text::{RoutePath, Spelling};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// The places where clients keep their servers, by the keys that lead there.
-const PLACES: [&[&str]; 5] =
-    [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp"], &["context_servers"]];
+const PLACES: [&[&str]; 6] = [
+    &["mcpServers"],
+    &["servers"],
+    &["mcp", "servers"],
+    &["mcp"],
+    &["context_servers"],
+    &["mcp_servers"],
+];
 
 /// Variables that nobody needs to be told to set.
 const ALWAYS_SET: [&str; 3] = ["HOME", "PATH", "USER"];
@@ -33,29 +40,42 @@ const FOLDER: &str = "upstream.cwd = ";
 pub fn import(path: &Path) -> Result<String, RoutesError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
-    read(&text).map_err(|(wrong, key)| RoutesError::invalid(path, &text, wrong, key))
+    let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+    read(&text, is_toml).map_err(|(wrong, key)| RoutesError::invalid(path, &text, wrong, key))
 }
 
-fn read(text: &str) -> Result<String, (ConfigError, Option<String>)> {
-    let file: Value = serde_json::from_str(&without_comments(text)).map_err(|error| {
-        let before = text.split_inclusive('\n').take(error.line().saturating_sub(1));
-        let at = before.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
-        let what = error.to_string();
-        let what = what.split(" at line ").next().unwrap_or_default().to_owned();
-        (ConfigError { at, what }, None)
-    })?;
-    let servers = servers(&file).ok_or_else(|| {
+fn read(text: &str, is_toml: bool) -> Result<String, (ConfigError, Option<String>)> {
+    let file = if is_toml { import_forms::toml_file(text) } else { json_file(text) };
+    let file = file.map_err(|wrong| (wrong, None))?;
+    let projects = import_forms::servers_of_projects(&file);
+    let servers = servers(&file);
+    if servers.is_none() && projects.is_empty() {
         let what = "no servers are here; a file with \"mcpServers\" or \"servers\" is expected";
-        (ConfigError::new(0..0, what), None)
-    })?;
+        return Err((ConfigError::new(0..0, what), None));
+    }
     let mut page = ImportDraft::default();
-    for (name, server) in servers {
-        page.server(name, server).map_err(|what| {
+    for (name, server) in servers.into_iter().flatten() {
+        let server = import_forms::plain_form(server);
+        page.server(name, &server).map_err(|what| {
             let at = text.find(&Value::from(name.as_str()).to_string()).unwrap_or(0);
             (ConfigError { at, what }, Some(name.clone()))
         })?;
     }
+    for (project, names) in projects {
+        let (project, names) = (quote(project), names.join(", "));
+        let _ = writeln!(page.out, "\n# not taken over, servers of the project {project}: {names}");
+    }
     Ok(page.finish())
+}
+
+fn json_file(text: &str) -> Result<Value, ConfigError> {
+    serde_json::from_str(&without_comments(text)).map_err(|error| {
+        let before = text.split_inclusive('\n').take(error.line().saturating_sub(1));
+        let at = before.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
+        let what = error.to_string();
+        let what = what.split(" at line ").next().unwrap_or_default().to_owned();
+        ConfigError { at, what }
+    })
 }
 
 /// The servers of a file, wherever its client keeps them.

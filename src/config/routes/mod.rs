@@ -11,6 +11,7 @@ mod env;
 mod faults;
 mod file;
 mod import;
+mod import_forms;
 mod inherited_env;
 mod key_groups;
 mod keys;

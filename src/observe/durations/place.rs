@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
+use crate::config::routes::{Route, Upstream};
 use crate::config::values::StateDir;
 use crate::progress::durations::fingerprint;
 
@@ -56,12 +57,37 @@ pub fn label_of_address(url: &Url) -> String {
     label(format!("{host}{port}"), [url.as_str().as_bytes()])
 }
 
+/// The label of a route: its path, and a hash of its server. The same path of another file may lead to
+/// another server, whose tools take their own time.
+pub fn label_of_route(route: &Route) -> String {
+    // The hash has nine characters.
+    let end = route.path.floor_char_boundary(ROUTE_MAX - 9);
+    let path = || route.path.get(..end).unwrap_or_default().to_owned();
+    match &route.upstream {
+        Upstream::Command(stdio) => {
+            label(path(), stdio.command.iter().map(|part| OsStr::as_bytes(part)))
+        }
+        Upstream::Http(http) => {
+            let urls = [http.url.as_ref(), http.sse.as_ref()];
+            label(path(), urls.into_iter().flatten().map(|url| url.as_str().as_bytes()))
+        }
+        Upstream::Demo => route.path.clone(),
+    }
+}
+
+/// The path in the label of a route, which was the whole label in earlier versions; `None` for other
+/// labels.
+pub fn path_in_label(label: &str) -> Option<&str> {
+    let (path, _) = label.rsplit_once('#')?;
+    path.starts_with('/').then_some(path)
+}
+
 fn label<'a>(shown: String, whole: impl IntoIterator<Item = &'a [u8]>) -> String {
     let number = fingerprint(whole);
     format!("{shown}#{:08x}", (number >> 32) ^ (number & 0xffff_ffff))
 }
 
-/// A route's name in the store.
+/// A name in the store, which is not too long.
 pub(super) fn cut(route: &str) -> &str {
     route.get(..route.floor_char_boundary(ROUTE_MAX)).unwrap_or_default()
 }
@@ -69,6 +95,7 @@ pub(super) fn cut(route: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::routes::StdioUpstream;
 
     #[test]
     fn a_command_is_known_by_its_program_and_a_number() {
@@ -82,6 +109,20 @@ mod tests {
         assert_ne!(known, label("/usr/bin/npx -y server --token=other"));
         assert_ne!(label("a b c"), label("a bc"));
         assert_eq!(label_of_command(&[]).len(), 9);
+    }
+
+    #[test]
+    fn a_route_is_known_by_its_path_and_its_server() {
+        let label = |command: &str| {
+            let stdio = StdioUpstream::new(vec![OsString::from(command)]);
+            label_of_route(&Route::new("/a".to_owned(), Upstream::Command(stdio)))
+        };
+        assert!(label("x").starts_with("/a#"), "{}", label("x"));
+        assert_ne!(label("x"), label("y"));
+        assert_eq!(path_in_label(&label("x")), Some("/a"));
+        assert_eq!(path_in_label("npx#01234567"), None);
+        assert_eq!(path_in_label("/a"), None);
+        assert_eq!(label_of_route(&Route::new("/a".to_owned(), Upstream::Demo)), "/a");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::file;
+use super::place::path_in_label;
 use crate::progress::durations::{Durations, Sample};
 
 /// The name of the file in its folder.
@@ -188,9 +189,14 @@ impl Store {
                     tools.iter().map(move |(tool, durations)| ((&**route, &**tool), durations))
                 });
                 for (key, durations) in tools {
-                    let old = entries
-                        .get(key)?
-                        .and_then(|old| serde_json::from_slice::<StoredDuration>(old.value()).ok());
+                    let read = |text: &[u8]| serde_json::from_slice::<StoredDuration>(text).ok();
+                    let mut old = entries.get(key)?.and_then(|old| read(old.value()));
+                    if old.is_none()
+                        && let Some(path) = path_in_label(key.0)
+                    {
+                        // In earlier versions the path alone was the label.
+                        old = entries.remove((path, key.1))?.and_then(|old| read(old.value()));
+                    }
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use super::store::{PendingSamples, Store, StoreError};
+use super::place::path_in_label;
+use super::store::{PendingSamples, Store, StoreError, ToolRow};
 use crate::progress::durations::{LearnedDurations, SampleOutcome};
 
 /// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
@@ -204,9 +205,16 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
     if loads.is_empty() {
         return Ok(());
     }
-    for entry in store.read()? {
-        let wanted = loads.iter().filter(|(route, _)| **route == *entry.route);
-        for learned in wanted.filter_map(|(_, learned)| learned.upgrade()) {
+    let entries = store.read()?;
+    for (route, learned) in loads {
+        let Some(learned) = learned.upgrade() else { continue };
+        let own: Vec<&ToolRow> = entries.iter().filter(|entry| *entry.route == **route).collect();
+        // In earlier versions the path alone was the label.
+        let earlier = entries.iter().filter(|entry| {
+            path_in_label(route) == Some(&*entry.route)
+                && own.iter().all(|known| known.tool != entry.tool)
+        });
+        for entry in own.iter().copied().chain(earlier) {
             learned.remember(&entry.tool, &entry.durations);
         }
     }

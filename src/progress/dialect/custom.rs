@@ -86,6 +86,26 @@ impl CustomDialect {
         Some(report)
     }
 
+    /// For each pointer of the dialect its key in a route file, its text, and whether it finds a value in a
+    /// message.
+    pub fn finds(&self, text: &Bytes) -> Vec<(&'static str, &str, bool)> {
+        let pointers = [
+            ("request_id", self.request_id.as_ref()),
+            ("token", self.token.as_ref()),
+            ("progress", self.progress.as_ref()),
+            ("total", self.total.as_ref()),
+            ("message", self.message.as_ref()),
+            ("final", self.last.as_ref().map(|last| &last.pointer)),
+        ];
+        let mut finds = Vec::new();
+        for (key, pointer) in pointers {
+            if let Some(pointer) = pointer {
+                finds.push((key, pointer.as_str(), pointer.find(text).is_some()));
+            }
+        }
+        finds
+    }
+
     /// The request that an object of a source names; `None` if the object names none.
     pub(in crate::progress) fn about(&self, text: &Bytes) -> Option<About> {
         let about = self.read(text)?.about;

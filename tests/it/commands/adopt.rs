@@ -51,10 +51,11 @@ impl Client {
 
     fn args(&self) -> AdoptArgs {
         AdoptArgs {
-            file: self.path(),
+            file: Some(self.path()),
             servers: Vec::new(),
             undo: false,
             dry_run: false,
+            json: false,
             yes: true,
             milepost: Some("milepost".into()),
         }
@@ -94,9 +95,14 @@ fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
     for entry in fs::read_dir(goldens()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        let Some(kind) = name.strip_suffix(".json").filter(|name| !name.ends_with(".after")) else {
+        let Some((kind, form)) =
+            name.rsplit_once('.').filter(|(name, _)| !name.ends_with(".after"))
+        else {
             continue;
         };
+        if !["json", "toml", "yaml"].contains(&form) {
+            continue;
+        }
         count += 1;
         let before = fs::read_to_string(&path).unwrap();
         let client = Client::called(name, &before);
@@ -104,7 +110,7 @@ fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
         let after = client.text();
         assert!(!shown.contains("s3cret"), "{name}: {shown}");
         for (place, is) in [
-            (goldens().join(format!("{kind}.after.json")), &after),
+            (goldens().join(format!("{kind}.after.{form}")), &after),
             (goldens().join(format!("{kind}.shown")), &shown),
         ] {
             if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -116,13 +122,11 @@ fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
         let again = client.adopt();
         assert!(again.ends_with("Nothing changes.\n"), "{name}: {again}");
         assert_eq!(client.text(), after, "{name}");
+        // What was wrapped by hand stays so.
         client.undo();
-        // What was wrapped by hand is unwrapped too.
-        if name != "vscode.json" {
-            assert_eq!(client.text(), before, "{name}");
-        }
+        assert_eq!(client.text(), before, "{name}");
     }
-    assert_eq!(count, 7);
+    assert_eq!(count, 13);
 }
 
 #[test]
@@ -224,21 +228,96 @@ fn nothing_is_written_before_somebody_says_so() {
 }
 
 #[test]
-fn backups_are_kept_and_not_made_twice() {
-    let text = r#"{"mcpServers":{"a":{"command":"a"}}}"#;
+fn there_is_one_backup_and_it_is_of_the_file_before_milepost() {
+    let text = r#"{"mcpServers":{"a":{"command":"a"},"b":{"command":"b"}}}"#;
     let client = Client::new(text);
     let older = client.folder.path().join("mcp.json.milepost-backup");
     fs::write(&older, "older").unwrap();
+    let only = AdoptArgs { servers: vec!["a".to_owned()], ..client.args() };
+    client.run(&only, None).unwrap();
     client.adopt();
-    let after = client.text();
     client.undo();
     client.adopt();
-    client.undo();
-    let names =
-        ["mcp.json.milepost-backup", "mcp.json.milepost-backup-2", "mcp.json.milepost-backup-3"];
-    assert_eq!(client.beside(), names);
-    let kept = names.map(|name| fs::read_to_string(client.folder.path().join(name)).unwrap());
-    assert_eq!(kept, ["older", text, &after]);
+    assert_eq!(client.beside(), ["mcp.json.milepost-backup"]);
+    assert_eq!(fs::read_to_string(&older).unwrap(), text);
+}
+
+#[test]
+fn what_was_wrapped_by_hand_stays_so() {
+    let text = r#"{"mcpServers":{"a":{"command":"a"},"b":{"command":"milepost","args":["wrap","b"]},"c":{"command":"npx","args":["-y","milepost","wrap","c"]}}}"#;
+    let client = Client::new(text);
+    client.adopt();
+    let shown = client.undo();
+    assert_eq!(client.text(), text);
+    assert!(shown.contains("a: unwrapped") && shown.contains("b: left alone"), "{shown}");
+    let named =
+        AdoptArgs { servers: vec!["b".to_owned()], undo: true, milepost: None, ..client.args() };
+    client.run(&named, None).unwrap();
+    assert!(client.text().contains(r#""b":{"command":"b"}"#), "{}", client.text());
+}
+
+#[test]
+fn a_file_that_nobody_may_write_stays_as_it_is() {
+    let text = r#"{"mcpServers":{"a":{"command":"a"}}}"#;
+    let client = Client::new(text);
+    fs::set_permissions(client.path(), fs::Permissions::from_mode(0o444)).unwrap();
+    assert!(client.error(&client.args()).contains("mcp.json is read-only"));
+    assert_eq!(client.beside().len(), 0);
+}
+
+/// `milepost adopt` in a folder, with a home folder of its own.
+fn adopt_in(folder: &Path, home: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(MILEPOST);
+    command.arg("adopt").args(args).stdin(Stdio::null()).current_dir(folder);
+    command.env("HOME", home).env("XDG_STATE_HOME", home.join("state"));
+    command.env_remove("MILEPOST_STATE_DIR");
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_files_of_this_machine_are_found() {
+    let home = tempfile::tempdir().unwrap();
+    let project = tempfile::tempdir().unwrap();
+    let (code, _, error) = adopt_in(project.path(), home.path(), &["--yes"]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("no client's file of servers was found"), "{error}");
+    let put = |path: &Path, text: &str| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let claude = home.path().join(".claude.json");
+    put(&claude, r#"{"mcpServers":{"a":{"command":"a"}}}"#);
+    put(&home.path().join(".gemini/settings.json"), r#"{"theme":"dark"}"#);
+    let codex = home.path().join(".codex/config.toml");
+    put(&codex, "[mcp_servers.b]\ncommand = \"b\"\n");
+    // A repository shares this one.
+    fs::create_dir(project.path().join(".git")).unwrap();
+    let shared = project.path().join(".mcp.json");
+    put(&shared, r#"{"mcpServers":{"c":{"command":"c"}}}"#);
+    let (code, out, error) = adopt_in(project.path(), home.path(), &["--dry-run", "--json"]);
+    assert_eq!((code, &*error), (Some(0), ""));
+    let files: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let seen = |at: usize, key: &str| files[at][key].clone();
+    assert_eq!(files.as_array().unwrap().len(), 3, "{out}");
+    assert_eq!(
+        seen(0, "servers"),
+        serde_json::json!([{ "name": "a", "action": "wrapped", "words": "wrapped" }])
+    );
+    assert_eq!((seen(0, "changes"), seen(0, "readOnly")), (true.into(), false.into()));
+    assert!(seen(1, "repository").is_null() && seen(2, "repository").is_string(), "{out}");
+    let (code, out, error) = adopt_in(project.path(), home.path(), &["--yes"]);
+    assert_eq!((code, &*error), (Some(0), ""), "{out}");
+    assert!(fs::read_to_string(&claude).unwrap().contains(MILEPOST));
+    assert!(fs::read_to_string(&codex).unwrap().contains("\"wrap\", \"b\""));
+    assert!(fs::read_to_string(&shared).unwrap().contains(r#""command":"milepost""#));
+    assert!(!project.path().join(".mcp.json.milepost-backup").exists());
+    assert_eq!(fs::read_dir(home.path().join("state/milepost/backups")).unwrap().count(), 1);
+    let (code, _, _) = adopt_in(project.path(), home.path(), &["--undo", "--yes"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(fs::read_to_string(&shared).unwrap(), r#"{"mcpServers":{"c":{"command":"c"}}}"#);
+    assert_eq!(fs::read_to_string(&codex).unwrap(), "[mcp_servers.b]\ncommand = \"b\"\n");
 }
 
 #[test]

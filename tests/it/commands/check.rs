@@ -314,6 +314,26 @@ fn files_of_clients_become_routes() {
     assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn the_file_of_codex_becomes_routes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    let text = "model = \"x\"\n[mcp_servers.a]\ncommand = \"node\"\nargs = [\"a.js\"]\ntool_timeout_sec = 9\n\
+                [mcp_servers.b]\nurl = \"https://b.example/mcp\"\nbearer_token_env_var = \"B_TOKEN\"\n";
+    std::fs::write(&file, text).unwrap();
+    let told = import(&file).unwrap();
+    for line in [
+        "upstream.command = [\"node\", \"a.js\"]",
+        "# not taken over: tool_timeout_sec",
+        "upstream.url = \"https://b.example/mcp\"",
+        "headers.request.set = { Authorization = \"Bearer ${B_TOKEN}\" }",
+    ] {
+        assert!(told.contains(line), "{line}\n{told}");
+    }
+    std::fs::write(&file, "[mcp_servers\n").unwrap();
+    assert!(import(&file).unwrap_err().to_string().contains("config.toml:1:"));
+}
+
 /// The schema, compiled by somebody else's code.
 struct Validator(Schemas, SchemaIndex);
 

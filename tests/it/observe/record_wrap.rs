@@ -1,9 +1,10 @@
 //! `--record` and `milepost replay`: what is recorded comes out again.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -216,4 +217,46 @@ fn a_folder_that_cannot_be_written_is_said_before_anything_starts() {
     let mut session = Session::wrap(&["--record", file.to_str().unwrap()], &["cat"]);
     let (_, code, error) = session.ended();
     assert!(code == Some(2) && error.contains("milepost: --record: "), "{error}");
+}
+
+/// A route whose dialect has this pointer to its value.
+fn save_dialect(file: &Path, pointer: &str) {
+    let text = format!(
+        "[[route]]\npath = \"/a\"\nupstream.demo = true\ndialects = [\"defaults\", \"own\"]\n\
+         [[dialect]]\nname = \"own\"\nmethod = \"acme/tick\"\nprogress = \"{pointer}\"\n"
+    );
+    fs::write(file, text).unwrap();
+}
+
+#[test]
+fn a_replay_plays_again_after_each_save_and_names_pointers_that_find_nothing() {
+    let folder = TempDir::new().unwrap();
+    let (file, routes) = (folder.path().join("a.transcript"), folder.path().join("proxy.toml"));
+    let conversation = r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":"p"}}}
++ 300ms
+< {"jsonrpc":"2.0","method":"acme/tick","params":{"at":3}}
++ 300ms
+"#;
+    fs::write(&file, conversation).unwrap();
+    save_dialect(&routes, "/params/nothing");
+    let routes_text = routes.to_str().unwrap();
+    let (shown, _, error) = replay(&["--config", routes_text], &file);
+    let expected =
+        "the dialect \"own\": `progress` (/params/nothing) found nothing in the only message";
+    assert!(shown.contains(expected), "{shown}{error}");
+    let mut child = milepost()
+        .args(["replay", "--watch", "--config", routes_text])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line == expected));
+    assert!(lines.any(|line| line.starts_with("it came out")));
+    save_dialect(&routes, "/params/at");
+    let is_found = |line: String| line.starts_with('=') && line.contains(r#""progress":3"#);
+    assert!(lines.any(is_found));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

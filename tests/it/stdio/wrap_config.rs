@@ -41,6 +41,23 @@ upstream.command = ["sh", "-c", '''
 dialects = ["defaults", "acme"]
 
 [[route]]
+path = "/misspelt"
+upstream.command = ["sh", "-c", '''
+    read -r _
+    for pct in 40 50; do
+    echo "{\"jsonrpc\":\"2.0\",\"method\":\"acme/misspelt\",\"params\":{\"id\":1,\"pct\":$pct}}"
+    done
+    echo '{"jsonrpc":"2.0","id":1,"result":{}}'
+''']
+dialects = ["defaults", "misspelt"]
+
+[[dialect]]
+name = "misspelt"
+method = "acme/misspelt"
+progress = "/params/pct"
+message = "/params/wrods"
+
+[[route]]
 path = "/remote"
 upstream.url = "http://127.0.0.1:1/mcp"
 dialects = ["acme"]
@@ -56,8 +73,12 @@ fn wrap(args: &[&str]) -> (Option<i32>, String, String) {
     let file = folder.path().join("proxy.toml");
     std::fs::write(&file, ROUTES).unwrap();
     let mut proxy = crate::support::milepost()
-        .args(["wrap", "--log-level", "error", "--config"])
+        .args(["wrap", "--config"])
         .arg(&file)
+        .args(match args.contains(&"--log-level") {
+            true => &[][..],
+            false => &["--log-level", "error"][..],
+        })
         .args(args)
         .env("PLACE", "home")
         .stdin(Stdio::piped())
@@ -71,6 +92,19 @@ fn wrap(args: &[&str]) -> (Option<i32>, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let place = format!("{}/", folder.path().display());
     (output.status.code(), text(output.stdout), text(output.stderr).replace(&place, ""))
+}
+
+#[test]
+fn a_pointer_that_found_nothing_is_named_at_the_end() {
+    let (_, _, error) = wrap(&["--route", "/misspelt", "--log-level", "warn"]);
+    let lines: Vec<&str> =
+        error.lines().filter(|line| line.contains("has found nothing")).collect();
+    let [line] = lines[..] else { panic!("{error}") };
+    for part in ["misspelt", "message", "/params/wrods", "messages=2"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let (_, _, error) = wrap(&["--route", "/report", "--log-level", "warn"]);
+    assert!(!error.contains("has found nothing"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod findings;
 mod odd_servers;
-mod servers_without_example;
+pub(crate) mod servers_without_example;
 mod unreachable;
 
 use std::path::Path;

@@ -24,7 +24,7 @@ fn rules(of: &Value) -> Vec<(&str, u64)> {
 }
 
 /// A server in a few lines of shell: `PATTERN) answer` for each request, with ids from 0.
-pub(super) fn shell(cases: &str) -> String {
+pub(crate) fn shell(cases: &str) -> String {
     format!(
         r#"say() {{ printf '%s\n' "$1"; }}
         while read -r line; do case "$line" in
@@ -33,7 +33,7 @@ pub(super) fn shell(cases: &str) -> String {
     )
 }
 
-pub(super) const HANDSHAKE: &str = r#"
+pub(crate) const HANDSHAKE: &str = r#"
     *'"initialize"'*) say '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x"}}}';;
     *server/discover*) say '{"jsonrpc":"2.0","id":0,"error":{"code":-32601,"message":"m"}}';;
     *tools/list*) say '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t"}]}}';;"#;
@@ -213,4 +213,9 @@ fn a_route_is_examined_as_it_is_configured() {
     assert_eq!(rules(&cured["through"]), [], "{cured}");
     assert_eq!(cured["cure"]["lines"], Value::Null, "{cured}");
     assert_eq!(cured["through"]["calls"][0]["usable"], 3, "{cured}");
+    assert_eq!(cured["through"]["missed"], Value::Array(Vec::new()), "{cured}");
+    let (_, missed) = examine(&dialect.replace("/params/end", "/params/ende"));
+    let expected =
+        "the dialect \"farm\": `total` (/params/ende) found nothing in any of 3 messages";
+    assert_eq!(missed["through"]["missed"], serde_json::json!([expected]), "{missed}");
 }

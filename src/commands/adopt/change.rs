@@ -1,0 +1,176 @@
+//! The change of a client's file: its new text, and what is said of it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::file::ClientFile;
+use super::repository::Sharing;
+use super::show::plain;
+use super::{AdoptError, entry};
+use crate::commands::args::AdoptArgs;
+use crate::config::values::nearest;
+
+/// What became of one server.
+#[derive(Debug, Clone)]
+pub(super) struct ServerFate {
+    /// The name of the server, with the folder that it is for.
+    pub(super) title: String,
+    /// One word for machines: `wrapped`, `unwrapped`, `unchanged` or `left`.
+    pub(super) action: &'static str,
+    /// The same in words.
+    pub(super) words: String,
+}
+
+impl ServerFate {
+    pub(super) fn new(title: &str, action: &'static str, words: impl Into<String>) -> Self {
+        Self { title: title.to_owned(), action, words: words.into() }
+    }
+}
+
+/// The change of a file.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// For a person to read.
+    pub(super) report: String,
+    /// The new text, if there are changes.
+    pub(super) text: Option<String>,
+    /// Whether the backup that is there is worth more than the text before this change: `adopt` has
+    /// changed the file already since.
+    pub(super) keeps_backup: bool,
+    fates: Vec<ServerFate>,
+}
+
+impl Change {
+    /// The change of a file of another format.
+    pub(super) fn of_other(
+        terms: &FileTerms<'_>,
+        fates: Vec<ServerFate>,
+        shown: &str,
+        text: Option<String>,
+    ) -> Self {
+        let mut change = Self { text, ..Self::begin(terms, false, fates) };
+        change.report += shown;
+        if change.text.is_none() {
+            change.report += "Nothing changes.\n";
+        }
+        change
+    }
+
+    /// The change of a file in JSON, whose new text is not known yet.
+    pub(super) fn begin(terms: &FileTerms<'_>, keeps_backup: bool, fates: Vec<ServerFate>) -> Self {
+        let mut change = Self { report: terms.head(), text: None, keeps_backup, fates };
+        change.tell_fates();
+        change
+    }
+
+    fn tell_fates(&mut self) {
+        for fate in &self.fates {
+            let _ = writeln!(self.report, "  {}: {}", plain(&fate.title), fate.words);
+        }
+    }
+
+    /// The change for machines.
+    pub(super) fn json(&self, path: &Path, file: &ClientFile, sharing: &Sharing) -> Value {
+        let servers = self
+            .fates
+            .iter()
+            .map(|fate| json!({ "name": fate.title, "action": fate.action, "words": fate.words }));
+        json!({
+            "file": path.display().to_string(),
+            "repository": sharing.repository().map(|folder| folder.display().to_string()),
+            "readOnly": file.is_read_only(),
+            "changes": self.text.is_some(),
+            "servers": servers.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// A file to be changed, and what is known of it.
+pub(super) struct FileTerms<'a> {
+    pub(super) args: &'a AdoptArgs,
+    pub(super) path: &'a Path,
+    pub(super) sharing: &'a Sharing,
+    /// The text of the backup, if there is one.
+    pub(super) backup: Option<&'a str>,
+}
+
+impl FileTerms<'_> {
+    /// The first lines of a report: the file, and who shares it.
+    pub(super) fn head(&self) -> String {
+        let mut head = format!("{}\n", plain(&self.path.display().to_string()));
+        if let Some(folder) = self.sharing.repository() {
+            let folder = plain(&folder.display().to_string());
+            let _ = writeln!(
+                head,
+                "  the repository {folder} may share this file: its servers are to start `milepost` \
+                 from PATH, and the backup is kept outside"
+            );
+        }
+        head
+    }
+
+    /// Whether a server is to be changed, and whether it was asked for by its name.
+    pub(super) fn is_wanted(&self, name: &str) -> (bool, bool) {
+        let is_named = self.args.servers.iter().any(|named| named == name);
+        (is_named || self.args.servers.is_empty(), is_named)
+    }
+
+    /// The program that the client is to start.
+    pub(super) fn program(&self) -> Result<String, AdoptError> {
+        let given = self.args.milepost.as_deref();
+        let shared = self.sharing.repository().map(|_| Path::new("milepost"));
+        if self.args.undo { Ok(String::new()) } else { program(given.or(shared)) }
+    }
+
+    /// Checks that every named server exists.
+    pub(super) fn all_known(&self, names: &[&str]) -> Result<(), AdoptError> {
+        // Of several files that were found, one has the server.
+        if self.args.file.is_none() {
+            return Ok(());
+        }
+        for name in &self.args.servers {
+            if names.contains(&&**name) {
+                continue;
+            }
+            let mut known = names.to_vec();
+            known.dedup();
+            let known = match nearest(name, known.iter().copied()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("the servers are {}", plain(&known.join(", "))),
+            };
+            return Err(AdoptError::Unknown {
+                path: self.path.to_owned(),
+                name: name.clone(),
+                known,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The program that the client is to start.
+fn program(given: Option<&Path>) -> Result<String, AdoptError> {
+    let path = match given {
+        None => std::env::current_exe().map_err(|error| {
+            AdoptError::Program(format!(
+                "the path of this program is not known ({error}); give a path"
+            ))
+        })?,
+        // The client starts it in a folder of its own.
+        Some(given) if given.components().count() > 1 && given.exists() => {
+            std::path::absolute(given)?
+        }
+        Some(given) => given.to_owned(),
+    };
+    let Some(path) = path.to_str() else {
+        return Err(AdoptError::Program(format!("{} is no Unicode", path.display())));
+    };
+    if !entry::is_milepost(path) {
+        let why =
+            format!("{path:?}: its name has to begin with `milepost`, so that it is known again");
+        return Err(AdoptError::Program(why));
+    }
+    Ok(path.to_owned())
+}

@@ -1,0 +1,272 @@
+//! The file of Codex: `[mcp_servers.NAME]` in TOML. Only the command and its arguments change; every
+//! other byte stays.
+
+use std::fmt::Write;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::AdoptError;
+use super::change::{Change, FileTerms, ServerFate};
+use super::document::{self, Edit};
+use super::entry::{WRAP, is_milepost, quote};
+use super::show::{hidden_words, plain};
+
+/// The key of the servers.
+const SERVERS: &str = "mcp_servers";
+
+/// The change of a file of Codex.
+///
+/// # Errors
+/// If the file is no TOML, has no servers, or a named server cannot be changed.
+pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
+    let wrong = |at: usize, what: &str| AdoptError::wrong(terms.path, text, at, what);
+    let file = DeTable::parse(text)
+        .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
+    let servers = member(file.get_ref(), SERVERS).and_then(|(_, value)| table(value));
+    let servers = servers.filter(|servers| !servers.is_empty()).ok_or_else(|| {
+        wrong(0, "no servers are here; a file with [mcp_servers.NAME] is expected")
+    })?;
+    let names: Vec<&str> = servers.iter().map(|(name, _)| &**name.get_ref()).collect();
+    terms.all_known(&names)?;
+    let program = terms.program()?;
+    let (mut edits, mut fates, mut shown) = (Vec::new(), Vec::new(), String::new());
+    for (name, value) in servers {
+        let name = name.get_ref();
+        let (is_wanted, is_named) = terms.is_wanted(name);
+        let Some(server) = table(value).filter(|_| is_wanted) else { continue };
+        let is_inline = text.get(value.span()).is_some_and(|text| text.starts_with('{'));
+        let server = CodexServer { text, server, is_inline };
+        let fate = match terms.args.undo {
+            true => server.unwrap(),
+            false => server.wrap(&program),
+        };
+        match fate {
+            Ok(Some(change)) => {
+                let action = if terms.args.undo { "unwrapped" } else { "wrapped" };
+                fates.push(ServerFate::new(name, action, action));
+                let words = hidden_words(&change.words).join(" ");
+                let _ = writeln!(shown, "+ {}: {}", plain(name), plain(&words));
+                edits.extend(change.edits);
+            }
+            Ok(None) => {
+                let words = if terms.args.undo { "not wrapped" } else { "wrapped already" };
+                fates.push(ServerFate::new(name, "unchanged", words));
+            }
+            Err((at, why)) if is_named => {
+                return Err(wrong(at, &format!("{}: {why}", plain(name))));
+            }
+            Err((at, why)) => {
+                let (line, column) = document::line_and_column(text, at);
+                let words = format!("left alone ({line}:{column}): {why}");
+                fates.push(ServerFate::new(name, "left", words));
+            }
+        }
+    }
+    let new = (!edits.is_empty()).then(|| document::apply(text, edits));
+    if new.as_ref().is_some_and(|new| DeTable::parse(new).is_err()) {
+        return Err(wrong(0, "the form of this file is not known; nothing was written"));
+    }
+    Ok(Change::of_other(terms, fates, &shown, new))
+}
+
+/// The edits of a server, and its command afterwards.
+struct CodexChange {
+    edits: Vec<Edit>,
+    words: Vec<String>,
+}
+
+/// The change of a server; `None` if none is needed; or the place and the reason against it.
+type CodexFate = Result<Option<CodexChange>, (usize, String)>;
+
+struct CodexServer<'t, 'a> {
+    text: &'t str,
+    server: &'t DeTable<'a>,
+    /// The server is a table between braces.
+    is_inline: bool,
+}
+
+impl<'t, 'a> CodexServer<'t, 'a> {
+    fn command(&self) -> Option<(&'t Spanned<DeValue<'a>>, &'t str)> {
+        let (_, value) = member(self.server, "command")?;
+        Some((value, string(value)?))
+    }
+
+    /// The arguments, each with its place.
+    fn args(&self) -> Result<Vec<(std::ops::Range<usize>, &'t str)>, (usize, String)> {
+        let Some((_, value)) = member(self.server, "args") else { return Ok(Vec::new()) };
+        let expected = || (value.span().start, "\"args\" is not a list of strings".to_owned());
+        let DeValue::Array(elements) = value.get_ref() else { return Err(expected()) };
+        let word = |element: &'t Spanned<DeValue<'a>>| Some((element.span(), string(element)?));
+        elements.iter().map(word).collect::<Option<_>>().ok_or_else(expected)
+    }
+
+    fn is_wrapped(&self) -> bool {
+        let has_wrap =
+            self.args().is_ok_and(|args| args.first().is_some_and(|(_, word)| *word == WRAP));
+        has_wrap && self.command().is_some_and(|(_, command)| is_milepost(command))
+    }
+
+    fn raw(&self, span: std::ops::Range<usize>) -> &'t str {
+        self.text.get(span).unwrap_or_default()
+    }
+
+    fn wrap(&self, program: &str) -> CodexFate {
+        let Some((value, command)) = self.command() else { return Err(self.lines()) };
+        if self.is_wrapped() {
+            return Ok(None);
+        }
+        if is_milepost(command) {
+            return Err((value.span().start, "the server is Milepost itself".to_owned()));
+        }
+        if command.trim().is_empty() || command.starts_with('-') {
+            return Err((value.span().start, "the command is empty or begins with `-`".to_owned()));
+        }
+        let args = self.args()?;
+        let raw = self.raw(value.span());
+        let ours = format!("{}, \"--\", {raw}", quote(WRAP));
+        let mut edits = vec![Edit::replace(value.span(), quote(program))];
+        edits.push(match (member(self.server, "args"), args.first()) {
+            (_, Some((first, _))) => Edit::insert(first.start, format!("{ours}, ")),
+            (Some((_, list)), None) => Edit::insert(list.span().start + 1, ours),
+            (None, None) => {
+                let before = if self.is_inline { ", " } else { "\n" };
+                let list = format!("{before}args = [{}, {raw}]", quote(WRAP));
+                Edit::insert(value.span().end, list)
+            }
+        });
+        let words = [program, WRAP, "--", command].map(str::to_owned).into_iter();
+        let words = words.chain(args.iter().map(|(_, word)| (*word).to_owned())).collect();
+        Ok(Some(CodexChange { edits, words }))
+    }
+
+    fn unwrap(&self) -> CodexFate {
+        let Some((value, _)) = self.command().filter(|_| self.is_wrapped()) else {
+            return Ok(None);
+        };
+        let args = self.args()?;
+        let by_hand = || {
+            let why = "it was wrapped by hand: options stand behind `wrap`";
+            (value.span().start, why.to_owned())
+        };
+        let at = match args.get(1) {
+            Some((_, "--")) => 2,
+            Some((_, word)) if word.starts_with('-') => return Err(by_hand()),
+            _ => 1,
+        };
+        let Some((target, command)) = args.get(at) else { return Err(by_hand()) };
+        let mut edits = vec![Edit::replace(value.span(), self.raw(target.clone()))];
+        let first = args.first().map_or(target.start, |(span, _)| span.start);
+        let list = member(self.server, "args");
+        edits.extend(match (args.get(at + 1), list) {
+            (Some((next, _)), _) => Some(Edit::remove(first..next.start)),
+            // `adopt` has added the list if no `--` stands in it.
+            (None, Some((_, list))) if at == 1 && value.span().end <= list.span().start => {
+                Some(Edit::remove(value.span().end..list.span().end))
+            }
+            (None, _) => Some(Edit::remove(first..target.end)),
+        });
+        let rest = args.iter().skip(at + 1).map(|(_, word)| (*word).to_owned());
+        let words = std::iter::once((*command).to_owned()).chain(rest).collect();
+        Ok(Some(CodexChange { edits, words }))
+    }
+
+    /// The lines to write for a server at an address.
+    fn lines(&self) -> (usize, String) {
+        let url = member(self.server, "url");
+        let at = url.or_else(|| member(self.server, "command")).map_or(0, |(at, _)| at);
+        let Some(url) = url.and_then(|(_, value)| string(value)) else {
+            return (at, "the server has neither a \"command\" nor a \"url\"".to_owned());
+        };
+        let variable = member(self.server, "bearer_token_env_var");
+        let variable = variable.and_then(|(_, value)| string(value));
+        let (mut words, mut more) = (vec![quote(WRAP)], String::new());
+        if let Some(variable) = variable {
+            words.extend([quote("--bearer-env"), quote(variable)]);
+            more = format!(", env_vars = [{}]", quote(variable));
+        }
+        words.push(quote(url));
+        let list = words.join(", ");
+        let what = "a server at an address cannot be edited safely here; write in the place of url and headers: ";
+        (at, format!("{what}command = \"milepost\", args = [{list}]{more}"))
+    }
+}
+
+fn member<'t, 'a>(table: &'t DeTable<'a>, name: &str) -> Option<(usize, &'t Spanned<DeValue<'a>>)> {
+    let found = table.iter().find(|(key, _)| key.get_ref() == name)?;
+    Some((found.0.span().start, found.1))
+}
+
+fn table<'t, 'a>(value: &'t Spanned<DeValue<'a>>) -> Option<&'t DeTable<'a>> {
+    match value.get_ref() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+fn string<'t>(value: &'t Spanned<DeValue<'_>>) -> Option<&'t str> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(&**text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text wrapped, or unwrapped.
+    fn changed(text: &str, undo: bool) -> String {
+        let file = DeTable::parse(text).unwrap();
+        let (_, value) = member(file.get_ref(), SERVERS).unwrap();
+        let mut edits = Vec::new();
+        for (_, value) in table(value).unwrap() {
+            let is_inline = text[value.span()].starts_with('{');
+            let server = CodexServer { text, server: table(value).unwrap(), is_inline };
+            let fate = if undo { server.unwrap() } else { server.wrap("/opt/milepost") };
+            edits.extend(fate.unwrap().into_iter().flat_map(|change| change.edits));
+        }
+        document::apply(text, edits)
+    }
+
+    #[track_caller]
+    fn check(before: &str, after: &str) {
+        let (before, after) =
+            (format!("# mine\n{before}# end\n"), format!("# mine\n{after}# end\n"));
+        assert_eq!(changed(&before, false), after);
+        assert_eq!(changed(&after, false), after, "not the same twice");
+        assert_eq!(changed(&after, true), before, "not undone");
+    }
+
+    #[test]
+    fn commands_are_put_behind_wrap_and_given_back() {
+        check(
+            "[mcp_servers.a]\ncommand = 'node' # why\nargs = [\"x.js\", 'y']\nenv = { A = \"1\" }\n",
+            "[mcp_servers.a]\ncommand = \"/opt/milepost\" # why\nargs = [\"wrap\", \"--\", 'node', \"x.js\", 'y']\nenv = { A = \"1\" }\n",
+        );
+        check(
+            "[mcp_servers.a]\ncommand = \"a\"\n",
+            "[mcp_servers.a]\ncommand = \"/opt/milepost\"\nargs = [\"wrap\", \"a\"]\n",
+        );
+        check(
+            "mcp_servers.a = { command = \"a\" }\n",
+            "mcp_servers.a = { command = \"/opt/milepost\", args = [\"wrap\", \"a\"] }\n",
+        );
+        check(
+            "[mcp_servers.a]\nargs = []\ncommand = \"a\"\n",
+            "[mcp_servers.a]\nargs = [\"wrap\", \"--\", \"a\"]\ncommand = \"/opt/milepost\"\n",
+        );
+    }
+
+    #[test]
+    fn a_server_at_an_address_gets_the_lines_to_write() {
+        let text = "[mcp_servers.a]\nurl = \"https://a.b/mcp\"\nbearer_token_env_var = \"T\"\n";
+        let file = DeTable::parse(text).unwrap();
+        let (_, value) = member(file.get_ref(), SERVERS).unwrap();
+        let server = table(value).unwrap().iter().next().unwrap().1;
+        let server = CodexServer { text, server: table(server).unwrap(), is_inline: false };
+        let Err((_, why)) = server.wrap("milepost") else { panic!("edited") };
+        let lines = r#"command = "milepost", args = ["wrap", "--bearer-env", "T", "https://a.b/mcp"], env_vars = ["T"]"#;
+        assert!(why.ends_with(lines), "{why}");
+    }
+}

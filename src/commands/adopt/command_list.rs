@@ -1,0 +1,66 @@
+//! A server whose command is a list, as opencode has it: `"command": ["npx", "-y", "x"]`.
+
+use jsonc_parser::ast::Array;
+use jsonc_parser::common::Ranged;
+
+use super::document::Edit;
+use super::entry::{Alone, EntryChange, ServerObject, WRAP, is_milepost, quote, word};
+
+/// The words between Milepost's program and the server's.
+const BETWEEN: [&str; 2] = [WRAP, "--"];
+
+/// A command with its arguments.
+pub(super) struct CommandList<'a> {
+    list: &'a Array<'a>,
+}
+
+impl<'a> CommandList<'a> {
+    pub(super) fn new(list: &'a Array<'a>) -> Self {
+        Self { list }
+    }
+
+    /// The words of the list that are words.
+    pub(super) fn words(&self) -> Vec<String> {
+        self.list.elements.iter().filter_map(word).collect()
+    }
+
+    /// Whether Milepost is in front of the server.
+    pub(super) fn is_wrapped(&self) -> bool {
+        let words = self.words();
+        words.first().is_some_and(|first| is_milepost(first))
+            && words.get(1).is_some_and(|second| second == WRAP)
+    }
+
+    pub(super) fn wrap(&self, server: &ServerObject<'_>, program: &str) -> EntryChange {
+        let Some(first) = self.list.elements.first() else {
+            return Err(Alone::new(self.list.start(), "the command is empty"));
+        };
+        let words = self.words();
+        if words.len() < self.list.elements.len() {
+            return Err(Alone::new(self.list.start(), "not every word of the command is a string"));
+        }
+        if self.is_wrapped() {
+            return Ok(None);
+        }
+        if words.first().is_some_and(|word| is_milepost(word)) {
+            return Err(Alone::new(first.start(), "the server is Milepost itself"));
+        }
+        let separator = server.list_separator(self.list).unwrap_or_else(|| ", ".to_owned());
+        let new = std::iter::once(program).chain(BETWEEN).map(|word| quote(word) + &separator);
+        Ok(Some(vec![Edit::insert(first.start(), new.collect::<String>())]))
+    }
+
+    pub(super) fn unwrap(&self) -> EntryChange {
+        if !self.is_wrapped() {
+            return Ok(None);
+        }
+        let words = self.words();
+        let target = words.iter().skip(2).position(|word| word == "--").map(|at| at + 3);
+        let target = target.and_then(|at| self.list.elements.get(at));
+        let (Some(first), Some(target)) = (self.list.elements.first(), target) else {
+            let what = "the command does not show where the server's begins";
+            return Err(Alone::new(self.list.start(), what));
+        };
+        Ok(Some(vec![Edit::remove(first.start()..target.start())]))
+    }
+}

@@ -1,0 +1,169 @@
+//! The file of goose: `extensions` in YAML. It is not edited, because goose writes it anew itself; the
+//! lines to write are shown.
+
+use std::fmt::Write;
+
+use super::AdoptError;
+use super::change::{Change, FileTerms, ServerFate};
+use super::entry::{WRAP, is_milepost, quote};
+use super::show::{hidden_words, plain};
+
+/// Servers of one file that are looked at.
+const SERVERS_MAX: usize = 1000;
+
+/// A server of the file, as far as its lines are simple.
+#[derive(Debug, Default, PartialEq)]
+struct GooseServer {
+    name: String,
+    command: String,
+    args: Vec<String>,
+    address: String,
+}
+
+/// The lines for a file of goose.
+///
+/// # Errors
+/// If the file has no extensions with commands or addresses.
+pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
+    let servers = servers(text);
+    let servers: Vec<GooseServer> = servers
+        .into_iter()
+        .filter(|server| !server.command.is_empty() || !server.address.is_empty())
+        .collect();
+    if servers.is_empty() {
+        let what =
+            "no servers are here; a file with `extensions` that have a `cmd` or `uri` is expected";
+        return Err(AdoptError::wrong(terms.path, text, 0, what));
+    }
+    terms.all_known(&servers.iter().map(|server| &*server.name).collect::<Vec<_>>())?;
+    let program = if terms.args.undo { "milepost".to_owned() } else { terms.program()? };
+    let (mut fates, mut shown) = (Vec::new(), String::new());
+    for server in servers {
+        if !terms.is_wanted(&server.name).0 {
+            continue;
+        }
+        let is_wrapped =
+            is_milepost(&server.command) && server.args.first().is_some_and(|word| word == WRAP);
+        if is_wrapped != terms.args.undo {
+            let words = if terms.args.undo { "not wrapped" } else { "wrapped already" };
+            fates.push(ServerFate::new(&server.name, "unchanged", words));
+            continue;
+        }
+        let words = "left alone: YAML cannot be edited safely; write these lines in its place";
+        fates.push(ServerFate::new(&server.name, "left", words));
+        let command = match terms.args.undo {
+            true => server.args.iter().skip(1).filter(|word| *word != "--").cloned().collect(),
+            false => server.wrapped(&program),
+        };
+        let _ = writeln!(shown, "{}", lines(&server.name, &command));
+    }
+    Ok(Change::of_other(terms, fates, &shown, None))
+}
+
+impl GooseServer {
+    /// The command behind Milepost, word by word.
+    fn wrapped(&self, program: &str) -> Vec<String> {
+        let ours = [program, WRAP].map(str::to_owned).into_iter();
+        if self.command.is_empty() {
+            return ours.chain([self.address.clone()]).collect();
+        }
+        ours.chain(["--".to_owned(), self.command.clone()]).chain(self.args.clone()).collect()
+    }
+}
+
+/// The lines of an extension with a command.
+fn lines(name: &str, command: &[String]) -> String {
+    let words = hidden_words(command);
+    let (first, rest) = words.split_first().map_or(("", &[][..]), |(first, rest)| (&**first, rest));
+    let args: Vec<String> = rest.iter().map(|word| quote(word)).collect();
+    format!(
+        "  {}:\n    type: stdio\n    cmd: {}\n    args: [{}]",
+        plain(name),
+        quote(first),
+        args.join(", ")
+    )
+}
+
+/// The extensions of a file. What is written in another way than goose writes is left out.
+fn servers(text: &str) -> Vec<GooseServer> {
+    let mut found: Vec<GooseServer> = Vec::new();
+    let (mut is_inside, mut list) = (false, false);
+    for line in text.lines() {
+        let words = line.trim_start();
+        if words.is_empty() || words.starts_with('#') {
+            continue;
+        }
+        let depth = line.len() - words.len();
+        if depth == 0 && !words.starts_with('-') {
+            is_inside = words.trim_end() == "extensions:";
+            continue;
+        }
+        if !is_inside {
+            continue;
+        }
+        if let (2, Some(name)) = (depth, words.trim_end().strip_suffix(':')) {
+            if found.len() < SERVERS_MAX {
+                found.push(GooseServer { name: scalar(name), ..GooseServer::default() });
+            }
+            list = false;
+            continue;
+        }
+        let Some(server) = found.last_mut() else { continue };
+        if let Some(word) = words.strip_prefix("- ").filter(|_| list && depth >= 4) {
+            server.args.push(scalar(word));
+            continue;
+        }
+        let Some((key, value)) = words.split_once(':').filter(|_| depth == 4) else { continue };
+        list = key == "args" && value.trim().is_empty();
+        match key {
+            "cmd" => server.command = scalar(value),
+            "uri" => server.address = scalar(value),
+            "args" if value.trim().starts_with('[') => {
+                server.args = serde_json::from_str(value.trim()).unwrap_or_else(|_| {
+                    let inner = value.trim().trim_matches(['[', ']']);
+                    inner.split(',').map(scalar).filter(|word| !word.is_empty()).collect()
+                });
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A plain or quoted scalar.
+fn scalar(text: &str) -> String {
+    let text = text.trim();
+    if text.starts_with('"') {
+        return serde_json::from_str(text).unwrap_or_else(|_| text.trim_matches('"').to_owned());
+    }
+    match text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+        Some(inner) => inner.replace("''", "'"),
+        None => text.split(" #").next().unwrap_or_default().trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_are_read_as_goose_writes_them() {
+        let text = "GOOSE_MODEL: x\nextensions:\n  developer:\n    type: builtin\n  reports:\n    args:\n    - server.js\n    - '-v'\n    cmd: node # why\n    type: stdio\n  far:\n    uri: \"https://a.b/mcp\"\n  flow:\n    cmd: npx\n    args: [\"-y\", \"x\"]\nother: 1\n";
+        let one = |name: &str, command: &str, args: &[&str], address: &str| GooseServer {
+            name: name.to_owned(),
+            command: command.to_owned(),
+            args: args.iter().map(|word| (*word).to_owned()).collect(),
+            address: address.to_owned(),
+        };
+        let expected = [
+            one("developer", "", &[], ""),
+            one("reports", "node", &["server.js", "-v"], ""),
+            one("far", "", &[], "https://a.b/mcp"),
+            one("flow", "npx", &["-y", "x"], ""),
+        ];
+        assert_eq!(servers(text), expected);
+        let words = servers(text)[1].wrapped("milepost");
+        let expected = "  reports:\n    type: stdio\n    cmd: \"milepost\"\n    args: [\"wrap\", \"--\", \"node\", \"server.js\", \"-v\"]";
+        assert_eq!(lines("reports", &words), expected);
+    }
+}

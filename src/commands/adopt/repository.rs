@@ -1,0 +1,28 @@
+//! Whether a client's file is part of a repository, which others share.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Who shares a file.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    repository: Option<PathBuf>,
+}
+
+impl Sharing {
+    /// Looks for a repository around a file. One that is the home folder itself holds a person's own files.
+    pub(super) fn of(path: &Path) -> Self {
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let home = env::var_os("HOME").map(PathBuf::from);
+        let folders = place.ancestors().skip(1);
+        let repository = folders
+            .take_while(|folder| Some(*folder) != home.as_deref())
+            .find(|folder| folder.join(".git").exists());
+        Self { repository: repository.map(Path::to_owned) }
+    }
+
+    /// The folder of the repository, if there is one.
+    pub(super) fn repository(&self) -> Option<&Path> {
+        self.repository.as_deref()
+    }
+}

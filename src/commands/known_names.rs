@@ -1,0 +1,52 @@
+//! Values of which some names are known, for completions; other values are taken too.
+
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command, Error};
+
+/// Takes any text, and names the known ones for completions.
+#[derive(Debug, Clone)]
+pub(super) struct KnownNames(Vec<&'static str>);
+
+impl KnownNames {
+    pub(super) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(names.into_iter().collect())
+    }
+}
+
+impl TypedValueParser for KnownNames {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::commands::args::Cli;
+    use crate::commands::man;
+
+    #[test]
+    fn dialects_and_clients_are_completed_and_others_are_taken() {
+        let script = man::completions(clap_complete::Shell::Bash);
+        for name in ["tools-progress", "claude-code"] {
+            assert!(script.contains(name), "{name}");
+        }
+        let taken =
+            Cli::command().try_get_matches_from(["milepost", "wrap", "--dialect", "own", "x"]);
+        assert!(taken.is_ok());
+    }
+}

@@ -1,0 +1,67 @@
+//! Files that an author edits: waits until one of them is saved.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+
+/// The time between two looks at the files.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The mark of a file's content: when it was written, and its length; `None` where the file is not there.
+type FileMark = Option<(SystemTime, u64)>;
+
+/// Files and their marks when they were last looked at.
+#[derive(Debug)]
+pub struct SavedFiles {
+    paths: Vec<PathBuf>,
+    seen: Vec<FileMark>,
+}
+
+impl SavedFiles {
+    /// Files as they are now.
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        let mut files = Self { paths, seen: Vec::new() };
+        files.seen = files.marks();
+        files
+    }
+
+    fn marks(&self) -> Vec<FileMark> {
+        let mark = |path: &PathBuf| {
+            let known = fs::metadata(path).ok()?;
+            Some((known.modified().ok()?, known.len()))
+        };
+        self.paths.iter().map(mark).collect()
+    }
+
+    /// Waits until a file is saved. A file that an editor has just removed is waited for.
+    pub async fn saved(&mut self) {
+        loop {
+            sleep(LOOK_EVERY).await;
+            let marks = self.marks();
+            if marks != self.seen && marks.iter().all(Option::is_some) {
+                self.seen = marks;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_saved_file_is_noticed_also_if_it_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("proxy.toml");
+        fs::write(&path, "a").unwrap();
+        let mut files = SavedFiles::new(vec![path.clone()]);
+        fs::remove_file(&path).unwrap();
+        assert!(tokio::time::timeout(LOOK_EVERY * 2, files.saved()).await.is_err());
+        fs::write(&path, "ab").unwrap();
+        files.saved().await;
+        assert!(tokio::time::timeout(LOOK_EVERY * 2, files.saved()).await.is_err());
+    }
+}

@@ -1,0 +1,229 @@
+//! Watches the pointers of dialects that a route file describes: a pointer that never finds a value is
+//! most often misspelt, and its author is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::events::{EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope};
+use crate::progress::Policy;
+use crate::progress::dialect::{CustomDialect, Dialect};
+use crate::progress::input::Input;
+use crate::protocol::jsonrpc::{Kind, Message};
+
+/// A pointer that has found nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PointerMiss {
+    /// The name of the dialect.
+    pub dialect: String,
+    /// The key of the pointer in the route file.
+    pub key: &'static str,
+    /// The pointer as written.
+    pub pointer: String,
+    /// The messages of the dialect in which the pointer was tried.
+    pub messages: u64,
+}
+
+impl fmt::Display for PointerMiss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dialect, key, pointer, messages } = self;
+        let messages = match messages {
+            1 => "the only message".to_owned(),
+            count => format!("any of {count} messages"),
+        };
+        write!(f, "the dialect {dialect:?}: `{key}` ({pointer}) found nothing in {messages}")
+    }
+}
+
+/// What the pointers of dialects have found.
+#[derive(Debug, Clone, Default)]
+pub struct PointerFinds {
+    /// By the name of the dialect: its messages, and for each pointer whether it has found a value.
+    dialects: BTreeMap<String, (u64, BTreeMap<(&'static str, String), bool>)>,
+}
+
+impl PointerFinds {
+    /// Takes a message of the server.
+    pub fn see(&mut self, policy: &Policy, message: &Message) {
+        if message.kind() != Kind::Notification {
+            return;
+        }
+        let Some(method) = message.method() else { return };
+        for dialect in own_dialects(policy) {
+            if dialect.methods.iter().any(|claimed| **claimed == *method) {
+                let (count, finds) = self.dialects.entry(dialect.name.clone()).or_default();
+                *count += 1;
+                for (key, pointer, is_found) in dialect.finds(message.raw()) {
+                    *finds.entry((key, pointer.to_owned())).or_default() |= is_found;
+                }
+            }
+        }
+    }
+
+    /// Adds what others have found.
+    fn add(&mut self, other: &Self) {
+        for (name, (count, finds)) in &other.dialects {
+            let (all, known) = self.dialects.entry(name.clone()).or_default();
+            *all += count;
+            for (pointer, is_found) in finds {
+                *known.entry(pointer.clone()).or_default() |= is_found;
+            }
+        }
+    }
+
+    /// The pointers that have never found a value, where their dialect had messages.
+    pub fn missed(&self) -> Vec<PointerMiss> {
+        let mut missed = Vec::new();
+        for (name, (count, finds)) in &self.dialects {
+            for ((key, pointer), is_found) in finds {
+                if !is_found {
+                    missed.push(PointerMiss {
+                        dialect: name.clone(),
+                        key,
+                        pointer: pointer.clone(),
+                        messages: *count,
+                    });
+                }
+            }
+        }
+        missed
+    }
+}
+
+/// The dialects of a route file that read messages, each once.
+fn own_dialects(policy: &Policy) -> impl Iterator<Item = &Arc<CustomDialect>> {
+    let mut seen = BTreeSet::new();
+    let calls = std::iter::once(&policy.call).chain(policy.tools.values());
+    let all = calls.flat_map(|call| &call.dialects).filter_map(|dialect| match dialect {
+        Dialect::Custom(own) if !own.methods.is_empty() => Some(own),
+        _ => None,
+    });
+    all.filter(move |own| seen.insert(own.name.clone()))
+}
+
+/// Observes the filters of routes with dialects of their own. At the end of a connection the log names
+/// each pointer that has never found a value, once for each route.
+#[derive(Debug, Clone, Default)]
+pub struct PointerWatch(Arc<Mutex<WatchedRoutes>>);
+
+#[derive(Debug, Default)]
+struct WatchedRoutes {
+    finds: BTreeMap<String, PointerFinds>,
+    /// The pointers that the log has named, with their routes.
+    told: BTreeSet<(String, String, &'static str)>,
+}
+
+impl PointerWatch {
+    fn lock(&self) -> MutexGuard<'_, WatchedRoutes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pointers that have never found a value, of all routes.
+    pub fn missed(&self) -> Vec<PointerMiss> {
+        self.lock().finds.values().flat_map(PointerFinds::missed).collect()
+    }
+}
+
+impl ObserverFactory for PointerWatch {
+    fn begin(
+        &self,
+        _: FilterId,
+        route: &str,
+        _: Scope,
+        policy: &Arc<Policy>,
+    ) -> Option<Box<dyn Observer>> {
+        own_dialects(policy).next()?;
+        Some(Box::new(PointerObserver {
+            watch: self.clone(),
+            route: route.to_owned(),
+            policy: Arc::clone(policy),
+            finds: PointerFinds::default(),
+        }))
+    }
+}
+
+/// The observer of one filter.
+#[derive(Debug)]
+struct PointerObserver {
+    watch: PointerWatch,
+    route: String,
+    policy: Arc<Policy>,
+    finds: PointerFinds,
+}
+
+impl Observer for PointerObserver {
+    fn on_event(&mut self, event: &ObserverEvent) {
+        match &event.kind {
+            EventKind::Input(
+                Input::ServerMessage(_, message) | Input::HandleForeign(_, message),
+                _,
+            ) => {
+                self.finds.see(&self.policy, message);
+                message.elements().for_each(|element| self.finds.see(&self.policy, &element));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for PointerObserver {
+    fn drop(&mut self) {
+        let mut watched = self.watch.lock();
+        let watched = &mut *watched;
+        let all = watched.finds.entry(self.route.clone()).or_default();
+        all.add(&self.finds);
+        for miss in all.missed() {
+            let is_new = watched.told.insert((self.route.clone(), miss.dialect.clone(), miss.key));
+            let was_tried = self.finds.dialects.contains_key(&miss.dialect);
+            if is_new && was_tried {
+                let route = Some(&*self.route).filter(|route| !route.is_empty());
+                tracing::warn!(
+                    route,
+                    dialect = miss.dialect,
+                    key = miss.key,
+                    pointer = miss.pointer,
+                    messages = miss.messages,
+                    "a pointer of a dialect has found nothing; `milepost doctor --config` shows the messages"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::progress::dialect::{Count, Pointer};
+
+    #[test]
+    fn a_pointer_that_never_finds_anything_is_named() {
+        let pointer = |text| Some(Pointer::read(text).unwrap());
+        let own = CustomDialect {
+            name: "farm".to_owned(),
+            methods: vec!["farm/tick".to_owned()],
+            sources: Vec::new(),
+            request_id: None,
+            token: None,
+            progress: pointer("/params/at"),
+            total: pointer("/params/ende"),
+            message: pointer("/params/words"),
+            last: None,
+            scale: Count::Raw,
+        };
+        let mut policy = Policy::default();
+        policy.call.dialects.push(Dialect::Custom(Arc::new(own)));
+        let mut finds = PointerFinds::default();
+        let mut see = |text: &'static str| {
+            finds.see(&policy, &Message::parse(Bytes::from_static(text.as_bytes())));
+        };
+        see(r#"{"jsonrpc":"2.0","method":"farm/tick","params":{"at":1,"end":3}}"#);
+        see(r#"{"jsonrpc":"2.0","method":"farm/tick","params":{"words":"x","end":3}}"#);
+        see(r#"{"jsonrpc":"2.0","method":"farm/else","params":{"ende":3}}"#);
+        let missed: Vec<String> = finds.missed().iter().map(ToString::to_string).collect();
+        let expected =
+            r#"the dialect "farm": `total` (/params/ende) found nothing in any of 2 messages"#;
+        assert_eq!(missed, [expected]);
+    }
+}
