@@ -457,6 +457,15 @@ impl FilterGuard {
         queue.remove(place).map(|(_, transmit)| transmit)
     }
 
+    /// Whether polls of a stream, of events and of messages for the server would do nothing now
+    /// ([`Filter::is_quiet`]), and nobody observes that they are asked.
+    pub fn is_quiet(&self, now: Instant, stream: StreamId) -> bool {
+        self.failed.is_none()
+            && self.emitter.is_none()
+            && self.recorded.is_empty()
+            && self.filter.is_quiet(now, stream)
+    }
+
     /// [`Filter::poll_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.failed.is_some() { None } else { self.filter.poll_timeout() }

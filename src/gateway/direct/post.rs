@@ -4,15 +4,17 @@
 use crate::config::routes::Route;
 use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::control::control_sender;
-use crate::gateway::refusals::{events_head, no_room, read_or_refuse, unreachable};
+use crate::gateway::refusals::{events_head, no_room, no_route, read_or_refuse, unreachable};
 use crate::gateway::route_state::StreamPermit;
-use crate::transport::mcp_http::request_body::{PostedBody, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use tokio::time::{Instant, sleep_until};
@@ -35,7 +37,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
-use crate::transport::mcp_http::target::Target;
+use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
 /// The longest time that progress from another stream waits for the head of the response, where the client gets no
@@ -56,27 +58,43 @@ pub(crate) struct Post {
 }
 
 impl Direct {
-    pub(crate) async fn post(
-        self: &Arc<Self>,
-        target: &Target,
+    /// Answers a POST to the route's endpoint of Streamable HTTP.
+    pub(crate) fn post(
+        self: Arc<Self>,
         mut parts: Parts,
         body: PostedBody,
         ours: bool,
         write_state: WriteState,
-    ) -> Response<Body> {
-        let read = match read_or_refuse(&self.state, body, &parts).await {
-            Ok(read) => read,
-            Err(refusal) => return *refusal,
-        };
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+        async move {
+            let read = match read_or_refuse(&self.state, body, &parts).await {
+                Ok(read) => read,
+                Err(refusal) => return *refusal,
+            };
+            let (post, body) = match self.begin_post(read, &mut parts, ours, write_state) {
+                Ok(begun) => begun,
+                Err(refusal) => return *refusal,
+            };
+            // In a box of its own: while the body is read, there is no room for what follows.
+            post.send(parts, body, ours).await
+        }
+    }
+
+    /// What is known of a POST when its body has been read, and the body for the server.
+    fn begin_post(
+        self: &Arc<Self>,
+        read: ReadBody,
+        parts: &mut Parts,
+        ours: bool,
+        write_state: WriteState,
+    ) -> Result<(Box<Post>, RequestBody), Box<Response<Body>>> {
         let (message, body) =
             request_body::for_server(read, &self.state.policy, &mut parts.headers);
-        if let Some(message) = &message
-            && let Err(refusal) = header_mirror::check(&parts.headers, message)
-        {
-            return *refusal;
+        if let Some(message) = &message {
+            header_mirror::check(&parts.headers, message)?;
         }
-        let request_head = RequestHead::of(self.state.caller(&parts), &parts);
-        let mut post = Post {
+        let request_head = RequestHead::of(self.state.caller(parts), parts);
+        let mut post = Box::new(Post {
             direct: Arc::clone(self),
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),
             request_head,
@@ -84,7 +102,7 @@ impl Direct {
             write_state,
             client: parts.extensions.get().cloned(),
             own_get: None,
-        };
+        });
         if self.state.route.own_get
             && (post.begins() || post.session.as_ref().is_some_and(|session| session.was_let_go()))
         {
@@ -94,26 +112,37 @@ impl Direct {
             }
             post.own_get = Some(headers);
         }
-        if asks(post.message.as_ref()) {
-            let trace = trace_of(&parts.headers);
-            let request =
-                self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
-            return post.ask(target, request, trace).await;
-        }
-        let request =
-            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
-        Box::pin(post.notify(target, request)).await
+        Ok((post, body))
     }
 }
 
 impl Post {
+    /// Sends the POST to the server, and answers the client.
+    fn send(
+        self: Box<Self>,
+        parts: Parts,
+        body: RequestBody,
+        ours: bool,
+    ) -> BoxFuture<'static, Response<Body>> {
+        let state = &self.direct.state;
+        let Some(target) = &state.endpoint else { return Box::pin(ready(no_route())) };
+        let client = target.client.clone();
+        let address = target.address(parts.uri.query());
+        if asks(self.message.as_ref()) {
+            let trace = trace_of(&parts.headers);
+            let request = state.forwarder.request(address, parts, body, ours);
+            return Box::pin(self.ask(client, request, trace));
+        }
+        let request = state.forwarder.request(address, parts, body, ours);
+        Box::pin(self.notify(client, request))
+    }
+
     async fn ask(
-        self,
-        target: &Target,
+        self: Box<Self>,
+        client: ServerClient,
         request: Request<RequestBody>,
         trace: Option<TraceContext>,
     ) -> Response<Body> {
-        let client = target.client.clone();
         let permit = match self.direct.state.permit(self.client.as_ref()) {
             Ok(permit) => permit,
             Err(none) => return no_room(&none),
@@ -179,14 +208,18 @@ impl Post {
     }
 
     /// Sends a POST without requests: notifications and answers of the client.
-    async fn notify(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
+    async fn notify(
+        self: Box<Self>,
+        client: ServerClient,
+        request: Request<RequestBody>,
+    ) -> Response<Body> {
         let begins = self.begins();
         let control =
-            control_sender(&self.direct.state.policy, &target.client, &request).filter(|_| begins);
+            control_sender(&self.direct.state.policy, &client, &request).filter(|_| begins);
         let open = self.direct.state.shared.calls.open();
         let announced = self.session.as_ref().zip(self.message.as_ref());
         let _notice = announced.and_then(|(session, message)| session.announce(message));
-        match target.client.send(request).await {
+        match client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
@@ -317,9 +350,9 @@ impl Post {
     }
 
     async fn respond(
-        self,
+        self: Box<Self>,
         response: Response<UpstreamBody>,
-        mut exchange: Exchange,
+        mut exchange: Box<Exchange>,
         deadline: Option<Instant>,
         permit: StreamPermit,
     ) -> Response<Body> {
@@ -354,8 +387,8 @@ impl Post {
 
     /// Gives the client a stream now; the server's answer will be an event of the stream.
     pub(crate) fn upgrade(
-        self,
-        exchange: Exchange,
+        self: Box<Self>,
+        exchange: Box<Exchange>,
         answer: UpstreamAnswer,
         permit: StreamPermit,
     ) -> Response<Body> {
@@ -370,8 +403,8 @@ impl Post {
     }
 
     fn stream(
-        self,
-        exchange: Exchange,
+        self: Box<Self>,
+        exchange: Box<Exchange>,
         answer: UpstreamAnswer,
         permit: StreamPermit,
         has_greeting: bool,
@@ -384,7 +417,7 @@ impl Post {
         // What an answer that has begun may yet teach needs no headers.
         let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
-        let mut stream = EventStream::new(exchange, upstream, silence, write_state);
+        let mut stream = EventStream::new(*exchange, upstream, silence, write_state);
         if has_greeting {
             stream.send_comment_first();
         }

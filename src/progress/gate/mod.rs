@@ -76,6 +76,15 @@ impl Filter {
         [streams, self.next_expiry()].into_iter().flatten().min()
     }
 
+    /// Whether nothing waits: no event, no message for the server, and nothing on this stream that is due now.
+    /// [`Filter::poll_transmit`], [`Filter::written`] and the other polls would do nothing.
+    pub fn is_quiet(&self, now: Instant, id: StreamId) -> bool {
+        self.events.is_empty()
+            && self.to_server.is_empty()
+            && self.gate.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
+            && self.next_expiry().is_none_or(|at| at > now)
+    }
+
     /// Notes that everything given out for a stream has been written.
     pub fn written(&mut self, now: Instant, id: StreamId) {
         let Some(stream) = self.gate.streams.get_mut(&id) else { return };

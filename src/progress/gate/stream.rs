@@ -136,6 +136,13 @@ impl Stream {
         self.queue.is_empty() && self.observed.is_empty()
     }
 
+    /// Whether nothing waits to be written, nothing is due now, and everything given out has been written.
+    pub(crate) fn is_quiet(&self, now: Instant) -> bool {
+        self.is_drained()
+            && self.unwritten.is_empty()
+            && self.wakes.first().is_none_or(|(at, ..)| *at > now)
+    }
+
     /// Bytes that wait.
     pub(crate) fn backlog(&self) -> usize {
         let observed = self.observed.iter().map(|transmit| transmit.payload.len()).sum::<usize>();

@@ -128,6 +128,9 @@ pub(crate) async fn read(
             limits.refuse(body);
             return Err(RequestBodyError::TooLarge(max));
         }
+        if bytes <= held_max && body.is_end_stream() {
+            break;
+        }
         if bytes > held_max {
             held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
             let passing = PassingBody::new(held, body, (limits, pace, room));

@@ -84,7 +84,7 @@ impl Exchange {
         self.handle_message(&message, &mut Batch::default());
         self.end_response();
         let mut told: Vec<Payload> = Vec::new();
-        drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
+        drain(&mut self.filter, now(), |Transmit { payload, .. }| told.push(payload));
         // Progress that waited goes out with its answer; there is room for one message only.
         if message.kind() != Kind::Batch && told.len() > 1 {
             let mut ahead = Batch::default();
