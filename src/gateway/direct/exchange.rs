@@ -203,7 +203,8 @@ impl Exchange {
     }
 
     fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
-        self.scope.mark(self.last_read, &mut self.filter, message);
+        let lease = self.lease.as_ref();
+        self.scope.mark_beside(lease, self.last_read, &mut self.filter, message);
         if is_part(message) {
             self.filter.apply(now(), Input::MarkApart);
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::large_answer::LargeRepairs;
+use crate::progress::intake::reports::MessageReports;
 use crate::progress::intake::template::Template;
 use crate::progress::verdict::{Reason, Repairs};
 use crate::protocol::jsonrpc::{Message, Scan};
@@ -57,6 +58,8 @@ pub(crate) struct Intake {
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
     /// Repairs of what the next message came in.
     pub(crate) done: Repairs,
+    /// What was read in the message that comes now.
+    pub(crate) reports: Option<MessageReports>,
     /// The text of the last plain progress.
     pub(crate) template: Template,
     /// The time when the last byte of the upstream arrived.
