@@ -9,9 +9,13 @@
 #![allow(clippy::unwrap_used, dead_code, unused_imports, unreachable_pub, unused_qualifications)]
 
 mod bell;
+mod link;
 mod mailbox;
 mod parts;
 mod store;
+
+#[path = "../../src/transport/http/link_waker.rs"]
+mod link_waker;
 
 /// The product's files, and what little they need of others.
 #[path = "../../src/gateway"]
@@ -67,7 +71,7 @@ fn main() {
     // `cargo test NAME` gives words that choose among the models.
     let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let models = [mailbox::MODELS, store::MODELS, bell::MODELS].concat();
+    let models = [mailbox::MODELS, store::MODELS, bell::MODELS, link::MODELS].concat();
     for (name, model) in models {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             explore(name, model);

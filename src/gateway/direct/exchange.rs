@@ -203,8 +203,8 @@ impl Exchange {
     }
 
     fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
-        let lease = self.lease.as_ref();
-        self.scope.mark_beside(lease, self.last_read, &mut self.filter, message);
+        let (own, at) = (self.lease.as_ref(), self.last_read);
+        self.scope.mark_beside(own, at, &mut self.filter, message);
         if is_part(message) {
             self.filter.apply(now(), Input::MarkApart);
         }
@@ -388,8 +388,7 @@ impl EventHandler for Exchange {
     }
 
     fn collect(&mut self, out: &mut Batch) {
-        let observing = self.observing;
-        let at = now();
+        let (observing, at) = (self.observing, now());
         if !self.filter.is_quiet(at, OWN) {
             drain(&mut self.filter, at, |transmit| {
                 if !observing {

@@ -218,19 +218,18 @@ fn handled<H: Handler>(
     route: Option<usize>,
 ) -> impl Future<Output = Response<Either<Full<Bytes>, H::Body>>> + Send + use<H> {
     let begun = catch_unwind(AssertUnwindSafe(|| handler.handle(request, admitted)));
-    async move {
-        let handled = match begun {
-            Ok(begun) => AssertUnwindSafe(begun).catch_unwind().await,
-            Err(panic) => Err(panic),
-        };
-        match handled {
-            Ok(response) => response.map(Either::Right),
-            Err(_) => {
-                error!(route, "a request has failed by a fault of ours");
-                Refusal::Fault.response(&method).map(Either::Left)
-            }
+    // No `async`: such a future would hold the other one twice.
+    let handled = match begun {
+        Ok(begun) => future::Either::Left(AssertUnwindSafe(begun).catch_unwind()),
+        Err(panic) => future::Either::Right(ready(Err(panic))),
+    };
+    handled.map(move |handled| match handled {
+        Ok(response) => response.map(Either::Right),
+        Err(_) => {
+            error!(route, "a request has failed by a fault of ours");
+            Refusal::Fault.response(&method).map(Either::Left)
         }
-    }
+    })
 }
 
 /// Writes one log line about a refused request, unless there are too many. Paths and queries may be

@@ -13,6 +13,7 @@ pub(crate) mod streams;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Call, LastSent, Pending};
 use crate::progress::correlate::ledger::Tombstone;
@@ -43,7 +44,7 @@ impl Filter {
         loop {
             let stream = self.gate.streams.get_mut(&id)?;
             let ready = stream.ready(now);
-            let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
+            let due = stream.wakes.first().map(|(wake, ())| *wake).filter(|(at, ..)| *at <= now);
             let due = due.filter(|_| !stream.is_midway() && !stream.is_guarded(now));
             let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
             if let Some((at, place, call)) = due
@@ -362,7 +363,7 @@ impl Filter {
                 stream.wakes.remove(&(at, order, id));
             }
             if let Some((at, order)) = wake {
-                stream.wakes.insert((at, order, id));
+                stream.wakes.insert((at, order, id), ());
             }
         }
         if let Some(call) = self.correlator.ledger.get_mut(id) {
@@ -454,7 +455,7 @@ impl Filter {
                             .clone()
                             .map_or(ItemKind::Whole(TransmitKind::Progress), ItemKind::Progress),
                         payload,
-                        guards: Vec::new(),
+                        guards: SmallVec::new(),
                         verdicts: verdicts.into_iter().collect(),
                     };
                     self.enqueue(Some(target), item);

@@ -1,9 +1,12 @@
 //! One client stream: the messages that wait to be written, and the time when each may be.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
+use crate::progress::few_map::FewMap;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
@@ -55,9 +58,9 @@ pub(crate) struct Item {
     pub(crate) order: u64,
     pub(crate) kind: ItemKind,
     pub(crate) payload: Payload,
-    pub(crate) guards: Vec<Guard>,
+    pub(crate) guards: SmallVec<[Guard; 1]>,
     /// Verdicts that are reported when the item is written.
-    pub(crate) verdicts: Vec<MessageVerdict>,
+    pub(crate) verdicts: SmallVec<[MessageVerdict; 1]>,
 }
 
 impl Item {
@@ -98,7 +101,7 @@ pub(crate) struct Stream {
     /// `mode = "observe"`: the bytes for the client; the queue exists for the record only.
     pub(crate) observed: VecDeque<Transmit>,
     /// The times when calls of this stream have something to write.
-    pub(crate) wakes: BTreeSet<(Instant, u64, CallId)>,
+    pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
     /// Calls whose notification was given out and is not written yet.
     pub(crate) unwritten: Vec<CallId>,
     /// The large message of which some has been given out, and more follows.
@@ -122,7 +125,7 @@ impl Stream {
             queue: VecDeque::new(),
             queued: 0,
             observed: VecDeque::new(),
-            wakes: BTreeSet::new(),
+            wakes: FewMap::default(),
             unwritten: Vec::new(),
             midway: None,
             pieces: 0,
@@ -140,7 +143,7 @@ impl Stream {
     pub(crate) fn is_quiet(&self, now: Instant) -> bool {
         self.is_drained()
             && self.unwritten.is_empty()
-            && self.wakes.first().is_none_or(|(at, ..)| *at > now)
+            && self.wakes.first().is_none_or(|((at, ..), ())| *at > now)
     }
 
     /// Bytes that wait.
@@ -255,7 +258,7 @@ impl Stream {
     /// The time when this stream may write next, if it can write nothing now.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if self.queue.is_empty() {
-            return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
+            return self.wakes.first().filter(|_| self.midway.is_none()).map(|((at, ..), ())| *at);
         }
         let mut next = None;
         for (_, item) in self.candidates() {

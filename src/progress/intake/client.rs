@@ -129,7 +129,7 @@ impl Filter {
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let date = json::member(&meta, mcp::META_REVISION);
-        let method = message.method().unwrap_or_default().into_owned();
+        let method = message.method().unwrap_or_default();
         let is_tool_call = method == mcp::TOOLS_CALL;
         let tool = tool_of(&method, &params);
         let text = json::member(&meta, "progressToken");
@@ -202,7 +202,7 @@ impl Filter {
             paired: None,
             id: own(draft.id),
             token: draft.token.map(own),
-            method: method.into(),
+            method: mcp::owned_method(method),
             tool,
             revision: draft.revision,
             lacks_token: draft.lacks_token,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::{Call, Pending, ProtocolValues};
 use crate::progress::correlate::ledger::Tombstone;
@@ -436,9 +437,9 @@ impl Filter {
             Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
         };
         let verdict = Verdict::of(done);
-        let verdicts = vec![MessageVerdict { number, call, verdict }];
+        let verdicts = smallvec![MessageVerdict { number, call, verdict }];
         let kind = ItemKind::Whole(TransmitKind::of(message));
-        self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
+        self.enqueue(stream, Item { order: 0, kind, payload, guards: SmallVec::new(), verdicts });
     }
 
     /// An answer to an open call behind text on one line, as from a server that prints dots without

@@ -270,8 +270,6 @@ impl ConnectionPool {
     async fn one(&self, io: Io) -> Result<Connected, UpstreamError> {
         let handshake = http1::Builder::new()
             .max_buf_size(BUFFER_MAX)
-            // The client sees the header names of a response as the server spells them.
-            .preserve_header_case(true)
             .handshake(TokioIo::new(Box::new(self.traffic.over(io)) as Io));
         let (sender, connection) = handshake.await?;
         let (connection, waker) = (Some(connection), LinkWaker::new());

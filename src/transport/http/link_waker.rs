@@ -5,44 +5,42 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::transport::sync::{AtomicBool, AtomicWaker};
+use crate::transport::sync::{AtomicUsize, AtomicWaker};
 
 /// Polls in a row, where one half of a connection has woken the other. Further ones wait for the next poll of the
 /// task: others have their turn.
 const POLLS_MAX: usize = 2;
+
+/// Something may have happened since the last poll that had nothing.
+const NEWS: usize = 1;
+
+/// The reader polls now, and looks at the news afterwards.
+const POLLING: usize = 2;
 
 /// What the halves of a connection and the reader share.
 #[derive(Debug)]
 pub(crate) struct LinkSignal {
     /// The task that reads.
     task: AtomicWaker,
-    /// Something may have happened since the last poll that had nothing.
-    woken: AtomicBool,
-    /// The reader polls now, and looks at `woken` afterwards.
-    polling: AtomicBool,
+    /// [`NEWS`] and [`POLLING`], in one value: whoever brings news sees whether the reader will look.
+    state: AtomicUsize,
 }
 
 impl LinkSignal {
     pub(crate) fn new() -> Self {
-        Self {
-            task: AtomicWaker::new(),
-            woken: AtomicBool::new(true),
-            polling: AtomicBool::new(false),
-        }
+        Self { task: AtomicWaker::new(), state: AtomicUsize::new(NEWS) }
     }
 
     /// Somebody wakes the connection.
     pub(crate) fn wake(&self) {
-        // Whoever polls sees this, or has seen that nobody polls: one of both wakes the task.
-        self.woken.store(true, Ordering::SeqCst);
-        if !self.polling.load(Ordering::SeqCst) {
+        if self.state.fetch_or(NEWS, Ordering::AcqRel) & POLLING == 0 {
             self.task.wake();
         }
     }
 
-    /// The next poll is one, whatever has happened.
+    /// The next poll is one, whatever has happened. Nobody polls now.
     pub(crate) fn renew(&self) {
-        self.woken.store(true, Ordering::SeqCst);
+        self.state.store(NEWS, Ordering::Release);
     }
 
     /// Polls with `poll`, if anything may have happened since it had nothing. `own` is the waker that comes here.
@@ -53,25 +51,20 @@ impl LinkSignal {
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         self.task.register(cx.waker());
-        if !self.woken.load(Ordering::SeqCst) {
+        if self.state.load(Ordering::Acquire) & NEWS == 0 {
             return Poll::Pending;
         }
-        self.polling.store(true, Ordering::SeqCst);
         for _ in 0..POLLS_MAX {
-            self.woken.store(false, Ordering::SeqCst);
+            self.state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(ready) = poll(&mut Context::from_waker(own)) {
-                self.renew();
-                self.polling.store(false, Ordering::SeqCst);
+                self.state.swap(NEWS, Ordering::AcqRel);
                 return Poll::Ready(ready);
             }
-            if !self.woken.load(Ordering::SeqCst) {
-                break;
+            if self.state.fetch_and(!POLLING, Ordering::AcqRel) & NEWS == 0 {
+                return Poll::Pending;
             }
         }
-        self.polling.store(false, Ordering::SeqCst);
-        if self.woken.load(Ordering::SeqCst) {
-            cx.waker().wake_by_ref();
-        }
+        cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
