@@ -49,7 +49,7 @@ fn what_arrives_is_read() {
 
 fn halves_may_wake_each_other() {
     // As often as the reader polls in a row, and once more.
-    let left = Cell::new(3);
+    let left = Cell::new(3_usize);
     read(1, |signal| {
         if left.replace(left.get().saturating_sub(1)) > 0 {
             signal.wake();
