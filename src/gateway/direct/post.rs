@@ -27,9 +27,9 @@ use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
-use crate::protocol::{json, mcp};
 use crate::relay::trace_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
@@ -50,6 +50,10 @@ pub(crate) struct Post {
     request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
+    /// The revision that the message names.
+    revision: Option<Revision>,
+    /// The message names a progress token.
+    has_token: bool,
     write_state: WriteState,
     client: Option<LimitedClient>,
     /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
@@ -90,14 +94,18 @@ impl Direct {
     ) -> Result<(Box<Post>, RequestBody), Box<Response<Body>>> {
         let (message, body) =
             request_body::for_server(read, &self.state.policy, &mut parts.headers);
+        let (date, has_token) =
+            message.as_ref().map(header_mirror::date_and_token).unwrap_or_default();
         if let Some(message) = &message {
-            header_mirror::check(&parts.headers, message)?;
+            header_mirror::check(&parts.headers, message, date.as_deref())?;
         }
         let request_head = RequestHead::of(self.state.caller(parts), parts);
         let mut post = Box::new(Post {
             direct: Arc::clone(self),
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),
             request_head,
+            revision: date.and_then(|date| Revision::from_date(&date)),
+            has_token,
             message,
             write_state,
             client: parts.extensions.get().cloned(),
@@ -256,10 +264,8 @@ impl Post {
 
     /// The revision of this request where the request names none.
     fn revision(&self) -> Option<Revision> {
-        let own = self.message.as_ref().and_then(header_mirror::date_in);
-        let own = own.and_then(|date| Revision::from_date(&date));
         let agreed = || self.session.as_ref().and_then(|session| session.revision());
-        own.or_else(agreed).or(self.request_head.revision)
+        self.revision.or_else(agreed).or(self.request_head.revision)
     }
 
     /// The time after which the client gets a stream although the server has not answered; `None`: never.
@@ -275,9 +281,7 @@ impl Post {
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
-        let meta = json::member(&message.params().unwrap_or_default(), "_meta");
-        let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
-        let known = token.is_some() || self.request_head.names_revision;
+        let known = self.has_token || self.request_head.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
         let after = if self.request_head.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.request_head.reads_events && self.origin_headers().is_some())
