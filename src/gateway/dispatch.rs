@@ -18,8 +18,10 @@ use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
 use crate::gateway::refusals::no_route;
 use crate::transport::http::shutdown::{MOVED, Shutdown};
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 
+use futures::future::Either;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -127,17 +129,42 @@ impl Proxy {
 
     /// Answers an admitted request to an endpoint of a route. `proxy_auth`: its `Authorization` was for
     /// Milepost.
-    pub async fn handle(
+    pub fn handle(
         self: Arc<Self>,
         served: ServedRoute,
         part: EndpointKind,
         request: Request<Incoming>,
         proxy_auth: bool,
         write_state: WriteState,
-    ) -> Response<Body> {
-        let ServedRoute { mut live, removed } = served;
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
         let (parts, body) = request.into_parts();
-        let mut body = PostedBody::Fresh(body);
+        let body = PostedBody::Fresh(body);
+        let ServedRoute { live, removed } = &served;
+        let is_call = part == EndpointKind::Endpoint
+            && parts.method == Method::POST
+            && live.state.endpoint.is_some()
+            && !(*removed || live.state.route.opaque)
+            && live.previous.is_empty();
+        // The way of nearly all requests; what is rare must not make its future larger.
+        if is_call {
+            let direct = Arc::clone(&live.direct);
+            return Either::Left(direct.post(parts, body, proxy_auth, write_state));
+        }
+        let rare =
+            async move { self.handle_rare(served, part, parts, body, proxy_auth, write_state).await };
+        Either::Right(Box::pin(rare))
+    }
+
+    /// Answers a request of any kind, on a route with any history.
+    async fn handle_rare(
+        &self,
+        ServedRoute { mut live, removed }: ServedRoute,
+        part: EndpointKind,
+        parts: Parts,
+        mut body: PostedBody,
+        proxy_auth: bool,
+        write_state: WriteState,
+    ) -> Response<Body> {
         if removed || !live.previous.is_empty() {
             let found = Box::pin(live.find_session(removed, &parts, &part, body));
             (live, body) = match found.await {
@@ -183,7 +210,7 @@ impl Proxy {
             return Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
         }
         match parts.method {
-            Method::POST => direct.post(target, parts, body, proxy_auth, write_state).await,
+            Method::POST => Box::pin(Arc::clone(direct).post(parts, body, proxy_auth, write_state)).await,
             Method::GET => Box::pin(direct.get(target, parts, proxy_auth, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);

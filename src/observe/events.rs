@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::progress::input::{Input, stream_of};
 use crate::progress::{
-    FilterEvent, Form, Fragment, OpenCall, Origin, Policy, StreamId, Transmit, TransmitKind,
+    Filter, FilterEvent, Form, Fragment, OpenCall, Origin, Policy, StreamId, Transmit, TransmitKind,
 };
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, SseFrame};
@@ -315,10 +315,13 @@ impl EventEmitter {
         }
     }
 
-    /// A decision of the filter. `call`: the data of a call that opens or continues here.
-    pub fn decision(&mut self, event: &FilterEvent, call: Option<&OpenCall<'_>>) {
-        if let Some(call) = call {
-            self.observers.iter_mut().for_each(|observer| observer.on_call(call));
+    /// A decision of `filter`.
+    pub fn decision_of(&mut self, filter: &Filter, event: &FilterEvent) {
+        // The data of a call that opens or continues here.
+        if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = event
+            && let Some(call) = filter.opened(*call)
+        {
+            self.observers.iter_mut().for_each(|observer| observer.on_call(&call));
         }
         self.put(self.last, EventKind::Decided(event.clone()));
     }

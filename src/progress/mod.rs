@@ -26,6 +26,7 @@ pub mod dialect;
 pub mod durations;
 mod event;
 pub mod extract;
+mod few_map;
 mod filter;
 pub mod gate;
 mod ids;

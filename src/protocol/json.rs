@@ -229,6 +229,18 @@ pub fn member(text: &Bytes, name: &str) -> Option<Bytes> {
     found.map(|member| text.slice(member.value))
 }
 
+/// The last values of several members of the object `text`, found in one pass: [`member`] for each name.
+pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>; N] {
+    let mut found = [const { None }; N];
+    for member in Members::new(text) {
+        let key = &text[member.key];
+        if let Some(place) = names.iter().position(|name| key_is(key, name)) {
+            found[place] = Some(member.value);
+        }
+    }
+    found.map(|range: Option<Range<usize>>| range.map(|range| text.slice(range)))
+}
+
 /// The bytes of a JSON string; lone surrogates become their three-byte form. `None` if `text` is
 /// not a string.
 pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
@@ -322,6 +334,15 @@ mod tests {
         assert_eq!(pairs(r#"{"a":1,"#), [(r#""a""#, "1")]);
         assert_eq!(pairs(r#"{'a':1}"#), []);
         assert_eq!(pairs("[1]"), []);
+    }
+
+    #[test]
+    fn several_members_are_found_at_once() {
+        let text = Bytes::from_static(br#"{"b":1,"a":2,"b":3,"x":{"c":4},"\u0064":5}"#);
+        let names = ["a", "b", "c", "d"];
+        assert_eq!(members(&text, names), names.map(|name| member(&text, name)));
+        assert_eq!(members(&text, ["b", "d"]).map(Option::unwrap), ["3", "5"]);
+        assert_eq!(members(&Bytes::new(), ["a"]), [None]);
     }
 
     #[test]

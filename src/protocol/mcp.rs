@@ -1,5 +1,7 @@
 //! Names and dates of the Model Context Protocol specification.
 
+use std::borrow::Cow;
+
 /// The revisions of the specification, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
@@ -68,6 +70,13 @@ pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
 pub const TASKS_RESULT: &str = "tasks/result";
 /// All tasks.
 pub const TASKS_LIST: &str = "tasks/list";
+
+/// A method that outlives its message: the methods of nearly all requests need no memory of their own.
+pub fn owned_method(method: &str) -> Cow<'static, str> {
+    let known =
+        [TOOLS_CALL, TOOLS_LIST, INITIALIZE, LISTEN].into_iter().find(|known| *known == method);
+    known.map_or_else(|| Cow::Owned(method.to_owned()), Cow::Borrowed)
+}
 
 /// `_meta` key of a request of 2026-07-28 that names its revision.
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";

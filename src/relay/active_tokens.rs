@@ -60,6 +60,21 @@ impl TokenScope {
         Some(TokenLease { scope: self.clone(), tokens })
     }
 
+    /// Tells the filter which tokens of its next message mean calls of other sessions, if there are more tokens
+    /// than those of `own`.
+    pub(crate) fn mark_beside(
+        &self,
+        own: Option<&TokenLease>,
+        now: Instant,
+        filter: &mut FilterGuard,
+        message: &Message,
+    ) {
+        let own = own.map_or(0, |lease| lease.tokens.len());
+        if self.tokens.entries.load(Ordering::Relaxed) > own {
+            self.mark(now, filter, message);
+        }
+    }
+
     /// Tells the filter which tokens of its next message mean calls of other sessions.
     pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
         let named = filter.try_with(|filter| filter.tokens_named(message));
@@ -109,10 +124,7 @@ impl SessionTokens {
 
     /// Tells the filter which tokens of its next message mean calls of other sessions.
     pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
-        let own = self.lease.as_ref().map_or(0, |lease| lease.tokens.len());
-        if self.scope.tokens.entries.load(Ordering::Relaxed) > own {
-            self.scope.mark(now, filter, message);
-        }
+        self.scope.mark_beside(self.lease.as_ref(), now, filter, message);
     }
 }
 

@@ -45,15 +45,6 @@ struct Failed {
     withholding: bool,
 }
 
-/// Shows a decision to the observers, with the data of a call that opens or continues here.
-fn show_decision(emitter: &mut EventEmitter, filter: &Filter, event: &FilterEvent) {
-    let call = match event {
-        FilterEvent::Opened(call) | FilterEvent::TakenOver(call) => filter.opened(*call),
-        _ => None,
-    };
-    emitter.decision(event, call.as_ref());
-}
-
 impl FilterGuard {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
@@ -130,7 +121,7 @@ impl FilterGuard {
             return;
         }
         while let Some(event) = self.filter.poll_event() {
-            show_decision(emitter, &self.filter, &event);
+            emitter.decision_of(&self.filter, &event);
             self.recorded.push_back(event);
         }
         emitter.end_decisions();
@@ -446,7 +437,7 @@ impl FilterGuard {
                 _ => {}
             }
             if let (Some(emitter), Some(record)) = (&mut self.emitter, first) {
-                show_decision(emitter, &self.filter, &record);
+                emitter.decision_of(&self.filter, &record);
                 self.recorded.push_back(record);
             }
             self.note();
@@ -455,6 +446,12 @@ impl FilterGuard {
         let queue = &mut self.failed.as_mut()?.queue;
         let place = queue.iter().position(|(to, _)| *to == stream)?;
         queue.remove(place).map(|(_, transmit)| transmit)
+    }
+
+    /// Whether no poll would do anything now ([`Filter::is_quiet`]), and nobody observes the polls.
+    pub fn is_quiet(&self, now: Instant, stream: StreamId) -> bool {
+        let is_plain = self.failed.is_none() && self.emitter.is_none() && self.recorded.is_empty();
+        is_plain && self.filter.is_quiet(now, stream)
     }
 
     /// [`Filter::poll_timeout`].

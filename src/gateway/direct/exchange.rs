@@ -89,7 +89,7 @@ impl Exchange {
         trace: Option<TraceContext>,
         audience: &Observers,
         scope: TokenScope,
-    ) -> Self {
+    ) -> Box<Self> {
         let (filter, begins) = match session {
             Some(_) => (Filter::of_request(Arc::clone(policy)), FilterScope::Request(revision)),
             None => (Filter::new(Arc::clone(policy)), FilterScope::Exchange(revision)),
@@ -111,7 +111,7 @@ impl Exchange {
             filter.apply(now(), Input::MarkIncomplete);
         }
         let lease = scope.enter(filter.try_with(|filter| filter.tokens()).unwrap_or_default());
-        Self {
+        Box::new(Self {
             filter,
             member,
             scope,
@@ -129,7 +129,7 @@ impl Exchange {
             cancels,
             last_read: now(),
             detour: Detour::default(),
-        }
+        })
     }
 
     /// The server has taken the requests, and what stands beside them.
@@ -175,7 +175,7 @@ impl Exchange {
 
     /// Releases the requests from progress: the server has refused them, or its answer is not read.
     /// The call stays open until the returned guard is dropped.
-    pub(crate) fn release(mut self) -> Option<InFlightGuard> {
+    pub(crate) fn release(mut self: Box<Self>) -> Option<InFlightGuard> {
         self.settle_all();
         self.open.take()
     }
@@ -203,7 +203,8 @@ impl Exchange {
     }
 
     fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
-        self.scope.mark(self.last_read, &mut self.filter, message);
+        let (own, at) = (self.lease.as_ref(), self.last_read);
+        self.scope.mark_beside(own, at, &mut self.filter, message);
         if is_part(message) {
             self.filter.apply(now(), Input::MarkApart);
         }
@@ -312,8 +313,7 @@ fn concerns_session(message: &Message) -> bool {
     }
 }
 
-fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
-    let at = now();
+fn drain(filter: &mut FilterGuard, at: std::time::Instant, mut each: impl FnMut(Transmit)) {
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
     }
@@ -388,13 +388,15 @@ impl EventHandler for Exchange {
     }
 
     fn collect(&mut self, out: &mut Batch) {
-        let observing = self.observing;
-        drain(&mut self.filter, |transmit| {
-            if !observing {
-                out.transmit(&transmit);
-            }
-        });
-        self.note(Some(out));
+        let (observing, at) = (self.observing, now());
+        if !self.filter.is_quiet(at, OWN) {
+            drain(&mut self.filter, at, |transmit| {
+                if !observing {
+                    out.transmit(&transmit);
+                }
+            });
+            self.note(Some(out));
+        }
         if let Some(member) = self.member.as_ref().filter(|_| self.resumable) {
             member.mailbox.set_told(self.filter.try_with(|filter| filter.value_on(OWN)).flatten());
         }

@@ -8,6 +8,7 @@ use std::task::Context;
 
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
+use smallvec::SmallVec;
 
 use super::mailbox::Mailbox;
 use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
@@ -319,9 +320,9 @@ impl Direct {
         // A request may be answered before its POST is. All else counts once the server has taken it.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
-            None => (Vec::new(), Vec::new()),
+            None => (SmallVec::new(), Vec::new()),
             Some(message) if asks => cancels_apart(message),
-            Some(message) => (Vec::new(), vec![message.clone()]),
+            Some(message) => (SmallVec::new(), vec![message.clone()]),
         };
         if message.is_none() {
             endpoint.stream.receive_one_way(None, trace.as_ref());

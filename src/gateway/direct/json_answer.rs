@@ -23,10 +23,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 impl Post {
     /// A JSON answer: held while it is short, so that it can be mended.
     pub(crate) async fn json(
-        self,
+        self: Box<Self>,
         parts: http::response::Parts,
         mut body: UpstreamBody,
-        mut exchange: Exchange,
+        mut exchange: Box<Exchange>,
         deadline: Option<Instant>,
         permit: StreamPermit,
     ) -> Response<Body> {
@@ -83,16 +83,17 @@ impl Post {
                 }
             }
         }
-        self.long_json(parts, body, held, exchange).await
+        // In a box: it is rare, and must not make the way of a short answer larger.
+        Box::pin(self.long_json(parts, body, held, exchange)).await
     }
 
     /// A JSON answer that is too long to be held.
     async fn long_json(
-        self,
+        self: Box<Self>,
         parts: http::response::Parts,
         mut body: UpstreamBody,
         mut held: Vec<Bytes>,
-        mut exchange: Exchange,
+        mut exchange: Box<Exchange>,
     ) -> Response<Body> {
         if held.is_empty() {
             // The head is not kept back for a server that pauses behind it: it goes without a length then.

@@ -4,15 +4,17 @@
 use crate::config::routes::Route;
 use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::control::control_sender;
-use crate::gateway::refusals::{events_head, no_room, read_or_refuse, unreachable};
+use crate::gateway::refusals::{events_head, no_room, no_route, read_or_refuse, unreachable};
 use crate::gateway::route_state::StreamPermit;
-use crate::transport::mcp_http::request_body::{PostedBody, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use tokio::time::{Instant, sleep_until};
@@ -25,9 +27,9 @@ use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
-use crate::protocol::{json, mcp};
 use crate::relay::trace_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
@@ -35,7 +37,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
-use crate::transport::mcp_http::target::Target;
+use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
 /// The longest time that progress from another stream waits for the head of the response, where the client gets no
@@ -48,6 +50,10 @@ pub(crate) struct Post {
     request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
+    /// The revision that the message names.
+    revision: Option<Revision>,
+    /// The message names a progress token.
+    has_token: bool,
     write_state: WriteState,
     client: Option<LimitedClient>,
     /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
@@ -56,35 +62,55 @@ pub(crate) struct Post {
 }
 
 impl Direct {
-    pub(crate) async fn post(
-        self: &Arc<Self>,
-        target: &Target,
+    /// Answers a POST to the route's endpoint of Streamable HTTP.
+    pub(crate) fn post(
+        self: Arc<Self>,
         mut parts: Parts,
         body: PostedBody,
         proxy_auth: bool,
         write_state: WriteState,
-    ) -> Response<Body> {
-        let read = match read_or_refuse(&self.state, body, &parts).await {
-            Ok(read) => read,
-            Err(refusal) => return *refusal,
-        };
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+        async move {
+            let read = match read_or_refuse(&self.state, body, &parts).await {
+                Ok(read) => read,
+                Err(refusal) => return *refusal,
+            };
+            let (post, body) = match self.begin_post(read, &mut parts, proxy_auth, write_state) {
+                Ok(begun) => begun,
+                Err(refusal) => return *refusal,
+            };
+            // In a box of its own: while the body is read, there is no room for what follows.
+            post.send(parts, body, proxy_auth).await
+        }
+    }
+
+    /// What is known of a POST when its body has been read, and the body for the server.
+    fn begin_post(
+        self: &Arc<Self>,
+        read: ReadBody,
+        parts: &mut Parts,
+        proxy_auth: bool,
+        write_state: WriteState,
+    ) -> Result<(Box<Post>, RequestBody), Box<Response<Body>>> {
         let (message, body) =
             request_body::for_server(read, &self.state.policy, &mut parts.headers);
-        if let Some(message) = &message
-            && let Err(refusal) = header_mirror::check(&parts.headers, message)
-        {
-            return *refusal;
+        let (date, has_token) =
+            message.as_ref().map(header_mirror::date_and_token).unwrap_or_default();
+        if let Some(message) = &message {
+            header_mirror::check(&parts.headers, message, date.as_deref())?;
         }
-        let request_head = RequestHead::of(self.state.caller(&parts), &parts);
-        let mut post = Post {
+        let request_head = RequestHead::of(self.state.caller(parts), parts);
+        let mut post = Box::new(Post {
             direct: Arc::clone(self),
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),
             request_head,
+            revision: date.and_then(|date| Revision::from_date(&date)),
+            has_token,
             message,
             write_state,
             client: parts.extensions.get().cloned(),
             own_get: None,
-        };
+        });
         if self.state.route.own_get
             && (post.begins() || post.session.as_ref().is_some_and(|session| session.was_let_go()))
         {
@@ -94,34 +120,37 @@ impl Direct {
             }
             post.own_get = Some(headers);
         }
-        if asks(post.message.as_ref()) {
-            let trace = trace_of(&parts.headers);
-            let request = self.state.forwarder.request(
-                target.address(parts.uri.query()),
-                parts,
-                body,
-                proxy_auth,
-            );
-            return post.ask(target, request, trace).await;
-        }
-        let request = self.state.forwarder.request(
-            target.address(parts.uri.query()),
-            parts,
-            body,
-            proxy_auth,
-        );
-        Box::pin(post.notify(target, request)).await
+        Ok((post, body))
     }
 }
 
 impl Post {
+    /// Sends the POST to the server, and answers the client.
+    fn send(
+        self: Box<Self>,
+        parts: Parts,
+        body: RequestBody,
+        proxy_auth: bool,
+    ) -> BoxFuture<'static, Response<Body>> {
+        let state = &self.direct.state;
+        let Some(target) = &state.endpoint else { return Box::pin(ready(no_route())) };
+        let client = target.client.clone();
+        let address = target.address(parts.uri.query());
+        if asks(self.message.as_ref()) {
+            let trace = trace_of(&parts.headers);
+            let request = state.forwarder.request(address, parts, body, proxy_auth);
+            return Box::pin(self.ask(client, request, trace));
+        }
+        let request = state.forwarder.request(address, parts, body, proxy_auth);
+        Box::pin(self.notify(client, request))
+    }
+
     async fn ask(
-        self,
-        target: &Target,
+        self: Box<Self>,
+        client: ServerClient,
         request: Request<RequestBody>,
         trace: Option<TraceContext>,
     ) -> Response<Body> {
-        let client = target.client.clone();
         let permit = match self.direct.state.permit(self.client.as_ref()) {
             Ok(permit) => permit,
             Err(none) => return no_room(&none),
@@ -187,14 +216,18 @@ impl Post {
     }
 
     /// Sends a POST without requests: notifications and answers of the client.
-    async fn notify(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
+    async fn notify(
+        self: Box<Self>,
+        client: ServerClient,
+        request: Request<RequestBody>,
+    ) -> Response<Body> {
         let begins = self.begins();
         let control =
-            control_sender(&self.direct.state.policy, &target.client, &request).filter(|_| begins);
+            control_sender(&self.direct.state.policy, &client, &request).filter(|_| begins);
         let open = self.direct.state.shared.calls.open();
         let announced = self.session.as_ref().zip(self.message.as_ref());
         let _notice = announced.and_then(|(session, message)| session.announce(message));
-        match target.client.send(request).await {
+        match client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
@@ -231,10 +264,8 @@ impl Post {
 
     /// The revision of this request where the request names none.
     fn revision(&self) -> Option<Revision> {
-        let own = self.message.as_ref().and_then(header_mirror::date_in);
-        let own = own.and_then(|date| Revision::from_date(&date));
         let agreed = || self.session.as_ref().and_then(|session| session.revision());
-        own.or_else(agreed).or(self.request_head.revision)
+        self.revision.or_else(agreed).or(self.request_head.revision)
     }
 
     /// The time after which the client gets a stream although the server has not answered; `None`: never.
@@ -250,9 +281,7 @@ impl Post {
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
-        let meta = json::member(&message.params().unwrap_or_default(), "_meta");
-        let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
-        let known = token.is_some() || self.request_head.names_revision;
+        let known = self.has_token || self.request_head.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
         let after = if self.request_head.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.request_head.reads_events && self.origin_headers().is_some())
@@ -328,9 +357,9 @@ impl Post {
     }
 
     async fn respond(
-        self,
+        self: Box<Self>,
         response: Response<UpstreamBody>,
-        mut exchange: Exchange,
+        mut exchange: Box<Exchange>,
         deadline: Option<Instant>,
         permit: StreamPermit,
     ) -> Response<Body> {
@@ -365,8 +394,8 @@ impl Post {
 
     /// Gives the client a stream now; the server's answer will be an event of the stream.
     pub(crate) fn upgrade(
-        self,
-        exchange: Exchange,
+        self: Box<Self>,
+        exchange: Box<Exchange>,
         answer: UpstreamAnswer,
         permit: StreamPermit,
     ) -> Response<Body> {
@@ -381,8 +410,8 @@ impl Post {
     }
 
     fn stream(
-        self,
-        exchange: Exchange,
+        self: Box<Self>,
+        exchange: Box<Exchange>,
         answer: UpstreamAnswer,
         permit: StreamPermit,
         has_greeting: bool,
@@ -395,7 +424,7 @@ impl Post {
         // An answer that has begun teaches without headers.
         let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
-        let mut stream = EventStream::new(exchange, upstream, silence, write_state);
+        let mut stream = EventStream::new(*exchange, upstream, silence, write_state);
         if has_greeting {
             stream.send_comment_first();
         }

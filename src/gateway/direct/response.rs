@@ -46,7 +46,7 @@ impl JsonBody {
 pub(crate) struct PostUpstream {
     pub(crate) answer: UpstreamAnswer,
     /// The POST, while the server has not answered.
-    pub(crate) post: Option<Post>,
+    pub(crate) post: Option<Box<Post>>,
 }
 
 impl PostUpstream {

@@ -1,7 +1,8 @@
 //! The dispatcher handles each request before its handler, and each response after it.
 
 use std::error::Error;
-use std::panic::AssertUnwindSafe;
+use std::future::{Future, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, future};
 use http::header::{EXPECT, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderName, Method, Request, Response};
@@ -121,46 +122,47 @@ impl<H: Handler> Dispatcher<H> {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Answers one request.
-    pub(super) async fn answer(
+    /// Answers one request. What can be decided at once is: the future holds no more than the rest needs.
+    pub(super) fn answer(
         self: Arc<Self>,
         client: Peer,
         request: Request<Incoming>,
-    ) -> Response<AnswerBody<H::Body>> {
+    ) -> impl Future<Output = Response<AnswerBody<H::Body>>> + Send + use<H> {
         let open = OpenRequest::enter(&self.open);
         let (mut parts, body) = request.into_parts();
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut found = None;
-        let mut response = match self.course(&client, &parts, &mut found) {
+        let response = match self.course(&client, &parts, &mut found) {
             Ok(Decision::Handle(admitted)) => {
                 if let Some(name) = admitted.client.name.clone() {
                     parts.extensions.insert(name);
                 }
                 let request = Request::from_parts(parts, body);
-                // Its state is dropped with it: nobody sees what a panic has left half done.
-                let handled = AssertUnwindSafe(self.handler.handle(request, admitted));
-                match handled.catch_unwind().await {
-                    Ok(response) => response.map(Either::Right),
-                    Err(_) => {
-                        let route = found.as_ref().map(|found| found.route);
-                        error!(route, "a request has failed by a fault of ours");
-                        Refusal::Fault.response(&method).map(Either::Left)
-                    }
-                }
+                let route = found.as_ref().map(|found| found.route);
+                future::Either::Left(handled(&self.handler, request, admitted, method, route))
             }
-            Ok(Decision::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
+            Ok(Decision::Answered(answer)) => {
+                let answer = answer.map(|()| Either::Left(Full::default()));
+                future::Either::Right(future::Either::Left(ready(answer)))
+            }
             Err(refusal) => {
                 note(refusal, &parts, &client);
                 self.handler.count_refusal(refusal);
-                read_some(&parts, body).await;
-                refusal.response(&method).map(Either::Left)
+                // In a box: it is rare, and must not make the future of other requests larger.
+                let refused = Box::pin(async move {
+                    read_some(&parts, body).await;
+                    refusal.response(&method).map(Either::Left)
+                });
+                future::Either::Right(future::Either::Right(refused))
             }
         };
-        if let Some(MatchedRoute { cors, .. }) = found {
-            cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
-        }
-        response.map(|body| AnswerBody { body, _open: open })
+        response.map(move |mut response| {
+            if let Some(MatchedRoute { cors, .. }) = found {
+                cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
+            }
+            response.map(|body| AnswerBody { body, _open: open })
+        })
     }
 
     /// Decides about a request. `found` is the route whose CORS headers the answer gets.
@@ -205,6 +207,29 @@ impl<H: Handler> Dispatcher<H> {
             authorization_was_ours,
         }))
     }
+}
+
+/// The answer of the handler. Its state is dropped with it: nobody sees what a panic has left half done.
+fn handled<H: Handler>(
+    handler: &Arc<H>,
+    request: Request<Incoming>,
+    admitted: Admitted,
+    method: Method,
+    route: Option<usize>,
+) -> impl Future<Output = Response<Either<Full<Bytes>, H::Body>>> + Send + use<H> {
+    let begun = catch_unwind(AssertUnwindSafe(|| handler.handle(request, admitted)));
+    // No `async`: such a future would hold the other one twice.
+    let handled = match begun {
+        Ok(begun) => future::Either::Left(AssertUnwindSafe(begun).catch_unwind()),
+        Err(panic) => future::Either::Right(ready(Err(panic))),
+    };
+    handled.map(move |handled| match handled {
+        Ok(response) => response.map(Either::Right),
+        Err(_) => {
+            error!(route, "a request has failed by a fault of ours");
+            Refusal::Fault.response(&method).map(Either::Left)
+        }
+    })
 }
 
 /// Writes one log line about a refused request, unless there are too many. Paths and queries may be

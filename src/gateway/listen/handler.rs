@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::Either;
 use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderName, Request, Response};
@@ -61,7 +62,7 @@ pub struct Admitted {
     /// The header of `principal`, where another than these fronts sends it.
     pub foreign_principal: Option<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
-    pub authorization_was_ours: bool,
+    pub authorization_was_proxy_auth: bool,
 }
 
 /// The routes behind a listener, and the table of their calls for operators.
@@ -70,14 +71,15 @@ pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
 impl Handler for Routed {
     type Body = Body;
 
-    async fn handle(
-        &self,
+    fn handle(
+        self: &Arc<Self>,
         mut request: Request<Incoming>,
         admitted: Admitted,
-    ) -> Response<Self::Body> {
+    ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
         let Admitted { route_match, served, client, trusted_proxies, .. } = admitted;
         let proxy_auth = admitted.authorization_was_ours;
         match served {
+            None => Either::Left(future::ready(no_route())),
             Some(served) => {
                 let (remote, name) = (client.remote.ip(), client.name.as_ref());
                 let clients = &self.0.clients;
@@ -104,11 +106,10 @@ impl Handler for Routed {
                 if is_foreign {
                     self.0.metrics().count_forwarded_dropped();
                 }
-                Arc::clone(&self.0)
-                    .handle(served, route_match.part, request, proxy_auth, client.write_state)
-                    .await
+                let proxy = Arc::clone(&self.0);
+                let part = route_match.part;
+                Either::Right(proxy.handle(served, part, request, proxy_auth, client.write_state))
             }
-            None => no_route(),
         }
     }
 
@@ -176,12 +177,12 @@ pub trait Handler: Send + Sync + 'static {
         + 'static;
 
     /// Answers one request. The future is dropped when its client leaves, as is the body of the
-    /// answer.
+    /// answer. The future is small: it is moved into a box for each request.
     fn handle(
-        &self,
+        self: &Arc<Self>,
         request: Request<Incoming>,
         admitted: Admitted,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
+    ) -> impl Future<Output = Response<Self::Body>> + Send + use<Self>;
 
     /// Waits until no call is open. While the listener stops, streams that only listen may remain,
     /// and nothing waits for them.

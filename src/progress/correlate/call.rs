@@ -1,5 +1,6 @@
 //! One request of a client, from its forwarding until its answer reaches the gate.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -292,7 +293,7 @@ pub(crate) struct Call {
     pub(crate) paired: Option<StreamId>,
     pub(crate) id: MappedId,
     pub(crate) token: Option<MappedId>,
-    pub(crate) method: Box<str>,
+    pub(crate) method: Cow<'static, str>,
     pub(crate) tool: Option<String>,
     pub(crate) revision: Option<Revision>,
     /// A `tools/call` for which the client gave no token.
@@ -398,7 +399,7 @@ impl Call {
         Summary {
             call: id,
             id: self.id.client,
-            method: self.method.into(),
+            method: self.method,
             tool: self.tool,
             token: self.token.map(|token| token.client),
             lacks_token: self.lacks_token,

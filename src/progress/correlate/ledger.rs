@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::progress::correlate::call::Call;
+use crate::progress::few_map::FewMap;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::protocol::jsonrpc::Key;
 
@@ -112,20 +114,23 @@ impl Tombstones {
     }
 }
 
+/// Calls of one name or stream, oldest first: nearly always one.
+type CallIds = SmallVec<[CallId; 2]>;
+
 /// Calls by a name that the server knows, oldest first.
 #[derive(Debug, Default)]
 struct NameIndex {
-    calls: BTreeMap<Key, Vec<CallId>>,
+    calls: FewMap<Key, CallIds>,
     /// The numbers among the names by [`Key::class`].
-    classes: BTreeSet<(u64, Key)>,
+    classes: FewMap<(u64, Key), ()>,
 }
 
 impl NameIndex {
     fn insert(&mut self, key: &Key, id: CallId) {
         if let Some(class) = key.class() {
-            self.classes.insert((class, key.clone()));
+            self.classes.insert((class, key.clone()), ());
         }
-        self.calls.entry(key.clone()).or_default().push(id);
+        self.calls.or_default(key.clone()).push(id);
     }
 
     fn remove(&mut self, key: &Key, id: CallId) {
@@ -138,14 +143,14 @@ impl NameIndex {
     }
 
     fn get(&self, key: &Key) -> &[CallId] {
-        self.calls.get(key).map_or(&[], Vec::as_slice)
+        self.calls.get(key).map_or(&[], |ids| ids)
     }
 
     /// The only call whose name is `key` in another spelling.
     fn in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let class = key.class();
         let least = class.map(|class| (class, Key::Integer(i64::MIN)));
-        let numbers = least.into_iter().flat_map(|least| self.classes.range(least..));
+        let numbers = least.iter().flat_map(|least| self.classes.keys_from(least));
         let numbers = numbers.take_while(|(of, _)| Some(*of) == class).map(|(_, name)| name);
         let other = key.in_other_type();
         sole(numbers.chain(&other).flat_map(|name| self.get(name)).copied())
@@ -155,16 +160,16 @@ impl NameIndex {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// In boxes: a node of the map has room for eleven.
-    calls: BTreeMap<CallId, Box<Call>>,
+    calls: FewMap<CallId, Box<Call>>,
     by_id: NameIndex,
     by_token: NameIndex,
     /// Calls by the client's id, where the server knows the proxy's ids: a client's id means something on its
     /// own stream only.
-    by_client_id: BTreeMap<(StreamId, Key), Vec<CallId>>,
-    by_client_token: BTreeMap<(StreamId, Key), Vec<CallId>>,
-    by_pair: BTreeMap<StreamId, Vec<CallId>>,
+    by_client_id: FewMap<(StreamId, Key), CallIds>,
+    by_client_token: FewMap<(StreamId, Key), CallIds>,
+    by_pair: FewMap<StreamId, CallIds>,
     /// Calls by the stream of their client, oldest first: a look at one stream costs nothing for the others.
-    by_stream: BTreeMap<StreamId, Vec<CallId>>,
+    by_stream: FewMap<StreamId, CallIds>,
     by_alias: BTreeMap<Key, CallId>,
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombstones: Tombstones,
@@ -198,7 +203,7 @@ impl Ledger {
         if let Some(token) = &call.token {
             self.by_token.insert(&token.server, id);
             if let Some(name) = self.clients_token(call.stream, token) {
-                self.by_client_token.entry(name).or_default().push(id);
+                self.by_client_token.or_default(name).push(id);
             }
             // The client knows progress by its token: two requests with one token share its value.
             let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
@@ -207,12 +212,12 @@ impl Ledger {
             }
         }
         if let Some(name) = self.clients(call.stream, &call.id) {
-            self.by_client_id.entry(name).or_default().push(id);
+            self.by_client_id.or_default(name).push(id);
         }
         if let Some(expires) = call.expires {
             self.expiries.insert((expires, id));
         }
-        self.by_stream.entry(call.stream).or_default().push(id);
+        self.by_stream.or_default(call.stream).push(id);
         self.calls.insert(id, Box::new(call));
         Some(id)
     }
@@ -257,7 +262,7 @@ impl Ledger {
         };
         let named: Vec<_> = self.iter().filter_map(named).collect();
         for (name, id) in named {
-            self.by_client_token.entry(name).or_default().push(id);
+            self.by_client_token.or_default(name).push(id);
         }
     }
 
@@ -279,17 +284,17 @@ impl Ledger {
         if let Some(before) = call.paired.replace(upstream) {
             forget(&mut self.by_pair, &before, id);
         }
-        self.by_pair.entry(upstream).or_default().push(id);
+        self.by_pair.or_default(upstream).push(id);
     }
 
     /// The calls of which the server speaks on this upstream stream, oldest first.
     pub(crate) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
-        self.by_pair.get(&upstream).map_or(&[], Vec::as_slice)
+        self.by_pair.get(&upstream).map_or(&[], |ids| ids)
     }
 
     /// The calls of which the client is told on this stream, oldest first.
     pub(crate) fn on_stream(&self, stream: StreamId) -> &[CallId] {
-        self.by_stream.get(&stream).map_or(&[], Vec::as_slice)
+        self.by_stream.get(&stream).map_or(&[], |ids| ids)
     }
 
     /// The client of a call is told of the call on `stream` from now on.
@@ -297,7 +302,7 @@ impl Ledger {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
-        let calls = self.by_stream.entry(stream).or_default();
+        let calls = self.by_stream.or_default(stream);
         let place = calls.partition_point(|known| *known < id);
         calls.insert(place, id);
     }
@@ -307,7 +312,7 @@ impl Ledger {
         if !self.mapped {
             return self.by_id.get(key);
         }
-        self.by_client_id.get(&(stream, key.clone())).map_or(&[], Vec::as_slice)
+        self.by_client_id.get(&(stream, key.clone())).map_or(&[], |ids| ids)
     }
 
     /// The request is answered but its token lives on: its id means nothing any more.
@@ -353,7 +358,7 @@ impl Ledger {
 
     /// The open calls have their record elsewhere.
     pub(crate) fn forget_records(&mut self) {
-        self.calls.values_mut().for_each(|call| call.is_recorded = true);
+        self.calls.iter_mut().for_each(|(_, call)| call.is_recorded = true);
     }
 
     /// The only call there is.
@@ -413,7 +418,7 @@ impl Ledger {
     fn holders_of(&self, call: &Call) -> &[CallId] {
         let Some(token) = &call.token else { return &[] };
         match self.clients_token(call.stream, token) {
-            Some(name) => self.by_client_token.get(&name).map_or(&[], Vec::as_slice),
+            Some(name) => self.by_client_token.get(&name).map_or(&[], |ids| ids),
             None => self.by_token.get(&token.server),
         }
     }
@@ -474,7 +479,7 @@ pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     calls.next().is_none().then_some(first)
 }
 
-fn forget<K: Ord>(index: &mut BTreeMap<K, Vec<CallId>>, key: &K, id: CallId) {
+fn forget<K: Ord>(index: &mut FewMap<K, CallIds>, key: &K, id: CallId) {
     if let Some(ids) = index.get_mut(key) {
         ids.retain(|known| *known != id);
         if ids.is_empty() {

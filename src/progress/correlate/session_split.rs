@@ -52,7 +52,7 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know the request of a message.
-    pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
+    pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         if self.topology != Topology::RequestOfSession {
             return false;
         }
@@ -61,7 +61,7 @@ impl Filter {
                 message.id_key().is_some_and(|key| self.correlator.ledger.by_id(&key).is_none())
             }
             Kind::Notification => {
-                self.token_in(message).is_some_and(|token| !self.correlator.knows_token(&token))
+                self.named_token(message).is_some_and(|token| !self.correlator.knows_token(&token))
             }
             _ => false,
         }
@@ -130,9 +130,9 @@ impl Filter {
 
     /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
     /// requests where no other filter knows requests of the session: some servers put ids in the place of tokens.
-    pub fn tokens_named(&self, message: &Message) -> Vec<Key> {
+    pub fn tokens_named(&mut self, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
-            Kind::Notification => self.token_in(message).into_iter().collect(),
+            Kind::Notification => self.named_token(message).into_iter().collect(),
             Kind::Batch => message.elements().filter_map(|one| self.token_in(&one)).collect(),
             _ => Vec::new(),
         };

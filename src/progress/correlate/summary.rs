@@ -1,5 +1,6 @@
 //! The events of a call for operators: one when the call opens, one when it ends.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,7 +151,7 @@ pub struct Summary {
     /// The client's own text of the request's id.
     pub id: Bytes,
     /// The request's method.
-    pub method: String,
+    pub method: Cow<'static, str>,
     /// The tool, for `tools/call`.
     pub tool: Option<String>,
     /// The client's token text, if the client gave a token and receives progress here.

@@ -99,6 +99,15 @@ impl Dialect {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
     }
 
+    /// Reads one message as [`Dialect::read`] does, if the message is as the specification has it and the
+    /// dialect has a quick way for these. `None` says nothing about a message.
+    pub(super) fn read_plain(&self, message: &Message) -> Option<Report> {
+        match self {
+            Self::BuiltIn(dialect) if dialect.name == STANDARD => standard::read_plain(message),
+            _ => None,
+        }
+    }
+
     /// Reads one message of one of its methods; `None` if it cannot be read.
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {

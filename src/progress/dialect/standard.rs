@@ -15,7 +15,9 @@ use bytes::Bytes;
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::{is_valid, number};
 use crate::progress::dialect::report::{About, BuiltIn, Report};
-use crate::progress::value::ProgressValue;
+use crate::progress::intake::plain_progress;
+use crate::progress::intake::plain_progress::PlainMembers;
+use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -51,6 +53,41 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     };
     keep_members(params, &mut report);
     Some(report)
+}
+
+/// Reads a notification that has the members of the specification and no others, in the forms of the
+/// specification: the same report as that of [`read`], which reads any notification. `None` says nothing about a
+/// message.
+pub(super) fn read_plain(message: &Message) -> Option<Report> {
+    let raw = message.raw();
+    let plain = PlainMembers::read(raw)?;
+    let slice = |text: &[u8]| raw.slice_ref(text);
+    let mut repairs = Repairs::default();
+    let text = plain.token.map(slice);
+    let token = text.as_ref().and_then(Key::read);
+    if token.is_none() {
+        repairs.add(Repair::Token);
+    }
+    let number =
+        |text: &[u8]| Some(Number { value: plain_progress::value(text)?, text: slice(text) });
+    let (value, total) = (plain.progress.and_then(number), plain.total.and_then(number));
+    if plain.total.is_some() && total.is_none() {
+        repairs.add(Repair::Total);
+    }
+    if value.is_none() {
+        repairs.add(Repair::Number);
+    }
+    Some(Report {
+        about: About {
+            token_text: token.is_some().then_some(text).flatten(),
+            token,
+            ..About::default()
+        },
+        figure: value.map(|value| ProgressValue { value, total }),
+        message: plain.message.map(slice),
+        repairs,
+        ..Report::default()
+    })
 }
 
 fn about(params: &Fields, repairs: &mut Repairs) -> About {
@@ -137,6 +174,58 @@ fn keep_members(params: &Fields, report: &mut Report) {
         } else if !known.contains(&key) && !instead(key) {
             let member = [&json::quote(key)[..], b":", value].concat();
             report.members.push(Bytes::from(member));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXTS: [&str; 6] = [
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1,"total":10,"message":"one"}}"#,
+        r#"{"params":{"message":"a\n\"b","total":10.5,"progress":1.5,"progressToken":"a"},"method":"notifications/progress","jsonrpc":"2.0"}"#,
+        r#" { "jsonrpc" : "2.0", "method":"notifications/progress", "params" : {"progressToken":1.5,"progress" : -1 } } "#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"no figure","progressToken":7}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1,"message":"no token"}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":""}}"#,
+    ];
+
+    /// What the two ways of reading make of a text.
+    fn both(text: Vec<u8>) -> (Option<Report>, Option<Report>) {
+        let message = Message::parse(text.into());
+        let params = message.params().as_ref().and_then(Fields::read);
+        let whole = params.and_then(|params| read(PROGRESS, &message, &params));
+        (read_plain(&message), whole)
+    }
+
+    #[test]
+    fn plain_notifications_are_read_in_one_pass() {
+        for text in TEXTS {
+            let (plain, whole) = both(text.into());
+            assert!(plain.is_some(), "{text}");
+            assert_eq!(format!("{plain:?}"), format!("{whole:?}"), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_one_pass_reads_nothing_otherwise(
+            (of, at, cut) in (0..TEXTS.len(), 0_usize..200, 0_usize..4),
+            put in prop::collection::vec(prop_oneof![
+                prop::sample::select(br#"019.-e+"\\u {}[]:,n"#.to_vec()), any::<u8>(),
+            ], 0..4),
+        ) {
+            let mut text = TEXTS[of].as_bytes().to_vec();
+            let at = at.min(text.len());
+            let end = (at + cut).min(text.len());
+            text.splice(at..end, put);
+            let (plain, whole) = both(text);
+            if plain.is_some() {
+                prop_assert_eq!(format!("{plain:?}"), format!("{whole:?}"));
+            }
         }
     }
 }

@@ -343,6 +343,11 @@ fn rsync(line: &str) -> Option<ProgressValue> {
 
 /// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
 fn curl(line: &str) -> Option<ProgressValue> {
+    // Nearly all lines are something else, which the first column shows.
+    let first = line.split_whitespace().next()?;
+    if first.trim_start_matches('0').len() > 3 || !first.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     let columns: Vec<&str> = line.split_whitespace().take(13).collect();
     let [percent, total, part, .., spent, _, speed] = &columns[..] else { return None };
     let is_time = |text: &&str| {
@@ -353,7 +358,6 @@ fn curl(line: &str) -> Option<ProgressValue> {
         && is_time(spent)
         && columns.iter().filter(|column| is_time(column)).count() == 3
         && [total, part, speed].into_iter().all(is_count)
-        && percent.bytes().all(|byte| byte.is_ascii_digit())
         // Without a length it stays at 0.
         && !total.starts_with('0');
     fits.then(|| hundredths(number(percent)?))?

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
@@ -24,14 +25,14 @@ impl Filter {
     ) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
-        let guards = vec![self.guard_of(id)];
+        let guards = smallvec![self.guard_of(id)];
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(Key::read(&client_id))),
             payload: Payload::own(own_error(&client_id, why, status)),
             guards,
-            verdicts: Vec::new(),
+            verdicts: SmallVec::new(),
         };
         self.enqueue_own(stream, item);
     }
@@ -58,8 +59,8 @@ impl Filter {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(Key::read(client_id))),
             payload: Payload::own(answer),
-            guards: Vec::new(),
-            verdicts: Vec::new(),
+            guards: SmallVec::new(),
+            verdicts: SmallVec::new(),
         };
         self.enqueue_own(stream, item);
     }

@@ -14,6 +14,7 @@ pub(crate) mod streams;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Call, LastSent, Pending};
 use crate::progress::correlate::ledger::Tombstone;
@@ -73,6 +74,15 @@ impl Filter {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let streams = self.gate.streams.values().filter_map(|stream| stream.timeout()).min();
         [streams, self.next_expiry()].into_iter().flatten().min()
+    }
+
+    /// Whether nothing waits: no event, no message for the server, and nothing on this stream that is due now.
+    /// [`Filter::poll_transmit`], [`Filter::written`] and the other polls would do nothing.
+    pub fn is_quiet(&self, now: Instant, id: StreamId) -> bool {
+        self.events.is_empty()
+            && self.to_server.is_empty()
+            && self.gate.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
+            && self.next_expiry().is_none_or(|at| at > now)
     }
 
     /// Notes that everything given out for a stream has been written.
@@ -358,7 +368,7 @@ impl Filter {
                 stream.wakes.remove(&(at, order, id));
             }
             if let Some((at, order)) = wake {
-                stream.wakes.insert((at, order, id));
+                stream.wakes.insert((at, order, id), ());
             }
         }
         if let Some(call) = self.correlator.ledger.get_mut(id) {

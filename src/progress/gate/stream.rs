@@ -1,9 +1,12 @@
 //! One client stream: the messages that wait to be written, and the time when each may be.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
+use crate::progress::few_map::FewMap;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
@@ -57,9 +60,9 @@ pub(crate) struct Item {
     pub(crate) order: u64,
     pub(crate) kind: ItemKind,
     pub(crate) payload: Payload,
-    pub(crate) guards: Vec<Guard>,
+    pub(crate) guards: SmallVec<[Guard; 1]>,
     /// Verdicts that are reported when the item is written.
-    pub(crate) verdicts: Vec<MessageVerdict>,
+    pub(crate) verdicts: SmallVec<[MessageVerdict; 1]>,
 }
 
 impl Item {
@@ -100,7 +103,7 @@ pub(crate) struct Stream {
     /// `mode = "observe"`: the bytes for the client; the queue exists for the record only.
     pub(crate) observed: VecDeque<Transmit>,
     /// The times when calls of this stream have something to write.
-    pub(crate) wakes: BTreeSet<(Instant, u64, CallId)>,
+    pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
     /// Calls whose notification was given out and is not written yet.
     pub(crate) unwritten: Vec<CallId>,
     /// The large message of which some has been given out, and more follows.
@@ -126,7 +129,7 @@ impl Stream {
             queue: VecDeque::new(),
             queued: 0,
             observed: VecDeque::new(),
-            wakes: BTreeSet::new(),
+            wakes: FewMap::default(),
             unwritten: Vec::new(),
             midway: None,
             pieces: 0,
@@ -139,6 +142,13 @@ impl Stream {
     /// Whether no bytes wait to be written.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.observed.is_empty()
+    }
+
+    /// Whether nothing waits to be written, nothing is due now, and everything given out has been written.
+    pub(crate) fn is_quiet(&self, now: Instant) -> bool {
+        self.is_drained()
+            && self.unwritten.is_empty()
+            && self.wakes.first().is_none_or(|((at, ..), ())| *at > now)
     }
 
     /// Bytes that wait.
@@ -214,13 +224,13 @@ impl Stream {
     /// queue. Progress that came later waits behind this item, which may wait for its own time.
     pub(crate) fn due(&self, now: Instant) -> Option<(Instant, u64, CallId)> {
         let first = self.queue.front().map_or(u64::MAX, |item| item.order);
-        let due = self.wakes.iter().take_while(|(at, ..)| *at <= now && !self.is_midway());
+        let due = self.wakes.keys().take_while(|(at, ..)| *at <= now && !self.is_midway());
         due.copied().find(|(_, place, _)| *place < first || self.queue.is_empty())
     }
 
     /// The calls whose heartbeats are due and have no place among the messages.
     pub(crate) fn due_heartbeats(&self, now: Instant) -> Vec<(Instant, CallId)> {
-        let due = self.wakes.iter().take_while(|(at, ..)| *at <= now);
+        let due = self.wakes.keys().take_while(|(at, ..)| *at <= now);
         due.filter(|(_, place, _)| *place == u64::MAX).map(|(at, _, call)| (*at, *call)).collect()
     }
 
@@ -294,7 +304,7 @@ impl Stream {
     /// The time when this stream may write next, if it can write nothing now.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let Some(first) = self.queue.front() else {
-            return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
+            return self.wakes.first().filter(|_| self.midway.is_none()).map(|((at, ..), ())| *at);
         };
         let mut next = None;
         for (_, item) in self.candidates() {
@@ -302,7 +312,7 @@ impl Stream {
             next = [next, at].into_iter().flatten().min();
         }
         let next = next?;
-        let sooner = self.wakes.iter().take_while(|(at, ..)| *at < next && !self.is_midway());
+        let sooner = self.wakes.keys().take_while(|(at, ..)| *at < next && !self.is_midway());
         let sooner = sooner.filter(|(_, place, _)| *place < first.order).map(|(at, ..)| *at);
         sooner.min().or(Some(next))
     }

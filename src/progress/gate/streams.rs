@@ -1,9 +1,10 @@
 //! The client streams of one filter, and the order of the messages written to them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use crate::progress::correlate::call::Call;
+use crate::progress::few_map::FewMap;
 use crate::progress::gate::stream::{QUEUE_MAX, Stream, StreamKind};
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::{Pacing, StreamPacing};
@@ -12,7 +13,7 @@ use crate::progress::policy::{Pacing, StreamPacing};
 /// shell looks at the changed streams only.
 #[derive(Debug, Default)]
 pub(crate) struct ClientStreams {
-    streams: BTreeMap<StreamId, Box<Stream>>,
+    streams: FewMap<StreamId, Box<Stream>>,
     changes: Option<Box<StreamChanges>>,
 }
 
@@ -26,7 +27,7 @@ struct StreamChanges {
 }
 
 impl Deref for ClientStreams {
-    type Target = BTreeMap<StreamId, Box<Stream>>;
+    type Target = FewMap<StreamId, Box<Stream>>;
 
     fn deref(&self) -> &Self::Target {
         &self.streams
@@ -44,7 +45,7 @@ impl ClientStreams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
         if let Some(changes) = &mut self.changes {
-            changes.changed.extend(self.streams.keys());
+            changes.changed.extend(self.streams.keys().copied());
         }
         self.streams.iter_mut()
     }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::smallvec;
 
 use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
@@ -81,7 +82,7 @@ impl Filter {
             kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
             payload,
             guards: judged.guard.into_iter().collect(),
-            verdicts: vec![MessageVerdict { number, call: judged.call, verdict }],
+            verdicts: smallvec![MessageVerdict { number, call: judged.call, verdict }],
         };
         self.enqueue(judged.stream, item);
     }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::progress::correlate::call::Pending;
 use crate::progress::dialect::report::About;
@@ -43,8 +44,8 @@ impl Element {
 struct Group {
     stream: Option<StreamId>,
     kept: Vec<Bytes>,
-    guards: Vec<Guard>,
-    verdicts: Vec<MessageVerdict>,
+    guards: SmallVec<[Guard; 1]>,
+    verdicts: SmallVec<[MessageVerdict; 1]>,
 }
 
 impl Filter {

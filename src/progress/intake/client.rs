@@ -1,5 +1,6 @@
 //! Client messages: the calls that they open, and the calls that they cancel.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,6 @@ use crate::progress::late::join::is_by_clock;
 use crate::progress::late::signature::Signature;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::Mode;
-use crate::progress::policy::request_members::tool_of;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
@@ -106,7 +106,7 @@ impl Filter {
             // The message may have one: the message was not read.
             lacks_token: false,
             client: None,
-            trace: self.trace_in(stream, &Bytes::new()),
+            trace: self.trace_in(stream, [None, None]),
             asks_for_task: false,
             about_task: None,
             signature: None,
@@ -127,12 +127,14 @@ impl Filter {
         }
         self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
-        let meta = json::member(&params, "_meta").unwrap_or_default();
-        let date = json::member(&meta, mcp::META_REVISION);
-        let method = message.method().unwrap_or_default().into_owned();
+        let [meta, tool, task, about_task] =
+            json::members(&params, ["_meta", "name", "task", "taskId"]);
+        let (parent, state) = mcp::META_TRACE;
+        let members = ["progressToken", mcp::META_REVISION, mcp::META_CLIENT, parent, state];
+        let [text, date, client, parent, state] = json::members(&meta.unwrap_or_default(), members);
+        let method = message.method().unwrap_or_default();
         let is_tool_call = method == mcp::TOOLS_CALL;
-        let tool = tool_of(&method, &params);
-        let text = json::member(&meta, "progressToken");
+        let tool = tool.filter(|_| is_tool_call).and_then(|tool| decoded(&tool));
         let lacks_token = is_tool_call && text.is_none();
         let token =
             text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
@@ -141,13 +143,11 @@ impl Filter {
             token,
             revision: date.and_then(|date| Revision::from_date(&json::decode_str(&date)?)),
             lacks_token,
-            client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
-            trace: self.trace_in(stream, &meta),
-            asks_for_task: json::member(&params, "task").is_some(),
-            about_task: method
-                .starts_with("tasks/")
-                .then(|| json::member(&params, "taskId"))
-                .flatten()
+            client: client.filter(|_| is_tool_call).and_then(|client| self.client_in(&client)),
+            trace: self.trace_in(stream, [parent, state]),
+            asks_for_task: task.is_some(),
+            about_task: about_task
+                .filter(|_| method.starts_with("tasks/"))
                 .and_then(|id| Key::read(&id)),
             signature: None,
         };
@@ -202,7 +202,7 @@ impl Filter {
             paired: None,
             id: own(draft.id),
             token: draft.token.map(own),
-            method: method.into(),
+            method: mcp::owned_method(method),
             tool,
             revision: draft.revision,
             lacks_token: draft.lacks_token,
@@ -262,8 +262,8 @@ impl Filter {
     }
 
     /// The client that a request names itself, as from 2026-07-28 on.
-    fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
-        let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
+    fn client_in(&self, info: &Bytes) -> Option<Arc<Client>> {
+        let (name, version) = name_and_version(info);
         let client = Client::new(&name, &version)?;
         let known = self.client.as_ref().filter(|known| ***known == client);
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
@@ -277,13 +277,15 @@ impl Filter {
         }
     }
 
-    /// The trace of a request.
-    fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
-        let member = |name| json::member(meta, name);
-        let words = |text: Bytes| json::decode_str(&text).map(|words| words.into_owned());
-        let (parent, state) = mcp::META_TRACE;
-        let own = member(parent).and_then(words).and_then(|parent| {
-            let state = member(state).and_then(words);
+    /// The trace of a request with these members ([`mcp::META_TRACE`]).
+    fn trace_in(
+        &self,
+        stream: StreamId,
+        [parent, state]: [Option<Bytes>; 2],
+    ) -> Option<Arc<TraceContext>> {
+        let words = |text: Bytes| decoded(&text);
+        let own = parent.and_then(words).and_then(|parent| {
+            let state = state.and_then(words);
             TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
         });
         let around = || self.gate.streams.get(&stream).and_then(|stream| stream.trace.clone());
@@ -373,6 +375,11 @@ impl Filter {
         text.extend_from_slice(b"}}");
         self.to_server.push_back(Bytes::from(text).into());
     }
+}
+
+/// The text of a JSON string.
+fn decoded(text: &[u8]) -> Option<String> {
+    json::decode_str(text).map(Cow::into_owned)
 }
 
 /// The name and version of an `Implementation`.

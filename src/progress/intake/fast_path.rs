@@ -23,20 +23,22 @@ impl Filter {
         if !self.is_unhindered(stream) {
             return false;
         }
-        let known = self.intake.template.read(text);
-        let is_new = known.is_none();
-        let Some(plain) = known.or_else(|| PlainProgress::read(text)) else { return false };
         let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
         let policy = call.settings();
-        let ready = call.stream == stream
+        let is_ready = call.stream == stream
             && call.is_quiet()
             && policy.coalesce == Coalesce::Repaired
             && policy.messages == Messages::Replace
             && policy.scale.is_none()
             && policy.has_standard()
-            && call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
             && &*call.method != mcp::LISTEN;
-        if !ready || !call.meter.rise(plain.progress, plain.total) {
+        // The text is read last: it costs the most.
+        let known = is_ready.then(|| self.intake.template.read(text)).flatten();
+        let is_new = known.is_none();
+        let read = || is_ready.then(|| PlainProgress::read(text)).flatten();
+        let Some(plain) = known.or_else(read) else { return false };
+        let is_own = call.token.as_ref().is_some_and(|token| token.is_just(plain.token));
+        if !is_own || !call.meter.rise(plain.progress, plain.total) {
             return false;
         }
         call.note_plain(now, &plain);

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::ledger::Tombstone;
@@ -259,8 +260,8 @@ impl Filter {
         let (stream, number) = (passing.stream, passing.number);
         // Until the id is known it may answer any call that was notified of late.
         let guards = match (passing.call, passing.scan.kind()) {
-            (_, Kind::Request | Kind::Notification) => Vec::new(),
-            (Some(call), _) => vec![self.guard_of(call)],
+            (_, Kind::Request | Kind::Notification) => SmallVec::new(),
+            (Some(call), _) => smallvec![self.guard_of(call)],
             (None, _) => self.correlator.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
         };
         if let Some(call) = passing.call
@@ -291,7 +292,7 @@ impl Filter {
                 payload
             },
         );
-        let item = Item { order: 0, kind, payload, guards, verdicts: Vec::new() };
+        let item = Item { order: 0, kind, payload, guards, verdicts: SmallVec::new() };
         self.enqueue(stream, item);
         Disposition::Consumed
     }

@@ -10,6 +10,7 @@ pub(crate) mod large_answer;
 pub(crate) mod large_message;
 pub(crate) mod observe_mode;
 pub(crate) mod plain_progress;
+pub(crate) mod reports;
 pub(crate) mod server;
 pub(crate) mod set_policy;
 pub(crate) mod state;

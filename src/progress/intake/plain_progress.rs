@@ -44,7 +44,8 @@ impl<'a> Reader<'a> {
         loop {
             let rest = self.text.get(self.at..)?;
             let length = memchr::memchr2(b'"', b'\\', rest)?;
-            if rest[..length].iter().any(|byte| *byte < b' ') {
+            // Without an early end, so that many bytes are compared at once.
+            if rest[..length].iter().fold(false, |found, byte| found | (*byte < b' ')) {
                 return None;
             }
             self.at += length + 1;
@@ -103,8 +104,20 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Whether a text is UTF-8. Nearly all are ASCII, which is seen many bytes at once.
+pub(crate) fn is_utf8(text: &[u8]) -> bool {
+    text.is_ascii() || std::str::from_utf8(text).is_ok()
+}
+
+/// The most digits of an integer that every number of so many digits is exact with.
+const EXACT_DIGITS: usize = 15;
+
 /// The value of a number's text; `None` if the value is not finite.
 pub(crate) fn value(text: &[u8]) -> Option<f64> {
+    if text.len() <= EXACT_DIGITS && text.iter().all(u8::is_ascii_digit) {
+        let digits = text.iter().map(|digit| u64::from(digit - b'0'));
+        return Some(digits.fold(0, |value, digit| value * 10 + digit) as f64);
+    }
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     value.is_finite().then_some(value)
 }
@@ -114,10 +127,36 @@ fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
     place.replace(found).is_none().then_some(())
 }
 
+/// The members of a progress notification that has no others, whichever of these are there.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct PlainMembers<'a> {
+    /// A string or a number.
+    pub(crate) token: Option<&'a [u8]>,
+    /// A number.
+    pub(crate) progress: Option<&'a [u8]>,
+    /// A number.
+    pub(crate) total: Option<&'a [u8]>,
+    /// A string.
+    pub(crate) message: Option<&'a [u8]>,
+}
+
 impl<'a> PlainProgress<'a> {
     /// Reads a whole message; `None` if the message is anything else or unusual in any way.
     pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
-        if text.len() > LENGTH_MAX || std::str::from_utf8(text).is_err() {
+        let PlainMembers { token, progress, total, message } = PlainMembers::read(text)?;
+        let total = match total {
+            Some(text) => Some((text, value(text)?)),
+            None => None,
+        };
+        let figure = progress?;
+        Some(Self { token: token?, progress: value(figure)?, figure, total, message })
+    }
+}
+
+impl<'a> PlainMembers<'a> {
+    /// Reads a whole message; `None` if the message is anything else or unusual in any way.
+    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+        if text.len() > LENGTH_MAX || !is_utf8(text) {
             return None;
         }
         let mut reader = Reader { text, at: 0 };
@@ -157,11 +196,6 @@ impl<'a> PlainProgress<'a> {
             br#""message""# => once(&mut message, reader.string()?),
             _ => None,
         })?;
-        let total = match total {
-            Some(text) => Some((text, value(text)?)),
-            None => None,
-        };
-        let figure = progress?;
-        Some(Self { token: token?, progress: value(figure)?, figure, total, message })
+        Some(Self { token, progress, total, message })
     }
 }

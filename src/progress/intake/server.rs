@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::{Call, Pending, ProtocolValues};
 use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{About, Report};
-use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::notification;
@@ -59,15 +60,15 @@ pub(crate) struct SourceMessage {
 }
 
 /// A report and its call.
-struct Claim<'a> {
+struct Claim {
     call: CallId,
-    dialect: &'a Dialect,
+    dialect: Dialect,
     /// The repair of the token that was needed to find the call.
     mended: Option<Repair>,
     report: Report,
 }
 
-impl Claim<'_> {
+impl Claim {
     /// Counts the report, whether its client gets it or not.
     fn note_arrival(&self, call: &mut Call) {
         call.account.received += 1;
@@ -110,10 +111,10 @@ impl Claim<'_> {
         apply_scale(&mut self.report, policy.scale);
         if self.report.figure.is_none() {
             // `"progress":"50%"`
-            let params = message.params().as_ref().and_then(Fields::read);
-            let written = params.as_ref().and_then(|params| params.string("progress"));
+            let written = message.params().and_then(|params| json::member(&params, "progress"));
+            let written = written.filter(|text| text.starts_with(b"\""));
             self.report.figure =
-                written.and_then(|text| policy.extract.figure(&json::decode_str(text)?));
+                written.and_then(|text| policy.extract.figure(&json::decode_str(&text)?));
         }
         if self.report.figure.is_some() {
             call.reports.protocol_values = ProtocolValues::Members;
@@ -176,6 +177,7 @@ impl Filter {
             None => self.dispatch(now, origin, message, done),
         };
         self.intake.at_work = None;
+        self.intake.reports = None;
         self.correlator.elsewhere.clear();
         if self.policy.observes() && !self.topology.has_many_streams() {
             Disposition::Consumed
@@ -314,10 +316,8 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Result<(CallId, Report), Unread> {
-        let policies = self.policy.clone();
-        let method = message.method().unwrap_or_default();
         let mut found = Err(Unread::Withheld(Reason::Unreadable));
-        for (dialect, report) in policies.reports(&method, message) {
+        for (dialect, report) in self.take_reports(message) {
             let claim = self.correlate(origin, dialect, report);
             if claim.is_ok() || matches!(found, Err(Unread::Withheld(Reason::Unreadable))) {
                 found = claim;
@@ -342,17 +342,17 @@ impl Filter {
     }
 
     /// The call that a report is about, if its tool goes by this dialect.
-    fn correlate<'a>(
+    fn correlate(
         &mut self,
         origin: Origin,
-        dialect: &'a Dialect,
+        dialect: Dialect,
         report: Report,
-    ) -> Result<Claim<'a>, Unread> {
+    ) -> Result<Claim, Unread> {
         let found = self.attribute(&report.about, origin);
         let (call, mended) = found.map_err(Unread::Withheld)?;
         let known = self.correlator.ledger.get(call);
         let settings = known.map_or(&self.policy.call, |call| call.settings());
-        if !settings.dialects.contains(dialect) {
+        if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }
         Ok(Claim { call, dialect, mended, report })
@@ -437,9 +437,9 @@ impl Filter {
             Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
         };
         let verdict = Verdict::of(done);
-        let verdicts = vec![MessageVerdict { number, call, verdict }];
+        let verdicts = smallvec![MessageVerdict { number, call, verdict }];
         let kind = ItemKind::Whole(TransmitKind::of(message));
-        self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
+        self.enqueue(stream, Item { order: 0, kind, payload, guards: SmallVec::new(), verdicts });
     }
 
     /// An answer to an open call behind text on one line, as from a server that prints dots without

@@ -21,6 +21,7 @@ impl Filter {
         if is_wanted && policies.now.observes() == policy.observes() {
             return;
         }
+        self.intake.reports = None;
         policies.forget(&self.correlator.ledger);
         let is_full = policies.older.len() >= OLDER_MAX;
         let observes = policies.now.observes();

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::dialect::Dialect;
+use crate::progress::dialect::report::Report;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::template::Template;
@@ -46,6 +48,21 @@ pub(crate) enum LargeDisposition {
     Noise,
 }
 
+/// What was read in a message, until the message has been handled.
+#[derive(Debug)]
+pub(crate) struct MessageReports {
+    /// The text of the message. As long as it is held here, no other text has its place in memory.
+    pub(crate) raw: Bytes,
+    pub(crate) reports: Vec<(Dialect, Report)>,
+}
+
+impl MessageReports {
+    pub(crate) fn is_of(&self, message: &Message) -> bool {
+        let raw = message.raw();
+        self.raw.as_ptr() == raw.as_ptr() && self.raw.len() == raw.len()
+    }
+}
+
 /// The part of a filter that takes messages of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
@@ -59,6 +76,8 @@ pub(crate) struct Intake {
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
     /// Repairs of what the next message came in.
     pub(crate) done: Repairs,
+    /// What was read in the message that comes now.
+    pub(crate) reports: Option<MessageReports>,
     /// The text of the last plain progress.
     pub(crate) template: Template,
     /// The time when the last byte of the upstream arrived.

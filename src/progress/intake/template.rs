@@ -94,8 +94,7 @@ impl Template {
             }
         }
         let figure = figure?;
-        if text[reader.at..] != *rest
-            || message.is_some_and(|text| std::str::from_utf8(text).is_err())
+        if text[reader.at..] != *rest || message.is_some_and(|text| !plain_progress::is_utf8(text))
         {
             return None;
         }

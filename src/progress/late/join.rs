@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::Tombstone;
@@ -136,7 +137,7 @@ impl Filter {
             kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
             payload,
             guards: judged.guard.into_iter().collect(),
-            verdicts: Vec::new(),
+            verdicts: SmallVec::new(),
         };
         self.enqueue_own(stream, item);
     }
@@ -243,7 +244,7 @@ impl Filter {
         let is_modern = call.revision.or(self.revision) >= Some(Revision::V2026_07_28);
         let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());
-        let guards = vec![self.guard_of(id)];
+        let guards = smallvec![self.guard_of(id)];
         if !self.keep_late(now, id, LateEvent::Told) {
             return;
         }
@@ -264,7 +265,7 @@ impl Filter {
             kind: ItemKind::Whole(TransmitKind::Answer(Key::read(&client_id))),
             payload: Payload::own(text.into()),
             guards,
-            verdicts: Vec::new(),
+            verdicts: SmallVec::new(),
         };
         self.enqueue_own(stream, item);
     }

@@ -53,12 +53,15 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        let params = message.params().as_ref().and_then(Fields::read);
-        params.into_iter().flat_map(move |params| {
-            let read = move |dialect: &'a Dialect| {
-                Some((dialect, dialect.read(method, message, &params)?))
-            };
-            self.dialects_of(method).filter_map(read)
+        // Read for the first dialect that needs them.
+        let mut read = None;
+        self.dialects_of(method).filter_map(move |dialect| {
+            if let Some(report) = dialect.read_plain(message) {
+                return Some((dialect, report));
+            }
+            let params =
+                read.get_or_insert_with(|| message.params().as_ref().and_then(Fields::read));
+            Some((dialect, dialect.read(method, message, params.as_ref()?)?))
         })
     }
 

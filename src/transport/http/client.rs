@@ -186,13 +186,10 @@ impl UpstreamBody {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
         };
-        let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
-        if frame.is_pending()
-            && let Some(link) = &mut self.link
-        {
-            link.drive(cx);
-            frame = Pin::new(incoming).poll_frame(cx);
-        }
+        let frame = match &mut self.link {
+            Some(link) => link.poll_frame(cx, incoming),
+            None => Pin::new(incoming).poll_frame(cx),
+        };
         let frame = std::task::ready!(frame);
         if frame.is_none()
             && let (Some(link), Some(client)) = (self.link.take(), self.client.take())

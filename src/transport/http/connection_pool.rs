@@ -6,15 +6,18 @@
 
 use std::future::{Future, pending};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::poll_fn;
 use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
@@ -23,6 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::client::{Connector, Io, UpstreamBody, UpstreamError};
 use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
+use super::link_waker::LinkWaker;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 use crate::transport::http::tcp;
@@ -47,22 +51,48 @@ pub(super) struct Http1Link {
     sender: http1::SendRequest<RequestBody>,
     /// The connection; `None` after its end.
     connection: Option<Http1Connection>,
+    waker: LinkWaker,
+}
+
+/// Reads and writes what can be.
+fn drive(connection: &mut Option<Http1Connection>, cx: &mut Context<'_>) {
+    if connection.as_mut().is_some_and(|connection| connection.poll_unpin(cx).is_ready()) {
+        *connection = None;
+    }
 }
 
 impl Http1Link {
-    /// Reads and writes what can be.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && connection.poll_unpin(cx).is_ready()
-        {
-            self.connection = None;
-        }
-    }
-
     /// Whether another request may be sent on the connection.
     fn is_idle(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
+        drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
+        self.waker.renew();
         self.connection.is_some() && self.sender.is_ready()
+    }
+
+    /// The outcome of `sent`, a request that this connection sends.
+    fn poll_sent<F: Future>(&mut self, cx: &Context<'_>, mut sent: Pin<&mut F>) -> Poll<F::Output> {
+        let Self { connection, waker, .. } = self;
+        waker.poll(cx, |cx| {
+            drive(connection, cx);
+            sent.as_mut().poll(cx)
+        })
+    }
+
+    /// The next frame of `body`, which this connection reads.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &Context<'_>,
+        body: &mut Incoming,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { connection, waker, .. } = self;
+        waker.poll(cx, |cx| {
+            let frame = Pin::new(&mut *body).poll_frame(cx);
+            if frame.is_ready() {
+                return frame;
+            }
+            drive(connection, cx);
+            Pin::new(&mut *body).poll_frame(cx)
+        })
     }
 }
 
@@ -150,12 +180,8 @@ impl ConnectionPool {
             {
                 *request.uri_mut() = path.into();
             }
-            let mut sent = Box::pin(link.sender.try_send_request(request));
-            let answered = poll_fn(|cx| {
-                link.drive(cx);
-                sent.as_mut().poll(cx)
-            });
-            match answered.await {
+            let mut sent = pin!(link.sender.try_send_request(request));
+            match poll_fn(|cx| link.poll_sent(cx, sent.as_mut())).await {
                 // `Upgrade` is never forwarded, and HTTP/2 has no such status.
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(UpstreamError::Switched);
@@ -244,11 +270,10 @@ impl ConnectionPool {
     async fn one(&self, io: Io) -> Result<Connected, UpstreamError> {
         let handshake = http1::Builder::new()
             .max_buf_size(BUFFER_MAX)
-            // The client sees the header names of a response as the server spells them.
-            .preserve_header_case(true)
             .handshake(TokioIo::new(Box::new(self.traffic.over(io)) as Io));
         let (sender, connection) = handshake.await?;
-        Ok(Connected::One(Box::new(Http1Link { sender, connection: Some(connection) })))
+        let (connection, waker) = (Some(connection), LinkWaker::new());
+        Ok(Connected::One(Box::new(Http1Link { sender, connection, waker })))
     }
 
     /// Connects, and says whether HTTP/2 is spoken.

@@ -1,7 +1,5 @@
 //! `Via`: the proxies of a chain, and the detection of a request that goes in a loop.
 
-use std::fmt::Write as _;
-
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
@@ -14,7 +12,11 @@ const HOPS_MAX: usize = 16;
 /// The name of this process in `Via`: a random pseudonym, so that the header reveals nothing about
 /// the machine, and two proxies in a chain never have the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Via(String);
+pub struct Via {
+    name: String,
+    /// Its hop in a message of HTTP/1.0, 1.1 and 2.
+    hops: [HeaderValue; 3],
+}
 
 impl Via {
     /// A pseudonym by chance.
@@ -27,7 +29,13 @@ impl Via {
 
     /// The pseudonym of this number.
     pub fn named(number: u32) -> Self {
-        Self(format!("milepost-{number:08x}"))
+        let name = format!("milepost-{number:08x}");
+        let hop = |version: &str| {
+            // Digits and letters are always a value.
+            HeaderValue::try_from(format!("{version} {name}"))
+                .unwrap_or_else(|_| HeaderValue::from_static("1.1 milepost"))
+        };
+        Self { hops: ["1.0", "1.1", "2.0"].map(hop), name }
     }
 
     /// Checks whether a request may be forwarded.
@@ -40,7 +48,7 @@ impl Via {
             let mut words = hop.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
             // The protocol, then who received it.
             let received_by = words.nth(1).unwrap_or_default();
-            if received_by.eq_ignore_ascii_case(self.0.as_bytes()) {
+            if received_by.eq_ignore_ascii_case(self.name.as_bytes()) {
                 return Err(Refusal::Loop);
             }
             hops += 1;
@@ -51,16 +59,13 @@ impl Via {
     /// Adds Milepost's hop behind the others; `received` is the HTTP version of the received
     /// message.
     pub(crate) fn append(&self, headers: &mut HeaderMap, received: Version) {
-        let version = match received {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2.0",
-            _ => "1.1",
+        let [old, usual, new] = &self.hops;
+        let hop = match received {
+            Version::HTTP_10 => old,
+            Version::HTTP_2 => new,
+            _ => usual,
         };
-        let mut hop = String::with_capacity(24);
-        let _ = write!(hop, "{version} {}", self.0);
-        if let Ok(hop) = HeaderValue::try_from(hop) {
-            headers.append(VIA, hop);
-        }
+        headers.append(VIA, hop.clone());
     }
 }
 

@@ -20,10 +20,15 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// The headers that repeat members of a request, with the values in the body; `None` for messages
 /// without such headers: earlier revisions and notifications.
 pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>); 3]> {
+    repeats_of(message, &date_in(message)?)
+}
+
+/// The same for a message whose `_meta` names the revision of `date`.
+fn repeats_of(message: &Message, date: &str) -> Option<[(HeaderName, Option<String>); 3]> {
     if message.kind() != Kind::Request {
         return None;
     }
-    let date = date_in(message)?;
+    let date = date.to_owned();
     if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
@@ -43,10 +48,15 @@ fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks that the headers of a request agree with its body; the error is the response. The server
-/// judges a missing header.
-pub(crate) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Response<Body>>> {
-    for (header, body) in repeats(message).into_iter().flatten() {
+/// Checks that the headers of a request agree with its body, whose `_meta` names the revision of `date`; the
+/// error is the response. The server judges a missing header.
+pub(crate) fn check(
+    headers: &HeaderMap,
+    message: &Message,
+    date: Option<&str>,
+) -> Result<(), Box<Response<Body>>> {
+    let repeats = date.and_then(|date| repeats_of(message, date));
+    for (header, body) in repeats.into_iter().flatten() {
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value).is_none_or(|value| value != body.as_bytes()) {
@@ -111,6 +121,15 @@ pub(crate) fn date_in(request: &Message) -> Option<String> {
     text(&json::member(&request.params()?, "_meta")?, mcp::META_REVISION)
 }
 
+/// The same, and whether the request names a progress token.
+pub(crate) fn date_and_token(request: &Message) -> (Option<String>, bool) {
+    let meta = request.params().and_then(|params| json::member(&params, "_meta"));
+    let [date, token] =
+        json::members(&meta.unwrap_or_default(), [mcp::META_REVISION, "progressToken"]);
+    let date = date.and_then(|date| Some(json::decode_str(&date)?.into_owned()));
+    (date, token.is_some())
+}
+
 fn text(object: &Bytes, member: &str) -> Option<String> {
     Some(json::decode_str(&json::member(object, member)?)?.into_owned())
 }
@@ -172,7 +191,7 @@ mod tests {
             map.append(*name, value.parse().unwrap());
         }
         let message = Message::parse(Bytes::copy_from_slice(body.as_bytes()));
-        let checked = check(&map, &message);
+        let checked = check(&map, &message, date_in(&message).as_deref());
         assert_eq!(checked.is_ok(), accepted, "{headers:?}");
         if let Err(response) = checked {
             assert_eq!(response.status(), StatusCode::BAD_REQUEST);

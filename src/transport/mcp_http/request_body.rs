@@ -6,11 +6,13 @@ use crate::protocol::mcp;
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use hyper::body::Incoming;
+use smallvec::{SmallVec, smallvec};
 use tokio::time::{Instant, timeout_at};
 
 use crate::progress::Policy;
@@ -107,11 +109,18 @@ pub(crate) async fn read(
     let mut bytes = 0;
     let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
     loop {
-        let deadline = pace.wait(Instant::now(), &limits);
-        let Ok(frame) = timeout_at(deadline, body.frame()).await else {
-            return Err(pace.error(Instant::now(), &limits));
+        let frame = match body.frame().now_or_never() {
+            // Most bodies are there with their heads: no clock is asked, and there is no room for one.
+            Some(frame) => frame,
+            None => {
+                let deadline = pace.wait(Instant::now(), &limits);
+                let Ok(frame) = Box::pin(timeout_at(deadline, body.frame())).await else {
+                    return Err(pace.error(Instant::now(), &limits));
+                };
+                pace.stop_waiting(Instant::now());
+                frame
+            }
         };
-        pace.stop_waiting(Instant::now());
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -127,6 +136,9 @@ pub(crate) async fn read(
         if bytes > max {
             limits.refuse(body);
             return Err(RequestBodyError::TooLarge(max));
+        }
+        if bytes <= held_max && body.is_end_stream() {
+            break;
         }
         if bytes > held_max {
             held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
@@ -159,13 +171,13 @@ pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, Reques
 }
 
 /// The requests of a message, and the cancellations in an array, which count once the server has taken them.
-pub(crate) fn cancels_apart(message: &Message) -> (Vec<Message>, Vec<Message>) {
+pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<Message>) {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
     if message.kind() != Kind::Batch || !message.elements().any(|one| cancels(&one)) {
-        return (vec![message.clone()], Vec::new());
+        return (smallvec![message.clone()], Vec::new());
     }
-    let (cancelled, asked) = message.elements().partition(cancels);
-    (asked, cancelled)
+    let (cancelled, asked): (Vec<Message>, Vec<Message>) = message.elements().partition(cancels);
+    (asked.into(), cancelled)
 }
 
 #[cfg(test)]

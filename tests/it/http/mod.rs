@@ -3,6 +3,7 @@
 
 mod bridge;
 pub(crate) mod direct;
+mod heap;
 mod listeners;
 pub(crate) mod raw;
 mod recording;

@@ -26,7 +26,7 @@ impl Exchange {
     }
 
     /// The answer as the client gets it: `head`, and what follows.
-    pub(crate) fn long_answer(self, head: Bytes, rest: UpstreamBody) -> LongAnswer {
+    pub(crate) fn long_answer(self: Box<Self>, head: Bytes, rest: UpstreamBody) -> LongAnswer {
         LongAnswer {
             exchange: self,
             head: Some(head).filter(|head| !head.is_empty()),
@@ -42,7 +42,7 @@ impl Exchange {
     /// there is room for one message only.
     fn collect_answer(&mut self, out: &mut Batch) {
         let mut ahead = Batch::default();
-        drain(&mut self.filter, |transmit| match transmit.part {
+        drain(&mut self.filter, now(), |transmit| match transmit.part {
             Fragment::Whole => ahead.own(&transmit.payload),
             Fragment::Piece | Fragment::End => out.transmit(&transmit),
         });
@@ -53,7 +53,7 @@ impl Exchange {
 
 /// A long answer while it passes.
 pub(crate) struct LongAnswer {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     /// The beginning, until it has been read.
     head: Option<Bytes>,
     rest: UpstreamBody,

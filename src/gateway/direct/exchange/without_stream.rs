@@ -84,7 +84,7 @@ impl Exchange {
         self.handle_message(&message, &mut Batch::default());
         self.end_response();
         let mut payloads: Vec<Payload> = Vec::new();
-        drain(&mut self.filter, |Transmit { payload, .. }| payloads.push(payload));
+        drain(&mut self.filter, now(), |Transmit { payload, .. }| payloads.push(payload));
         // Progress that waited goes out with its answer; there is room for one message only.
         if message.kind() != Kind::Batch && payloads.len() > 1 {
             let mut ahead = Batch::default();

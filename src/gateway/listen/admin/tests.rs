@@ -17,8 +17,12 @@ struct Counting(AtomicUsize);
 impl Handler for Counting {
     type Body = streams::AdminBody;
 
-    async fn handle(&self, _: Request<hyper::body::Incoming>, _: Admitted) -> AdminResponse {
-        Response::default()
+    fn handle(
+        self: &Arc<Self>,
+        _: Request<hyper::body::Incoming>,
+        _: Admitted,
+    ) -> impl Future<Output = AdminResponse> + Send + use<> {
+        std::future::ready(Response::default())
     }
 
     async fn end_streams(&self) {}

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::timeout;
 
 use super::connection::{ConnectionEnd, Http};
-use super::handler::{Admitted, Handler, Peer};
+use super::handler::{Admitted, Handler, Peer, Routed};
 use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::Dispatcher;
 use crate::transport::http::via::Via;
@@ -30,8 +30,20 @@ struct Recorder {
 impl Handler for Recorder {
     type Body = Full<Bytes>;
 
-    async fn handle(
-        &self,
+    fn handle(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> impl Future<Output = Response<Full<Bytes>>> + Send + use<> {
+        Arc::clone(self).record(request, admitted)
+    }
+
+    async fn end_streams(&self) {}
+}
+
+impl Recorder {
+    async fn record(
+        self: Arc<Self>,
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> Response<Full<Bytes>> {
@@ -49,8 +61,6 @@ impl Handler for Recorder {
         self.handled.lock().unwrap().push(line.clone());
         Response::new(Full::from(line))
     }
-
-    async fn end_streams(&self) {}
 }
 
 fn http_route(path: &str, url: &str) -> Route {
@@ -133,4 +143,19 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
 
 async fn speak(server: Server, bytes: &str) -> Spoken {
     speak_in_pieces(server, &[bytes.as_bytes()]).await
+}
+
+/// The size of what a function makes of a request.
+fn size_of_future<F>(_: impl Fn(Peer, Request<Incoming>) -> F) -> usize {
+    size_of::<F>()
+}
+
+#[test]
+fn the_future_of_a_request_is_small() {
+    let dispatcher: Option<Arc<Dispatcher<Routed>>> = None;
+    let size =
+        size_of_future(|client, request| dispatcher.clone().unwrap().answer(client, request));
+    // Each request moves it into a box.
+    eprintln!("{size} bytes");
+    assert!(size <= 1280, "{size}");
 }

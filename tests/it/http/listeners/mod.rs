@@ -50,7 +50,25 @@ fn event(text: &'static str) -> Result<Frame<Bytes>, Infallible> {
 impl Handler for Talker {
     type Body = Body;
 
-    async fn handle(&self, request: Request<Incoming>, _: Admitted) -> Response<Body> {
+    fn handle(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        _: Admitted,
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+        Arc::clone(self).talk(request)
+    }
+
+    async fn calls_done(&self) {
+        let _ = self.calls.subscribe().wait_for(|calls| *calls == 0).await;
+    }
+
+    async fn end_streams(&self) {
+        self.ending.send_replace(true);
+    }
+}
+
+impl Talker {
+    async fn talk(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let stubborn = request.uri().query() == Some("stubborn");
         match *request.method() {
             Method::GET => {
@@ -90,14 +108,6 @@ impl Handler for Talker {
                 Response::new(Full::from(format!("done {text}")).boxed_unsync())
             }
         }
-    }
-
-    async fn calls_done(&self) {
-        let _ = self.calls.subscribe().wait_for(|calls| *calls == 0).await;
-    }
-
-    async fn end_streams(&self) {
-        self.ending.send_replace(true);
     }
 }
 
