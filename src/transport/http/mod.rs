@@ -14,6 +14,7 @@ pub mod headers;
 pub(crate) mod http2_connections;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
+pub mod local_client;
 pub(crate) mod public_metadata;
 pub mod refusal;
 pub(crate) mod request_body;
