@@ -79,7 +79,9 @@ fn a_call_is_seen_to_move_and_end_and_its_messages_are_read_by_keyboard() {
             report.expect_rising();
             assert!(report.progress(0).len() >= 10, "{}", report.json);
         });
-        assert!(seen["empty"].as_str().unwrap().contains("http://HOST/graph"), "{seen:#}");
+        assert!(seen["empty"].as_str().unwrap().contains(&url), "{seen:#}");
+        assert_eq!(seen["line"], format!("claude mcp add --transport http graph {url}"));
+        assert_eq!(seen["cursor"]["mcpServers"]["graph"]["url"], url);
 
         let open = texts(&seen["open"]);
         assert!(open.contains(&"pagerank") && open.contains(&"milepost-ts1 1"), "{open:?}");
@@ -177,6 +179,17 @@ fn names_that_are_markup_stay_text_and_calls_are_filtered() {
         assert!(seen["counted"].as_str().unwrap().contains("1 of 3"), "{seen:#}");
         assert_eq!(seen["unchanged"], json!([]), "{seen:#}");
         assert!(seen["none"].as_str().unwrap().contains("filters"), "{seen:#}");
+        assert_eq!((&seen["blurred"], &seen["searches"]), (&json!(true), &json!("search")));
+        assert_eq!(texts(&seen["searched"]), ["echo"]);
+        for what in ["moved", "returned", "linked", "same", "opened"] {
+            assert_eq!(seen[what], true, "{what}: {seen:#}");
+        }
+        assert!(seen["saved"].as_str().unwrap().starts_with("milepost-call-"), "{seen:#}");
+        let transcript: Vec<&str> = seen["transcript"].as_str().unwrap().lines().collect();
+        assert!(transcript[0].starts_with("# ") && transcript[0].contains(" at /silent for "));
+        assert!(transcript.iter().any(|line| line.starts_with("> {")), "{transcript:#?}");
+        assert!(transcript.iter().any(|line| line.starts_with("< {")), "{transcript:#?}");
+        assert!(seen["count"].as_str().unwrap().starts_with("2 messages, "), "{seen:#}");
         assert!(seen["paused"].as_str().unwrap().starts_with("Paused at "), "{seen:#}");
         assert_eq!(seen["resumed"], "Live");
         proxy.finish();
@@ -198,6 +211,22 @@ fn a_lost_connection_is_told_and_made_again() {
         // What is known is shown for as long as nothing better is.
         assert_eq!(texts(&seen["stale"]), ["of_before"]);
         assert_eq!(seen["again"], "Live");
+        proxy.finish();
+    });
+}
+
+#[test]
+fn messages_that_passed_are_folded_and_the_newest_is_in_sight() {
+    aside(|| {
+        let silent = Server::start("silent", &[]);
+        let proxy = operated("", &route("/silent", "url", silent.url(), ""));
+        let seen = look("messages", &proxy, &[], || ());
+        assert!(texts(&seen["states"]).contains(&"Stopping, 1 call open"), "{seen:#}");
+        let row = seen["row"].as_str().unwrap();
+        assert!(row.contains("no figure") && row.contains("still indexing"), "{row}");
+        assert_eq!(seen["count"], "60 kept of 67 messages, 1 changed, added or withheld");
+        assert_eq!(seen["folds"], 59);
+        assert!(texts(&seen["unfolded"]).contains(&"  \"number\": 59"), "{seen:#}");
         proxy.finish();
     });
 }

@@ -21,10 +21,14 @@ use crate::commands::check_progress::{self, scenarios};
 use crate::commands::doctor::playground;
 use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::replay::SavedFiles;
-use crate::commands::{adopt, check, demo, doctor, man, presets, replay, stats, tap, wrap};
+use crate::commands::show_calls::CallViews;
+use crate::commands::{
+    adopt, check, demo, doctor, man, presets, replay, sites, stats, tap, top, wrap,
+};
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
 use crate::gateway::listen;
+use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::{DurationStore, state_dir};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
@@ -101,6 +105,10 @@ async fn run(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
         },
+        Command::Top(args) => match top::run(&args).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(&error, 2),
+        },
         Command::Presets(args) => print(&presets::run(&args)),
         Command::Schema => print(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
@@ -164,7 +172,8 @@ async fn serve(args: &ServeArgs) -> ExitCode {
     let state = state_dir(None, routes.state());
     let memory = DurationStore::open(state.as_deref());
     let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
-    let code = match listen::serve(&routes, &memory, state.as_deref(), &observers).await {
+    let folder = sites::folder().filter(|_| !args.no_socket);
+    let code = match listen::serve(&routes, &memory, state.as_deref(), &observers, folder).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => report(&error, 1),
     };
@@ -208,28 +217,43 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
         Err(error) => return report(&RecordError(error), 2),
     };
     let traces = otlp::start(DownstreamTransport::Pipe, CollectorClient::new);
+    let calls = Table::quiet(&wrapped.name);
+    let views = match call_views(args, &calls, &wrapped.name).await {
+        Ok(views) => views,
+        Err(error) => return report(&PageError(error), 1),
+    };
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
     let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
-    let watch = Arc::new(PointerWatch::default()) as Arc<dyn ObserverFactory>;
-    let observers = records.into_iter().chain(MessageLog::begin_if_on(false)).chain([watch]);
-    let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy)).collect();
+    let view =
+        views.as_ref().and_then(|_| Watch(calls).begin(id, &wrapped.name, Scope::Whole, &policy));
+    let pointers = Arc::new(PointerWatch::default()) as Arc<dyn ObserverFactory>;
+    let observers = records.into_iter().chain(MessageLog::begin_if_on(false)).chain([pointers]);
+    let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy));
+    let observers = observers.chain(view).collect();
     let emitter = EventEmitter::new(id, Instant::now(), observers);
-    let code = match wrapped.server {
-        WrappedServer::Command(stdio) => {
-            let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
-            let program = Program { command, env, cwd, ..Program::default() };
-            match wrap::run(policy, program, emitter).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 127),
+    let server = wrapped.server;
+    let work = async move {
+        match server {
+            WrappedServer::Command(stdio) => {
+                let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
+                let program = Program { command, env, cwd, ..Program::default() };
+                match wrap::run(policy, program, emitter).await {
+                    Ok(code) => ExitCode::from(code),
+                    Err(error) => report(&error, 127),
+                }
+            }
+            WrappedServer::Http { route, bearer_file } => {
+                match wrap::run_remote(policy, &route, bearer_file, emitter).await {
+                    Ok(code) => ExitCode::from(code),
+                    Err(error) => report(&error, 2),
+                }
             }
         }
-        WrappedServer::Http { route, bearer_file } => {
-            match wrap::run_remote(policy, &route, bearer_file, emitter).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 2),
-            }
-        }
+    };
+    let code = match views {
+        Some(views) => views.beside(work).await,
+        None => work.await,
     };
     memory.close();
     traces.close();
@@ -238,6 +262,28 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     }
     code
 }
+
+/// The views of a `wrap` process, unless the arguments want none.
+async fn call_views(
+    args: &WrapArgs,
+    calls: &Arc<Table>,
+    name: &str,
+) -> io::Result<Option<CallViews>> {
+    let folder = sites::folder().filter(|_| !args.no_socket);
+    if folder.is_none() && !args.page {
+        return Ok(None);
+    }
+    let mut views = CallViews::new(calls, name, folder);
+    if args.page {
+        views.open_page().await?;
+    }
+    Ok(Some(views))
+}
+
+/// The live page cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("--page")]
+struct PageError(#[source] io::Error);
 
 /// The recording cannot begin.
 #[derive(Debug, thiserror::Error)]

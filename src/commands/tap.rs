@@ -1,68 +1,47 @@
-//! `milepost tap`: shows the messages that pass through `milepost serve` in this terminal.
+//! `milepost tap`: shows the messages that pass through this user's processes of Milepost, or through one
+//! `milepost serve`, in this terminal.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::future::pending;
 use std::io::{self, IsTerminal};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use bytes::Bytes;
 use console::Style;
-use http::{Method, StatusCode};
 use tokio::io::{AsyncWriteExt, Stdout, stdout};
 use tokio::signal::ctrl_c;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
-use crate::commands::args::{AdminAddress, TapArgs, WrapError};
+use crate::commands::args::{AdminAddress, TapArgs};
 use crate::commands::printable::printable;
-use crate::gateway::listen::{AdminToken, ROUTES_WATCHED, TOKEN_FILE};
-use crate::progress::clients::is_unprintable;
-use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
-use crate::transport::mcp_http::target::TargetError;
+use crate::commands::sites::{self, LINES, Site, SiteError, SiteReply, TEXT};
+use crate::gateway::listen::ROUTES_WATCHED;
 
 /// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
 const LINE_MAX: usize = 64 << 10;
 
-/// Bytes of a refusal that `tap` shows.
-const REFUSAL_MAX: usize = 1 << 10;
+/// Bytes of a message that wait for their rest, before they are shown without it.
+const HELD_MAX: usize = 1 << 20;
+
+/// The time that the rest of a message has to arrive. Afterwards the message is complete.
+const SETTLES: Duration = Duration::from_millis(20);
+
+/// The interval at which processes are looked for that have begun.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Pieces of text that wait to be written. Further pieces wait at their process.
+const WAITING_MAX: usize = 64;
 
 /// The reason why `tap` cannot begin, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The arguments cannot be used.
+    /// No process shows its messages.
     #[error(transparent)]
-    Arguments(#[from] WrapError),
-    /// The address is not valid, or the certificates cannot be used.
-    #[error(transparent)]
-    Address(#[from] TargetError),
-    /// No listener answers at the address.
-    #[error(
-        "{0} cannot be reached; is `milepost serve` running, with an [admin] table in its route file?"
-    )]
-    Nobody(String, #[source] UpstreamError),
-    /// The token is missing or wrong.
-    #[error(
-        "{0} requires the token `bearer` of [admin]: give --config FILE, or --bearer-file FILE"
-    )]
-    Unauthorized(String),
-    /// The token that the proxy made cannot be read.
-    #[error(
-        "{0} requires the token in {path}; run `tap` as the user of `milepost serve`, or give --bearer-file FILE",
-        path = .1.display()
-    )]
-    TokenFile(String, PathBuf, #[source] io::Error),
-    /// The proxy refuses access.
-    #[error("{0} refuses: {1}")]
-    Refused(String, String),
-    /// The address belongs to another program.
-    #[error("{0} is not the admin listener of `milepost serve`: the answer is {1}")]
-    Stranger(String, String),
+    Site(#[from] SiteError),
     /// The proxy does not answer any more.
     #[error("the proxy at {0} has ended")]
     Ended(String),
-    /// The connection is lost.
-    #[error("the connection to {0} is lost")]
-    Lost(String, #[source] UpstreamError),
     /// Nothing can be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -71,52 +50,23 @@ pub enum TapError {
 impl TapError {
     /// Whether messages have already been shown.
     pub fn is_late(&self) -> bool {
-        matches!(self, Self::Ended(_) | Self::Lost(..) | Self::Output(_))
+        matches!(self, Self::Ended(_) | Self::Site(SiteError::Lost(..)) | Self::Output(_))
     }
+}
+
+/// A piece of text of a process, or its end.
+enum TapEvent {
+    Text(Vec<u8>),
+    End(String, Result<(), SiteError>),
 }
 
 /// Shows passing messages until Ctrl-C.
 ///
 /// # Errors
-/// If the proxy cannot be asked, or ends.
+/// If no proxy can be asked, or all of them end.
 pub async fn run(args: &TapArgs) -> Result<(), TapError> {
-    let mut address = args.resolve()?;
-    let admin = address.url.origin().ascii_serialization();
-    let shown = async {
-        let stranger = |what: &str| TapError::Stranger(admin.clone(), what.to_owned());
-        let mut reply = ask(&address, &admin).await?;
-        if reply.status == StatusCode::UNAUTHORIZED
-            && address.takes_made_token()
-            && let Some(path) = reply.headers.get(TOKEN_FILE)
-        {
-            let path = Path::new(OsStr::from_bytes(path.as_bytes()));
-            let unreadable = |source| TapError::TokenFile(admin.clone(), path.to_owned(), source);
-            address.present(AdminToken::read(path).map_err(unreadable)?.secret().reveal())?;
-            reply = ask(&address, &admin).await?;
-        }
-        let kind = if args.json { "application/x-ndjson" } else { "text/plain" };
-        match reply.status {
-            StatusCode::OK if reply.content_type() == kind => {}
-            StatusCode::UNAUTHORIZED => return Err(TapError::Unauthorized(admin.clone())),
-            status => {
-                let said = refusal(&mut reply).await;
-                return Err(match said.strip_prefix("milepost: ") {
-                    Some(why) if status != StatusCode::NOT_FOUND => {
-                        TapError::Refused(admin.clone(), why.to_owned())
-                    }
-                    _ => stranger(&format!("{status} ({})", reply.content_type())),
-                });
-            }
-        }
-        eprintln!("milepost: {}", watching(&reply, &admin));
-        let mut page = TapOutput::new(args.json);
-        while let Some(chunk) = reply.chunk().await {
-            page.take(&chunk.map_err(|error| TapError::Lost(admin.clone(), error))?).await?;
-        }
-        Err(TapError::Ended(admin.clone()))
-    };
     let shown: Result<(), TapError> = tokio::select! {
-        shown = shown => shown,
+        shown = show(args) => shown,
         _ = ctrl_c() => Ok(()),
     };
     match shown {
@@ -126,8 +76,160 @@ pub async fn run(args: &TapArgs) -> Result<(), TapError> {
     }
 }
 
+async fn show(args: &TapArgs) -> Result<(), TapError> {
+    let (events, mut received) = mpsc::channel(WAITING_MAX);
+    let mut tapped = Tapped { args, events, open: 0, known: BTreeSet::new() };
+    let is_all = match args.admin.address().map_err(SiteError::from)? {
+        Some(address) => {
+            tapped.begin_one(Site::at(address)).await?;
+            false
+        }
+        None => {
+            tapped.begin_all().await?;
+            true
+        }
+    };
+    let mut page = TapOutput::new(args.json);
+    let mut last = None;
+    while tapped.open > 0 {
+        let look = async {
+            match is_all {
+                true => sleep(LOOK).await,
+                false => pending().await,
+            }
+        };
+        let event = tokio::select! {
+            biased;
+            event = received.recv() => event,
+            () = look => {
+                tapped.look_again().await;
+                continue;
+            }
+        };
+        match event {
+            Some(TapEvent::Text(text)) => page.take(&text).await?,
+            Some(TapEvent::End(name, ended)) => {
+                tapped.open -= 1;
+                if is_all && tapped.open > 0 {
+                    eprintln!("milepost: {name} has ended");
+                }
+                last = Some(ended.map_or_else(TapError::from, |()| TapError::Ended(name)));
+            }
+            None => break,
+        }
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// The processes whose messages are shown.
+struct Tapped<'a> {
+    args: &'a TapArgs,
+    events: mpsc::Sender<TapEvent>,
+    open: usize,
+    known: BTreeSet<String>,
+}
+
+impl Tapped<'_> {
+    async fn ask(&self, site: &mut Site) -> Result<SiteReply, SiteError> {
+        site.get(&self.args.target(), if self.args.json { LINES } else { TEXT }).await
+    }
+
+    async fn begin_one(&mut self, mut site: Site) -> Result<(), SiteError> {
+        let reply = self.ask(&mut site).await?;
+        eprintln!("milepost: {}", watching(&reply, &site.name));
+        self.follow(site, reply);
+        Ok(())
+    }
+
+    /// Begins with all that runs; the first refusal if none of it has these messages.
+    async fn begin_all(&mut self) -> Result<(), SiteError> {
+        let folder = sites::folder();
+        let mut sites = match &folder {
+            Some(folder) => sites::find(folder).await,
+            None => Vec::new(),
+        };
+        if !sites.iter().any(Site::is_serve) {
+            sites.extend(AdminAddress::usual().map(Site::at));
+        }
+        let (mut names, mut refusal) = (Vec::new(), None);
+        for mut site in sites {
+            self.known.insert(site.key());
+            match self.ask(&mut site).await {
+                Ok(reply) => {
+                    names.push(site.name.clone());
+                    self.follow(site, reply);
+                }
+                Err(SiteError::Nobody(..) | SiteError::Stranger(..) | SiteError::Silent(..)) => {}
+                Err(error) => drop(refusal.get_or_insert(error)),
+            }
+        }
+        if names.is_empty() {
+            return Err(refusal.unwrap_or(SiteError::Nothing));
+        }
+        eprintln!("milepost: watching {}, until Ctrl-C", names.join(", "));
+        Ok(())
+    }
+
+    /// Begins with what has started since the last look.
+    async fn look_again(&mut self) {
+        let Some(folder) = sites::folder() else { return };
+        for mut site in sites::find_new(&folder, &self.known).await {
+            self.known.insert(site.key());
+            if let Ok(reply) = self.ask(&mut site).await {
+                eprintln!("milepost: watching {} too", site.name);
+                self.follow(site, reply);
+            }
+        }
+    }
+
+    fn follow(&mut self, site: Site, mut reply: SiteReply) {
+        self.open += 1;
+        let (events, is_json) = (self.events.clone(), self.args.json);
+        tokio::spawn(async move {
+            let ended = forward(&mut reply, &events, is_json).await;
+            let _ = events.send(TapEvent::End(site.name, ended)).await;
+        });
+    }
+}
+
+/// Passes the messages of a process on, each in one piece.
+async fn forward(
+    reply: &mut SiteReply,
+    events: &mpsc::Sender<TapEvent>,
+    is_json: bool,
+) -> Result<(), SiteError> {
+    let mut held: Vec<u8> = Vec::new();
+    loop {
+        let wait = if held.is_empty() { Duration::MAX } else { SETTLES };
+        let chunk = timeout(wait, reply.chunk()).await;
+        let is_over = matches!(chunk, Ok(None));
+        let end = match chunk {
+            Ok(Some(chunk)) => {
+                held.extend_from_slice(&chunk?);
+                if held.len() > HELD_MAX { held.len() } else { whole(&held, is_json) }
+            }
+            _ => held.len(),
+        };
+        let text: Vec<u8> = held.drain(..end).collect();
+        let is_closed = !text.is_empty() && events.send(TapEvent::Text(text)).await.is_err();
+        if is_over || is_closed {
+            return Ok(());
+        }
+    }
+}
+
+/// Bytes of the messages that are complete: in text the last one may still go on.
+fn whole(held: &[u8], is_json: bool) -> usize {
+    let last = if is_json {
+        memchr::memrchr(b'\n', held).map(|at| at + 1)
+    } else {
+        memchr::memmem::rfind(held, b"\n# ").map(|at| at + 1)
+    };
+    last.unwrap_or_default()
+}
+
 /// The line before all messages: how many routes are watched, and where.
-fn watching(reply: &RawResponse, admin: &str) -> String {
+fn watching(reply: &SiteReply, admin: &str) -> String {
     let routes = reply.headers.get(ROUTES_WATCHED).and_then(|count| count.to_str().ok());
     match routes {
         Some("1") => format!("watching 1 route at {admin}, until Ctrl-C"),
@@ -135,28 +237,6 @@ fn watching(reply: &RawResponse, admin: &str) -> String {
         None => format!("watching {admin}, until Ctrl-C"),
     }
 }
-
-/// Asks for the messages.
-async fn ask(address: &AdminAddress, admin: &str) -> Result<RawResponse, TapError> {
-    let nothing = || TapError::Stranger(admin.to_owned(), "nothing".to_owned());
-    let client = RawHttpClient::new(&address.route)?.ok_or_else(nothing)?;
-    let sent = client.send(Method::GET, [], Bytes::new()).await;
-    sent.map_err(|error| TapError::Nobody(admin.to_owned(), error))
-}
-
-/// The text of a refusal.
-async fn refusal(reply: &mut RawResponse) -> String {
-    let mut said = Vec::new();
-    while said.len() < REFUSAL_MAX
-        && let Some(Ok(chunk)) = reply.chunk().await
-    {
-        said.extend_from_slice(&chunk);
-    }
-    said.truncate(REFUSAL_MAX);
-    let said = String::from_utf8_lossy(&said);
-    said.trim().chars().filter(|sign| !is_unprintable(*sign)).collect()
-}
-
 /// Standard output.
 struct TapOutput {
     out: Stdout,

@@ -144,6 +144,9 @@ pub trait ClientLeg: Send {
         false
     }
 
+    /// Notes whether requests of the clients have become tasks that are open.
+    fn set_tasks(&mut self, _open: bool) {}
+
     /// Clients are not read any more.
     fn stop_reading(&mut self);
 

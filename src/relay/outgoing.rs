@@ -51,6 +51,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             }
         }
         expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
+        self.clients.set_tasks(self.filter.try_with(|filter| filter.tasks() > 0).unwrap_or(false));
         let expiry = expiry.filter(|_| self.streams().any(|stream| self.clients.is_ready(stream)));
         let due = [self.deadlines.next(), expiry].into_iter().flatten().min();
         due.map(tokio::time::Instant::from_std)

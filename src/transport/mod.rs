@@ -1,8 +1,10 @@
 //! Bytes in and out: our standard streams, child processes, HTTP.
+pub mod browser;
 pub mod byte_budget;
 pub mod child;
 pub(crate) mod clock;
 pub mod http;
+pub mod local_socket;
 pub mod mcp_http;
 pub(crate) mod random;
 pub mod spill;

@@ -42,6 +42,10 @@ mod protocol {
     pub(crate) use milepost::protocol::jsonrpc;
 }
 
+mod relay {
+    pub(crate) use milepost::relay::SOLE_STREAM;
+}
+
 mod transport {
     pub(crate) use crate::parts as sync;
     pub(crate) mod http {

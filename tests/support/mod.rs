@@ -30,7 +30,7 @@ pub(crate) const FORGETFUL: (&str, &str) = ("MILEPOST_STATE_DIR", "off");
 /// The program under test.
 pub(crate) fn milepost() -> Command {
     let mut command = Command::new(MILEPOST);
-    command.env(FORGETFUL.0, FORGETFUL.1);
+    command.env(FORGETFUL.0, FORGETFUL.1).env_remove("XDG_RUNTIME_DIR");
     command
 }
 

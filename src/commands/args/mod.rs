@@ -1,5 +1,6 @@
 //! The command line: first as typed, then with defaults applied and checked.
 
+mod admin;
 mod adopt;
 mod check_progress;
 mod doctor;
@@ -22,6 +23,7 @@ use self::policy::PolicyArgs;
 use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address, bearer_in};
 use crate::commands::init::InitArgs;
+use crate::commands::show_calls::name_of_command;
 use crate::commands::stats;
 use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::config::values::{StateDir, time};
@@ -30,13 +32,14 @@ use crate::observe::log::{LogFormat, read_level};
 use crate::observe::record::Recording;
 use crate::progress::Policy;
 
+pub use self::admin::{AdminAddress, AdminArgs};
 pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
 pub use self::check_progress::CheckProgressArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::playground::TryArgs;
 pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
-pub use self::tap::{AdminAddress, TapArgs};
+pub use self::tap::{TapArgs, TopArgs};
 
 /// The route file of a folder.
 const ROUTE_FILE: &str = "proxy.toml";
@@ -91,13 +94,20 @@ pub enum Command {
         otherwise 1, and 2 for a file that is no recording."
     )]
     Replay(Box<ReplayArgs>),
-    /// Show each message that passes through `milepost serve`, with its verdict
+    /// Show each message that passes through Milepost, with its verdict
     #[command(
         after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\
-        It needs the [admin] table in the route file of `milepost serve`, and goes on until Ctrl-C: 0. The \
-        exit code is 1 if the proxy ends first, and 2 if it cannot be asked."
+        Without an address it shows every `milepost wrap` of this user, and each `milepost serve` of this user \
+        with an [admin] table. It goes on until Ctrl-C: 0. The exit code is 1 if all of them end first, and 2 if \
+        none can be asked."
     )]
     Tap(TapArgs),
+    /// Show the calls that run now, in this terminal
+    #[command(
+        after_help = "Without an address it shows every `milepost wrap` of this user, and each `milepost serve` of \
+        this user with an [admin] table; those that begin later appear by themselves. ? lists the keys."
+    )]
+    Top(TopArgs),
     /// List the presets: settings for known servers, for `preset` of a route and `--preset` of `wrap`
     Presets(PresetsArgs),
     /// Print the JSON Schema of route files
@@ -141,6 +151,13 @@ pub struct WrapArgs {
     /// Refuse a route file that names commands and that others may write
     #[arg(long, requires = "config")]
     strict_files: bool,
+    /// Offer no local socket, by which `milepost top` and `milepost tap` of this user see the calls
+    #[arg(long)]
+    pub no_socket: bool,
+    /// Serve the live page on loopback; its link is on standard error, and a browser opens where there is a
+    /// desktop
+    #[arg(long)]
+    pub page: bool,
     #[command(flatten)]
     record: RecordArgs,
     /// The options of the log.
@@ -176,6 +193,9 @@ pub struct ServeArgs {
     /// Refuse a route file that names commands and that others may write
     #[arg(long)]
     pub strict_files: bool,
+    /// Offer no local socket, by which `milepost top` and `milepost tap` of this user see the calls
+    #[arg(long)]
+    pub no_socket: bool,
     #[command(flatten)]
     record: RecordArgs,
     /// The options of the log.
@@ -267,6 +287,8 @@ pub struct Wrapped {
     pub state_dir: Option<PathBuf>,
     /// The recording of the conversation, if there is one.
     pub recording: Option<Recording>,
+    /// A short name of the server for people.
+    pub name: String,
 }
 
 /// The server behind `milepost wrap`.
@@ -366,6 +388,11 @@ impl WrapArgs {
             (None, Some(route)) if self.command.is_empty() => durations::label_of_route(route),
             _ => durations::label_of_command(&self.command),
         };
+        let name = match (self.address()?, &route) {
+            (Some(url), _) => url.host_str().unwrap_or_default().to_owned(),
+            (None, Some(route)) if self.command.is_empty() => route.path.clone(),
+            _ => name_of_command(&self.command),
+        };
         let mut server = self.server(route)?;
         if let (Some(preset), WrappedServer::Http { route, .. }) = (&preset, &mut server) {
             preset.merge_into(route)?;
@@ -373,7 +400,7 @@ impl WrapArgs {
         }
         let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
         let recording = self.record.recording();
-        Ok(Wrapped { policy, server, label, state_dir, recording })
+        Ok(Wrapped { policy, server, label, state_dir, recording, name })
     }
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {

@@ -236,6 +236,9 @@ pub struct StdioUpstream {
     pub start_timeout: Duration,
     /// Time without use after which a session or a shared child is ended; `None`: never.
     pub idle_timeout: Option<Duration>,
+    /// Time after which a session is ended whose client has closed its GET stream and sends nothing; `None`:
+    /// only [`StdioUpstream::idle_timeout`] ends it.
+    pub abandoned_timeout: Option<Duration>,
     /// Whether a shared child that has died is started again; otherwise its clients get errors.
     pub restart: bool,
     /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
@@ -260,6 +263,7 @@ impl StdioUpstream {
             max_shared_calls: 1000,
             start_timeout: Duration::from_secs(60),
             idle_timeout: Some(Duration::from_secs(30 * 60)),
+            abandoned_timeout: None,
             restart: true,
             max_frame: 16 << 20,
             max_spill: 1 << 30,

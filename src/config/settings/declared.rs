@@ -169,6 +169,9 @@ settings! { StdioUpstream, Self::new(Vec::new());
     "start_timeout" Period => start_timeout { default: "\"60s\"" }
     /// The time without use after which a session or a shared child ends.
     "idle_timeout" TimeOrOff => idle_timeout {}
+    /// The time after which a session ends whose client held a GET stream that has closed, and has sent no request
+    /// since. An open call, a task, and an answer that is kept for the client keep the session for idle_timeout.
+    "abandoned_timeout" TimeOrOff => abandoned_timeout {}
     /// A dead shared child is started again, after a growing pause; otherwise its clients get errors.
     "restart" Switch => restart {}
     /// The longest message of a shared child that is held in memory, in bytes; a longer message goes to a

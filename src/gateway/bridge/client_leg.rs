@@ -59,6 +59,10 @@ pub(crate) struct SessionLeg {
     pub(crate) watch: RouteWatch,
     /// The time of the next check whether the session is still used.
     pub(crate) timer: Pin<Box<Sleep>>,
+    /// The time of the end of a session that its client has left.
+    pub(crate) abandoned: Option<Pin<Box<Sleep>>>,
+    /// Whether tasks of the session are open.
+    pub(crate) has_tasks: bool,
     ending: Pin<Box<OwnedNotified>>,
     /// The known era of the shared server.
     pub(crate) era: Option<Arc<Era>>,
@@ -98,6 +102,8 @@ impl SessionLeg {
             timer: Box::pin(sleep_until(
                 Instant::now() + Self::idle(watch.state()).unwrap_or_default(),
             )),
+            abandoned: None,
+            has_tasks: false,
             watch,
             ending: notified,
             era,
@@ -351,8 +357,12 @@ impl ClientLeg for SessionLeg {
             self.session.end(ENDED);
             return Poll::Ready(FromClient::Gone);
         }
-        ready!(self.poll_idle(cx));
-        tracing::info!("the session is idle and ends");
+        if self.poll_abandoned(cx).is_ready() {
+            tracing::info!("the client has left and the session ends");
+        } else {
+            ready!(self.poll_idle(cx));
+            tracing::info!("the session is idle and ends");
+        }
         self.session.end(ENDED);
         Poll::Ready(FromClient::Gone)
     }
@@ -460,6 +470,10 @@ impl ClientLeg for SessionLeg {
     fn is_slow(&self) -> bool {
         // Others must not be told less for it.
         self.session.kind != SessionKind::Shared && self.session.signals.is_slow()
+    }
+
+    fn set_tasks(&mut self, open: bool) {
+        self.has_tasks = open;
     }
 
     fn are_strangers(&self) -> bool {

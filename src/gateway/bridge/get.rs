@@ -42,7 +42,7 @@ impl Bridge {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
         };
-        session.touch();
+        session.signals.mark_present();
         let greeting = Bytes::from_static(sse::COMMENT);
         let delivery = (self.state.route.keep_alive, write_state, permit);
         let reader = BridgeBody::new(

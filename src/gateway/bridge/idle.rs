@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::session::SessionKind;
 use crate::config::routes::Upstream;
@@ -57,6 +57,32 @@ impl SessionLeg {
             }
             self.timer.as_mut().reset(Instant::now() + (idle - unused));
         }
+    }
+
+    /// Ready when the client of the session has left for too long, and nothing is left to do or to fetch.
+    pub(crate) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Upstream::Command(stdio) = &self.watch.state().route.upstream else {
+            return Poll::Pending;
+        };
+        let Some(limit) = stdio.abandoned_timeout.filter(|_| self.is_abandoned()) else {
+            return Poll::Pending;
+        };
+        let unused = self.session.unused_for();
+        if unused >= limit {
+            return Poll::Ready(());
+        }
+        let due = Instant::now() + (limit - unused);
+        let timer = self.abandoned.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        timer.as_mut().reset(due);
+        timer.as_mut().poll(cx)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.session.kind == SessionKind::Own
+            && self.session.signals.has_left()
+            && self.waiting == 0
+            && !self.has_tasks
+            && !self.session.keeps_answers()
     }
 
     /// Without use for so long a session of a route ends.

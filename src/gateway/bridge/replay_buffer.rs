@@ -365,6 +365,15 @@ impl ReplayBuffer {
         (state.resumable || !state.over).then_some(state.bytes)
     }
 
+    /// Whether the stream keeps an answer that its client has not taken and can come back for.
+    pub(crate) fn keeps_answers(&self) -> bool {
+        let state = self.lock();
+        let is_left = |one: &BufferedMessage| {
+            one.class == MessageClass::Answer && one.number > state.received
+        };
+        state.resumable && state.messages.iter().any(is_left)
+    }
+
     /// Whether messages behind this one are kept or can still come.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();

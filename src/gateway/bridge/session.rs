@@ -203,9 +203,15 @@ impl BridgeSession {
         self.table().buffers.get(&stream).cloned()
     }
 
+    /// Whether a stream keeps an answer that its client has not taken and can come back for.
+    pub(crate) fn keeps_answers(&self) -> bool {
+        let table = self.table();
+        table.buffers.values().chain([&self.session_buffer]).any(|buffer| buffer.keeps_answers())
+    }
+
     /// Says something to the server; false if the session has ended.
     pub(crate) async fn send(&self, command: SessionCommand) -> bool {
-        self.touch();
+        self.signals.mark_present();
         self.commands.send(command).await.is_ok()
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::progress::StreamId;
-use crate::transport::sync::{AtomicUsize, AtomicWaker, Mutex};
+use crate::transport::sync::{AtomicBool, AtomicUsize, AtomicWaker, Mutex};
 
 /// The error of a stream that ended before its requests were answered.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub(crate) struct SessionSignals {
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
     used: Mutex<Option<Instant>>,
+    /// Whether the client has closed the stream for messages of no request, and was not heard since.
+    has_left: AtomicBool,
     /// Bytes of messages that clients have taken and that are kept for clients that come back, in streams
     /// that keep more than a little.
     pub(crate) taken: AtomicUsize,
@@ -82,6 +84,23 @@ impl SessionSignals {
     pub(crate) fn unused_for(&self) -> Duration {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.map_or(Duration::ZERO, |used| used.elapsed())
+    }
+
+    /// The client has closed the stream for messages of no request.
+    pub(crate) fn mark_left(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+        self.relay.wake();
+    }
+
+    /// The client makes a request: it has not left.
+    pub(crate) fn mark_present(&self) {
+        self.has_left.store(false, Ordering::Relaxed);
+        self.touch();
+    }
+
+    /// Whether the client has closed the stream for messages of no request, and made no request since.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
     }
 
     /// A client has become slow, or is so no more.

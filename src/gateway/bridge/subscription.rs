@@ -12,6 +12,7 @@ use crate::gateway::bridge::replay_buffer::{
     BufferState, FirstResponse, ReadPosition, ReplayBuffer,
 };
 use crate::protocol::jsonrpc::own_error;
+use crate::relay::SOLE_STREAM;
 use crate::transport::http::body::Batch;
 
 /// A client that reads a stream. It has left when this is dropped.
@@ -209,6 +210,9 @@ impl Drop for Subscription {
         state.detach();
         // From now on its client may come back, or not.
         self.buffer.signals.touch();
+        if self.buffer.id == SOLE_STREAM {
+            self.buffer.signals.mark_left();
+        }
         if !state.known_to_relay {
             state.over = true;
         }

@@ -1,5 +1,5 @@
-//! The admin listener: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and the live
-//! page.
+//! The admin listener: `/livez`, `/readyz`, `/metrics`, `/about`, `/calls`, `/tap`, `/log-level` and the
+//! live page.
 //!
 //! Probes are answered for every client, and so is the page, which holds no data. All other paths
 //! need the `bearer` of `[admin]`, or the token that Milepost made; `/metrics` needs only a `bearer`.
@@ -23,6 +23,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
+use serde::Serialize;
 use tokio::time::timeout;
 
 use super::handler::{Handler, Peer};
@@ -34,10 +35,10 @@ use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 use access::Access;
-use streams::AdminStreams;
 
 pub use access::{TOKEN_FILE, own_address};
 pub use streams::ROUTES_WATCHED;
+pub(super) use streams::{AdminBody, AdminStreams, JSON};
 pub use token::AdminToken;
 
 /// Connections open to the admin listener at one time. For one more, the connection that was silent for
@@ -59,7 +60,7 @@ pub(super) const CHANGES: &str = "milepost-admin";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-type AdminResponse = Response<streams::AdminBody>;
+type AdminResponse = Response<AdminBody>;
 
 /// Answers operators.
 pub(super) struct AdminApi<H> {
@@ -69,6 +70,16 @@ pub(super) struct AdminApi<H> {
     via: Via,
     handler: Arc<H>,
     streams: AdminStreams,
+    /// The address of the listener for clients, and whether it speaks TLS.
+    clients: Option<(SocketAddr, bool)>,
+}
+
+/// What the live page says about the listener for clients.
+#[derive(Serialize)]
+struct AboutClients {
+    /// The URL that the paths of routes follow; `null` where there is no listener for clients.
+    address: Option<String>,
+    version: &'static str,
 }
 
 impl<H: Handler> AdminApi<H> {
@@ -81,7 +92,23 @@ impl<H: Handler> AdminApi<H> {
     ) -> Self {
         let access = ArcSwap::from_pointee(Access::new(server, admin, state));
         let (state, streams) = (state.map(Path::to_owned), AdminStreams::default());
-        Self { access, state, via, handler, streams }
+        Self { access, state, via, handler, streams, clients: None }
+    }
+
+    /// The same, with the address of the listener for clients, and whether it speaks TLS.
+    pub(super) fn knowing(self, clients: Option<SocketAddr>, is_tls: bool) -> Self {
+        Self { clients: clients.map(|address| (address, is_tls)), ..self }
+    }
+
+    fn about(&self, server: &Server) -> AboutClients {
+        let address = self.clients.map(|(address, is_tls)| match &server.public_url {
+            Some(url) => url.to_string().trim_end_matches('/').to_owned(),
+            None => {
+                let scheme = if is_tls { "https" } else { "http" };
+                format!("{scheme}://{}", own_address(address))
+            }
+        });
+        AboutClients { address, version: env!("CARGO_PKG_VERSION") }
     }
 
     /// See [`Access::start_link`].
@@ -162,7 +189,16 @@ impl<H: Handler> AdminApi<H> {
                 if !reads {
                     return Err(Refusal::ReadOnly);
                 }
-                self.streams.answer(calls, client, parts).map(AdminDecision::Answered)
+                let answer = self.streams.answer(calls, client.last_use.as_ref(), parts);
+                Ok(AdminDecision::Answered(answer))
+            }
+            "/about" => {
+                access.authorize(client, &parts.headers)?;
+                if !reads {
+                    return Err(Refusal::ReadOnly);
+                }
+                let about = serde_json::to_string(&self.about(&access.server)).unwrap_or_default();
+                Ok(AdminDecision::Answered(typed(StatusCode::OK, JSON, about)))
             }
             "/log-level" => {
                 access.authorize(client, &parts.headers)?;
@@ -211,7 +247,7 @@ fn is_our_own(parts: &Parts) -> bool {
 }
 
 fn live_page() -> AdminResponse {
-    let mut response = Response::new(streams::AdminBody::from(page::text()));
+    let mut response = Response::new(AdminBody::from(page::text()));
     *response.headers_mut() = page::headers();
     response
 }
@@ -254,12 +290,12 @@ fn no_method() -> AdminResponse {
     answer
 }
 
-fn plain(status: StatusCode, text: &str) -> AdminResponse {
+pub(super) fn plain(status: StatusCode, text: &str) -> AdminResponse {
     typed(status, PLAIN, text.to_owned())
 }
 
-fn typed(status: StatusCode, kind: &'static str, text: String) -> AdminResponse {
-    let mut response = Response::new(streams::AdminBody::from(Bytes::from(text)));
+pub(super) fn typed(status: StatusCode, kind: &'static str, text: String) -> AdminResponse {
+    let mut response = Response::new(AdminBody::from(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -130,7 +130,8 @@ impl<H: Handler> Listeners<H> {
             None => None,
         };
         // Not before the addresses are known to be free: a process that ends at once makes no token.
-        let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler));
+        let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler))
+            .knowing(clients.address().ok(), server.tls.is_some());
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, admin_api, tls) = (Arc::new(front), Arc::new(admin_api), server.tls.is_some());
         Ok(Self { clients, admin: listener, front, handler, tls, admin_api })
@@ -191,6 +192,7 @@ impl<H: Handler> Listeners<H> {
         let patience = self.front.drain();
         info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
         clients_phase.send_replace(ListenPhase::Draining);
+        self.handler.calls().into_iter().for_each(|calls| calls.stop());
         let mut code = 0;
         if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
             let open = self.front.open();

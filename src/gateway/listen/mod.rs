@@ -14,6 +14,8 @@ mod idle;
 mod last_use;
 mod listener;
 mod listeners;
+mod local;
+mod local_page;
 mod reload;
 mod serve;
 mod tls;
@@ -22,6 +24,8 @@ mod upgrades;
 pub use admin::{AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};
 pub use listeners::{Controls, Listeners, Readiness, ServeError};
+pub use local::{AboutProcess, LocalApi, PATH_OF_ABOUT};
+pub use local_page::LocalPage;
 pub use serve::{StartError, run, serve};
 pub use tls::TlsError;
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::descriptors;
 use crate::gateway::listen::handler::{Handler, Routed};
 use crate::gateway::listen::listeners::{Listeners, ServeError};
+use crate::gateway::listen::local::{AboutProcess, LocalApi};
 use crate::gateway::listen::reload::{Hangups, Reloading};
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::DurationStore;
@@ -40,7 +41,8 @@ pub enum StartError {
 
 /// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` holds the learned
 /// durations of the routes' tools, and `state` is their folder, for the token of operators too (`None`:
-/// nothing is kept); `observers` receive the events of every filter.
+/// nothing is kept); `observers` receive the events of every filter. `socket_folder` is the
+/// folder of the local socket that shows the calls where there is an admin listener.
 ///
 /// # Errors
 /// If a route or a listener cannot be served.
@@ -49,6 +51,7 @@ pub async fn serve(
     memory: &DurationStore,
     state: Option<&Path>,
     observers: &[Arc<dyn ObserverFactory>],
+    socket_folder: Option<PathBuf>,
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
@@ -72,7 +75,17 @@ pub async fn serve(
         Reloading::new(routes, memory.clone(), Arc::clone(&proxy), listeners.controls())
             .run(hangups)
     };
-    let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await?;
+    let local = handler.1.clone().zip(socket_folder).map(|(calls, folder)| {
+        let about = AboutProcess::this("serve", routes.server().listen.to_string());
+        tokio::spawn(async move { LocalApi::new(about, calls).serve(&folder).await })
+    });
+    let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
+    if let Some(local) = local {
+        local.abort();
+        // Its socket goes with it.
+        let _ = local.await;
+    }
+    let code = code?;
     // Also when every client had left before.
     proxy.end_streams();
     if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 
 use super::entry::{CallEnd, CallEntry, CallState, CapturedMessage, MessageFate};
+use super::show::is_figure;
 use super::taps::TapMessage;
 use super::text::MessageText;
 use super::{RouteTotals, Table};
@@ -15,12 +16,15 @@ use crate::observe::events::{EventKind, Observer, ObserverEvent, Scope};
 use crate::observe::pending_verdicts::PendingVerdicts;
 use crate::progress::input::Input;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallId, FilterEvent, OpenCall, Outcome, Summary, Verdict};
+use crate::progress::{CallId, FilterEvent, OpenCall, Outcome, Repair, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{json, mcp};
 
 /// Ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
+
+/// Characters of a server's name that are shown.
+const SERVER_NAME_MAX: usize = 60;
 
 /// Looks on at one conversation.
 #[derive(Debug)]
@@ -89,6 +93,7 @@ impl Conversation {
     fn input(&mut self, at: Instant, input: &Input, number: u64) {
         match input {
             Input::ClientMessage(..) | Input::ClientLarge(..) => {
+                self.table.note_use();
                 self.client_message = input.message_line().map(|line| (at, line.text));
                 self.has_opened = false;
                 self.sent = None;
@@ -121,7 +126,8 @@ impl Conversation {
                 self.keep(entry, kept, |state, kept| {
                     state.account.sent += 1;
                     state.account.beats += 1;
-                    state.figure.clone_from(&kept.after);
+                    let has_figure = is_figure(&state.words, &kept.after);
+                    state.told(&kept.after, has_figure);
                     state.last_sent = Some(at);
                 });
             }
@@ -157,10 +163,14 @@ impl Conversation {
         } else {
             MessageFate::ServerMessage(verdict)
         };
+        if let (Some(entry), Some(text)) = (&entry, text.filter(|_| is_answer)) {
+            self.learn_server(entry, text);
+        }
         let before = text.map(|text| MessageText::of(text));
         let received_at = received.map(|(at, _)| at);
         let kept = CapturedMessage { at, fate, before, after };
-        let reaches_client = self.is_observed || !is_withheld;
+        let observes = self.is_observed;
+        let reaches_client = observes || !is_withheld;
         self.keep(entry, kept, |state, kept| {
             state.last_received = state.last_received.max(received_at);
             if reaches_client {
@@ -172,12 +182,25 @@ impl Conversation {
             }
             state.count(verdict);
             if reaches_client {
-                let figure = kept.after.as_ref().or(kept.before.as_ref());
-                if let Some(figure) = figure {
-                    state.figure = Some(figure.clone());
-                }
+                let text = if kept.after.is_some() { &kept.after } else { &kept.before };
+                let has_figure = observes || has_own_figure(verdict, &state.words, text);
+                state.told(text, has_figure);
             }
         });
+    }
+
+    /// Learns the name of the server from its answer to `initialize`.
+    fn learn_server(&self, entry: &CallEntry, answer: &Bytes) {
+        if &*entry.method != mcp::INITIALIZE || self.route.server.get().is_some() {
+            return;
+        }
+        let result = Message::parse(answer.clone()).result().unwrap_or_default();
+        let info = json::member(&result, "serverInfo").unwrap_or_default();
+        let name = json::member(&info, "name");
+        if let Some(name) = name.as_ref().and_then(|name| json::decode_str(name)) {
+            let shown = name.chars().filter(|sign| !sign.is_control()).take(SERVER_NAME_MAX);
+            let _ = self.route.server.set(shown.collect());
+        }
     }
 
     /// Adds a message to its call, and shows the message to the observers of `/tap`.
@@ -253,7 +276,7 @@ impl Conversation {
             self.keep(of, kept, |state, kept| {
                 state.account.read_from_text += 1;
                 state.account.sent += 1;
-                state.figure.clone_from(&kept.after);
+                state.told(&kept.after, true);
                 state.last_sent = Some(at);
             });
         }
@@ -287,6 +310,18 @@ fn names_progress(text: &[u8]) -> bool {
     static NAME: LazyLock<Finder<'static>> =
         LazyLock::new(|| Finder::new(mcp::PROGRESS.as_bytes()));
     NAME.find(text).is_some()
+}
+
+/// Whether progress that was sent has a figure that the server gave.
+fn has_own_figure(
+    verdict: Verdict,
+    before: &Option<MessageText>,
+    sent: &Option<MessageText>,
+) -> bool {
+    let Verdict::Repaired(repairs) = verdict else { return true };
+    let has = |wanted| repairs.iter().any(|repair| repair == wanted);
+    // A number that was missing was found in the report, or is the smallest step.
+    !has(Repair::Lift) && (!has(Repair::Number) || is_figure(before, sent))
 }
 
 /// The request with this id in a client message.

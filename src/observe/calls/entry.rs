@@ -96,8 +96,11 @@ pub(super) struct CallState {
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
-    /// The last progress value sent to the client.
+    /// The last progress sent to the client that has a figure of its own, not the smallest step above the
+    /// one before.
     pub(super) figure: Option<MessageText>,
+    /// The last progress sent to the client.
+    pub(super) words: Option<MessageText>,
     pub(super) last_received: Option<Instant>,
     pub(super) last_sent: Option<Instant>,
     pub(super) account: CallStats,
@@ -269,6 +272,16 @@ impl CallState {
             }
             Verdict::Withheld(reason) => {
                 *self.account.withheld.entry(reason).or_default() += 1;
+            }
+        }
+    }
+
+    /// Notes a notification to the client; `has_figure`: with a figure of its own.
+    pub(super) fn told(&mut self, text: &Option<MessageText>, has_figure: bool) {
+        if text.is_some() {
+            self.words.clone_from(text);
+            if has_figure {
+                self.figure.clone_from(text);
             }
         }
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Table;
 use super::show::{CallJson, RouteJson, text};
+use super::{Look, Table};
 
 /// The interval of updates to an observer.
 pub const ROUND: Duration = Duration::from_millis(250);
@@ -18,9 +19,11 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct CallTableReader {
     table: Arc<Table>,
+    _look: Look,
     /// The calls that were shown, and how often they had changed.
     seen: BTreeMap<u64, u64>,
     routes: Vec<RouteJson>,
+    knows_stop: bool,
     last_sent: Option<Instant>,
 }
 
@@ -29,8 +32,10 @@ impl CallTableReader {
     pub fn at(table: &Arc<Table>) -> Self {
         Self {
             table: Arc::clone(table),
+            _look: Look::begin(table),
             seen: BTreeMap::new(),
             routes: Vec::new(),
+            knows_stop: false,
             last_sent: None,
         }
     }
@@ -59,6 +64,10 @@ impl CallTableReader {
         }
         if !changed.is_empty() || self.last_sent.is_none() {
             event(&mut out, "calls", &text(&changed));
+        }
+        let is_stopping = self.table.is_stopping.load(Ordering::Relaxed);
+        if is_stopping && !std::mem::replace(&mut self.knows_stop, true) {
+            event(&mut out, "stopping", "true");
         }
         let now = self.table.now();
         let is_silent = self.last_sent.is_some_and(|last_sent| now < last_sent + SIGN_OF_LIFE);

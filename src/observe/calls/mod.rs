@@ -1,4 +1,4 @@
-//! The calls of `milepost serve` for observers: open calls, recently ended calls, and the messages
+//! The calls of a proxy for observers: open calls, recently ended calls, and the messages
 //! and verdicts of each.
 //!
 //! ```text
@@ -18,10 +18,12 @@ mod taps;
 mod text;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures::task::AtomicWaker;
 use serde::Serialize;
 
 use crate::config::values::nearest;
@@ -49,8 +51,15 @@ pub const ENDED_MAX: usize = 500;
 /// the calls that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// The bytes kept after a clean-up, so that the next clean-up is not needed at once.
-const BYTES_LEFT: usize = BYTES_MAX / 8 * 7;
+/// Open calls in the table of `milepost wrap` while nobody looks on. Further calls are only counted.
+pub const QUIET_OPEN_MAX: usize = 48;
+
+/// Ended calls in the table of `milepost wrap` while nobody looks on. The oldest are dropped first.
+pub const QUIET_ENDED_MAX: usize = 16;
+
+/// Bytes of the messages that `milepost wrap` keeps while nobody looks on, in all calls. Its table then takes
+/// less than 100 KB.
+pub const QUIET_BYTES_MAX: usize = 32 << 10;
 
 /// The path of the admin listener that shows each message.
 pub const PATH_OF_TAP: &str = "/tap";
@@ -63,6 +72,8 @@ const ROUTES_MAX: usize = 1024;
 #[derive(Debug)]
 struct RouteTotals {
     name: Box<str>,
+    /// The name that the server gave itself first.
+    server: OnceLock<Box<str>>,
     open: AtomicI64,
     ended: Mutex<Sums>,
 }
@@ -115,6 +126,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The bounds of a table.
+#[derive(Debug, Clone, Copy)]
+struct TableBounds {
+    open: usize,
+    ended: usize,
+    bytes: usize,
+}
+
+const WHOLE: TableBounds = TableBounds { open: OPEN_MAX, ended: ENDED_MAX, bytes: BYTES_MAX };
+
+const QUIET: TableBounds =
+    TableBounds { open: QUIET_OPEN_MAX, ended: QUIET_ENDED_MAX, bytes: QUIET_BYTES_MAX };
+
 #[derive(Debug, Default)]
 struct CallTable {
     /// The number of the last call.
@@ -133,17 +157,58 @@ pub struct Table {
     /// Memory of messages.
     bytes: Arc<AtomicUsize>,
     taps: Taps,
+    /// Observers that read the table now.
+    looking: AtomicUsize,
+    /// The table keeps little while nobody looks on.
+    is_quiet: bool,
+    /// No more calls are accepted.
+    is_stopping: AtomicBool,
+    use_seen: AtomicBool,
+    use_waker: AtomicWaker,
+}
+
+/// An observer of a table, which keeps all that its bounds allow meanwhile.
+#[derive(Debug)]
+struct Look(Arc<Table>);
+
+impl Look {
+    fn begin(table: &Arc<Table>) -> Self {
+        table.looking.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(table))
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        if self.0.looking.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.shrink();
+        }
+    }
 }
 
 impl Table {
     /// A table of the calls of these routes, and of those that begin later.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
+        Self::with(routes, false)
+    }
+
+    /// The table of one server, which keeps little while nobody looks on.
+    pub fn quiet(server: &str) -> Arc<Self> {
+        Self::with([server], true)
+    }
+
+    fn with<'a>(routes: impl IntoIterator<Item = &'a str>, is_quiet: bool) -> Arc<Self> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let table = Self {
             begun: (Instant::now(), since),
             known: Mutex::default(),
             bytes: Arc::default(),
             taps: Taps::default(),
+            looking: AtomicUsize::new(0),
+            is_quiet,
+            is_stopping: AtomicBool::new(false),
+            use_seen: AtomicBool::new(false),
+            use_waker: AtomicWaker::new(),
         };
         for route in routes {
             table.route(route);
@@ -173,6 +238,39 @@ impl Table {
         }
     }
 
+    /// Tells observers that no more calls are accepted.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Ready once a client has sent a message. One task can wait.
+    pub fn poll_use(&self, cx: &Context<'_>) -> Poll<()> {
+        self.use_waker.register(cx.waker());
+        if self.use_seen.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Notes that a client has sent a message.
+    fn note_use(&self) {
+        if !self.use_seen.load(Ordering::Relaxed) {
+            self.use_seen.store(true, Ordering::Release);
+            self.use_waker.wake();
+        }
+    }
+
+    fn bounds(&self) -> TableBounds {
+        let is_alone = self.is_quiet && self.looking.load(Ordering::Relaxed) == 0;
+        if is_alone { QUIET } else { WHOLE }
+    }
+
+    /// Drops what is beyond the bounds, when the last observer has left.
+    fn shrink(&self) {
+        let mut known = lock(&self.known);
+        let more = known.ended.len().saturating_sub(self.bounds().ended);
+        known.ended.drain(..more);
+        drop(known);
+        self.make_room();
+    }
+
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -195,7 +293,8 @@ impl Table {
             return None;
         }
         let (open, ended) = (AtomicI64::new(0), Mutex::default());
-        let route = Arc::new(RouteTotals { name: name.into(), open, ended });
+        let route =
+            Arc::new(RouteTotals { name: name.into(), server: OnceLock::new(), open, ended });
         known.routes.push(Arc::clone(&route));
         Some(route)
     }
@@ -208,12 +307,13 @@ impl Table {
         how: (&Masks, bool),
     ) -> Option<Arc<CallEntry>> {
         let mut known = lock(&self.known);
-        if known.open.len() >= OPEN_MAX {
+        let bounds = self.bounds();
+        if known.open.len() >= bounds.open {
             // One that is told of on no stream may never end.
             let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
             let adrift = known.open.remove(&adrift?.number)?;
             adrift.change(|state| state.end(self.now(), CallEnd::Unanswered, None));
-            known.retire(adrift);
+            known.retire(adrift, bounds.ended);
         }
         known.last += 1;
         let entry = Arc::new(CallEntry::new(known.last, route, call, how, &self.bytes));
@@ -232,18 +332,20 @@ impl Table {
         entry.change(|state| state.end(at, ended, summary));
         let mut known = lock(&self.known);
         if let Some(entry) = known.open.remove(&entry.number) {
-            known.retire(entry);
+            known.retire(entry, self.bounds().ended);
         }
     }
 
     /// Lets messages go if there are too many.
     fn make_room(&self) {
-        if self.bytes.load(Ordering::Relaxed) <= BYTES_MAX {
+        let max = self.bounds().bytes;
+        if self.bytes.load(Ordering::Relaxed) <= max {
             return;
         }
         let known = lock(&self.known);
         for entry in known.ended.iter().chain(known.open.values()) {
-            if self.bytes.load(Ordering::Relaxed) <= BYTES_LEFT {
+            // So that the next clean-up is not needed at once.
+            if self.bytes.load(Ordering::Relaxed) <= max / 8 * 7 {
                 return;
             }
             entry.forget();
@@ -262,8 +364,8 @@ impl Table {
 }
 
 impl CallTable {
-    fn retire(&mut self, entry: Arc<CallEntry>) {
-        if self.ended.len() >= ENDED_MAX {
+    fn retire(&mut self, entry: Arc<CallEntry>, max: usize) {
+        if self.ended.len() >= max {
             self.ended.pop_front();
         }
         self.ended.push_back(entry);

@@ -26,10 +26,18 @@ const FIGURE_MAX: usize = 64;
 /// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
+/// The smallest steps above a value are not larger.
+const LIFT: f64 = 1e-3;
+
+/// The same for values below 1.
+const LIFT_BELOW_ONE: f64 = 2e-6;
+
 /// A route in its JSON form.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct RouteJson {
     route: Box<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<Box<str>>,
     open: i64,
     #[serde(flatten)]
     sums: Sums,
@@ -123,9 +131,12 @@ impl Table {
     pub(super) fn call<'a>(&self, entry: &'a CallEntry) -> CallJson<'a> {
         let state = entry.state();
         let (ended, outcome) = state.ended.unzip();
-        let CallState { account, client, figure, .. } = &*state;
-        let ShownProgress { progress, total, message } =
-            figure.as_ref().map(|text| figure_in(text, &entry.masks)).unwrap_or_default();
+        let CallState { account, client, figure, words, .. } = &*state;
+        let read = |text: &Option<MessageText>| {
+            text.as_ref().map(|text| figure_in(text, &entry.masks)).unwrap_or_default()
+        };
+        let ShownProgress { progress, total, .. } = read(figure);
+        let message = read(words).message;
         CallJson {
             n: entry.number,
             route: &entry.route.name,
@@ -155,16 +166,16 @@ impl Table {
     /// The totals of each route, open calls included.
     pub(super) fn routes(&self, all: &[Arc<CallEntry>]) -> Vec<RouteJson> {
         let routes = lock(&self.known).routes.clone();
-        let shown = |route: &Arc<RouteTotals>| {
-            let mut sums = *lock(&route.ended);
-            for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, route)) {
+        let shown = |one: &Arc<RouteTotals>| {
+            let mut sums = *lock(&one.ended);
+            for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, one)) {
                 let state = entry.state();
                 if state.ended.is_none() {
                     sums.add(&state.account);
                 }
             }
-            let (route, open) = (route.name.clone(), route.open.load(Ordering::Relaxed));
-            RouteJson { route, open, sums }
+            let (route, open) = (one.name.clone(), one.open.load(Ordering::Relaxed));
+            RouteJson { route, server: one.server.get().cloned(), open, sums }
         };
         routes.iter().map(shown).collect()
     }
@@ -225,6 +236,21 @@ fn figure_in(text: &MessageText, masks: &Masks) -> ShownProgress {
     let number = |name| words(name).map(|words| cut(words, FIGURE_MAX));
     let message = words("message").map(|words| cut(masks.mask(&words).into_owned(), WORDS_MAX));
     ShownProgress { progress: number("progress"), total: number("total"), message }
+}
+
+/// Whether a notification has a figure of its own, and not the smallest step above the value of the
+/// notification before.
+pub(super) fn is_figure(before: &Option<MessageText>, sent: &Option<MessageText>) -> bool {
+    let value = |text: &Option<MessageText>| {
+        let text = text.as_ref()?.closed();
+        let params = Message::parse(Bytes::from(text)).params()?;
+        json::number(&json::member(&params, "progress")?)
+    };
+    let (before, Some(value)) = (value(before).unwrap_or_default(), value(sent)) else {
+        return false;
+    };
+    let step = if value < 1.0 { LIFT_BELOW_ONE } else { LIFT };
+    value - before > step || value.fract() == 0.0 && value > before
 }
 
 fn cut(mut words: String, max: usize) -> String {

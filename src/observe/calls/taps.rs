@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::entry::{CallEntry, CapturedMessage, MessageFate};
 use super::show::{FateJson, shown, text};
-use super::{RouteTotals, Table, lock};
+use super::{Look, RouteTotals, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::{escape, words};
 use crate::progress::policy::masks::Masks;
@@ -93,6 +93,7 @@ pub struct Taps {
 #[derive(Debug)]
 pub struct TapReader {
     table: Arc<Table>,
+    _look: Look,
     shared: Arc<SharedTap>,
     /// The masks of each route.
     maskings: BTreeMap<Box<str>, Masking>,
@@ -175,7 +176,8 @@ impl TapReader {
     pub fn begin(table: &Arc<Table>, filter: TapFilter) -> Self {
         let shared = Arc::new(SharedTap { filter, queue: Mutex::default() });
         table.taps.change(|all| all.push(Arc::downgrade(&shared)));
-        Self { table: Arc::clone(table), shared, maskings: BTreeMap::new() }
+        let (table, look) = (Arc::clone(table), Look::begin(table));
+        Self { table, _look: look, shared, maskings: BTreeMap::new() }
     }
 
     /// The next messages as text, as many as have come together.

@@ -305,7 +305,7 @@ fn secrets_are_shown_nowhere() {
     ));
     let mut cx = Context::from_waker(Waker::noop());
     let mut shown = vec![talk.table.json(), talk.table.call_json(1).unwrap()];
-    while let std::task::Poll::Ready(more) = tap.poll(&mut cx, 100) {
+    while let Poll::Ready(more) = tap.poll(&mut cx, 100) {
         shown.push(more);
     }
     assert!(shown.len() > 4, "{shown:?}");
@@ -375,7 +375,7 @@ fn no_table_and_no_queue_grows_without_bound() {
     // A tap that does not read has as much as may wait, and is told of the rest.
     let mut cx = Context::from_waker(Waker::noop());
     let mut shown = String::new();
-    while let std::task::Poll::Ready(more) = tap.poll(&mut cx, 1 << 20) {
+    while let Poll::Ready(more) = tap.poll(&mut cx, 1 << 20) {
         shown += &more;
     }
     assert!(shown.ends_with(" lines left out\n"));
@@ -428,18 +428,73 @@ fn who_taps_sees_what_was_asked_for() {
     talk.say(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
     for (mut tap, count) in taps {
         let mut lines: Vec<Value> = Vec::new();
-        while let std::task::Poll::Ready(more) = tap.poll(&mut cx, 1) {
+        while let Poll::Ready(more) = tap.poll(&mut cx, 1) {
             lines.extend(more.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
         }
         assert_eq!(lines.len(), count, "{lines:#?}");
     }
     let mut tap = TapReader::begin(&table, TapFilter::default());
     talk.progress("7", r#""progress":4,"message":"\u001b[2J""#);
-    let std::task::Poll::Ready(text) = tap.poll(&mut cx, 1) else { panic!() };
+    let Poll::Ready(text) = tap.poll(&mut cx, 1) else { panic!() };
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("# 2") && lines[0].ends_with("Z /r call 1 a"), "{text}");
     assert!(lines[1].starts_with("< {\"jsonrpc\"") && lines[1].contains("[2J"), "{text}");
     assert_eq!(lines[2], "    repaired: token");
     assert!(lines[3].starts_with("= {\"jsonrpc\""), "{text}");
     assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn a_report_without_a_figure_shows_its_words_and_no_figure() {
+    let mut talk = Talk::new(Mode::Full);
+    let last = |talk: &Talk| calls(&talk.table).pop().unwrap();
+    let shown = |talk: &Talk| ["progress", "total", "message"].map(|key| last(talk)[key].clone());
+    talk.call(1, "build", "1");
+    talk.progress("1", r#""message":"starting""#);
+    assert_eq!(shown(&talk), [json!(null), json!(null), json!("starting")]);
+    talk.progress("1", r#""progress":3,"total":10,"message":"three""#);
+    assert_eq!(shown(&talk), [json!("3"), json!("10"), json!("three")]);
+    // The client is sent the smallest step above; a person sees the figure that the server gave.
+    talk.progress("1", r#""progress":3,"total":10,"message":"still three""#);
+    assert_eq!(shown(&talk), [json!("3"), json!("10"), json!("still three")]);
+    talk.pass(Duration::from_secs(11));
+    assert_eq!((&last(&talk)["beats"], &shown(&talk)[0]), (&json!(1), &json!("3")));
+}
+
+#[test]
+fn a_quiet_table_is_small_until_somebody_looks_on() {
+    let table = Table::quiet("s");
+    let work = |talk: &mut Talk, calls: u32| {
+        let long = "x".repeat(4000);
+        for id in 0..calls {
+            talk.call(id, "build", &id.to_string());
+            let report = |figure| format!(r#""progress":{figure},"message":"{long}""#);
+            (0..20).for_each(|figure| talk.progress(&id.to_string(), &report(figure)));
+            talk.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+        }
+    };
+    let mut talk = Talk::on(&table, Mode::Full);
+    work(&mut talk, 30);
+    let bytes = table.bytes.load(Ordering::Relaxed);
+    assert!(calls(&table).len() == QUIET_ENDED_MAX && bytes <= QUIET_BYTES_MAX, "{bytes}");
+    // With 120 bytes of names in each, and the calls that the conversation remembers.
+    let entries = QUIET_OPEN_MAX + QUIET_ENDED_MAX + 32;
+    assert!(entries * (size_of::<CallEntry>() + 120) + QUIET_BYTES_MAX < 100_000);
+
+    let look = CallTableReader::at(&table);
+    work(&mut talk, 30);
+    let bytes = table.bytes.load(Ordering::Relaxed);
+    assert!(calls(&table).len() == QUIET_ENDED_MAX + 30 && bytes > QUIET_BYTES_MAX, "{bytes}");
+    drop(look);
+    let bytes = table.bytes.load(Ordering::Relaxed);
+    assert!(calls(&table).len() == QUIET_ENDED_MAX && bytes <= QUIET_BYTES_MAX, "{bytes}");
+}
+
+#[test]
+fn a_server_is_known_by_the_name_that_it_gives_itself() {
+    let mut talk = Talk::new(Mode::Full);
+    talk.ask(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#);
+    talk.say(r#"{"jsonrpc":"2.0","id":0,"result":{"serverInfo":{"name":"every\u001bthing"}}}"#);
+    let servers = ["everything".into(), json!(null)];
+    assert_eq!([0, 1].map(|at| all(&talk.table)["routes"][at]["server"].clone()), servers);
 }

@@ -15,6 +15,7 @@ pub(crate) mod http2_connections;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
 pub(crate) mod link_waker;
+pub mod local_client;
 pub(crate) mod public_metadata;
 pub mod refusal;
 pub(crate) mod request_body;

@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 20] = [
+const NAMED: [&str; 21] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
@@ -25,6 +25,7 @@ const NAMED: [&str; 20] = [
     "raise_descriptors",
     "session_idle_timeout",
     "trusted_proxies",
+    "upstream.abandoned_timeout",
     "upstream.inherit_env",
     "upstream.max_shared_calls",
 ];

@@ -2,6 +2,7 @@
 
 mod clients;
 mod durations;
+mod local_views;
 mod logs;
 pub(crate) mod metrics;
 mod otlp;

@@ -39,6 +39,7 @@ try {
 const browser = await playwright.chromium.launch({ executablePath: CHROMIUM, headless: true, args: FLAGS });
 const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
 context.setDefaultTimeout(PATIENCE);
+await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(options.url).origin });
 const page = await context.newPage();
 
 // What must not be: complaints, what the policy forbids, and requests to anybody else.
@@ -82,6 +83,8 @@ async function expectAccessible(what) {
     await page.setViewportSize({ width: 1280, height: 800 });
 }
 
+const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+
 /** Presses Tab until a button of that name has the focus. */
 async function tabTo(name) {
     for (let presses = 1; presses < 200; presses++) {
@@ -91,12 +94,53 @@ async function tabTo(name) {
     throw new Error(`no Tab leads to ${name}`);
 }
 
+/** Ended calls are found and opened by keys; a link and a transcript lead out of the page. */
+async function keysAndLinks() {
+    await page.keyboard.press('/');
+    seen.searches = await page.evaluate(() => document.activeElement.id);
+    await page.keyboard.type('echo result');
+    seen.searched = await rows('past').locator('.link').allTextContents();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('j');
+    const first = await focused();
+    await page.keyboard.press('j');
+    seen.moved = first !== (await focused());
+    await page.keyboard.press('k');
+    seen.returned = first === (await focused());
+    await page.keyboard.press('Enter');
+    await page.locator('#messages > .card').first().waitFor();
+    seen.count = await page.locator('#messages-count').textContent();
+    await page.getByRole('button', { name: 'Copy link' }).click();
+    const link = await clipboard();
+    seen.linked = link === page.url();
+    await page.getByRole('button', { name: 'Copy transcript' }).click();
+    await page.getByRole('button', { name: 'Copied' }).first().waitFor();
+    seen.transcript = await clipboard();
+    const [saved] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Save transcript' }).click()]);
+    seen.saved = saved.suggestedFilename();
+    seen.same = readFileSync(await saved.path(), 'utf8') === seen.transcript;
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => location.hash === '');
+    const other = await context.newPage();
+    await other.goto(link);
+    await other.locator('#details[open]').waitFor();
+    seen.opened = (await other.locator('#details-title').textContent()) === first;
+    await other.goto(`${options.url}#call=999-1`);
+    await other.locator('#missing').waitFor();
+    await other.close();
+}
+
 const scenes = {
     /** A call comes, moves and ends; its messages are read, by keyboard alone. */
     async watch() {
         await page.goto(options.url);
         await live();
+        await page.getByRole('button', { name: 'Copy address' }).waitFor();
         seen.empty = await page.locator('#first').innerText();
+        await page.getByRole('button', { name: 'Copy line' }).click();
+        seen.line = await clipboard();
+        await page.getByLabel('Line for').selectOption('Cursor');
+        seen.cursor = JSON.parse(await page.locator('#first-text').textContent());
         await expectAccessible('empty');
         // Each figure that an assistive technology could have been told of.
         await page.evaluate(() => {
@@ -167,14 +211,16 @@ const scenes = {
         }
         seen.made = await page.locator('img, iframe, object, script[src], link[rel=stylesheet], main b > *, main script').count();
         const visible = async () => (await rows('past').locator('.link').allTextContents()).sort();
-        await page.locator('#by-tool').fill('IMG');
+        await page.locator('#search').fill('IMG onerror');
         seen.filtered = await visible();
         seen.counted = await page.locator('#past-title').innerText();
-        await page.locator('#by-tool').fill('');
+        await page.keyboard.press('Escape');
+        seen.blurred = await page.evaluate(() => document.activeElement === document.body && document.querySelector('#search').value === '');
         await page.locator('#by-change').check();
         seen.unchanged = await visible();
         seen.none = await page.locator('#past-empty').innerText();
         await page.locator('#by-change').uncheck();
+        await keysAndLinks();
         await page.getByRole('button', { name: 'Pause' }).click();
         seen.paused = await state();
         await page.getByRole('button', { name: 'Pause' }).click();
@@ -205,6 +251,38 @@ const scenes = {
         await page.getByRole('button', { name: 'of_before' }).waitFor({ state: 'detached' });
         seen.again = await state();
         seen.complaints = seen.complaints.filter(text => !text.includes('503'));
+    },
+
+    /** Many messages, of which most passed as they came, and a Milepost that stops. */
+    async messages() {
+        const call = {
+            n: 1, route: '/other', method: 'tools/call', tool: 'long', client: null, token: true, opened: Date.now(), ended: null, outcome: null,
+            progress: null, total: null, message: 'still indexing', spoke: null, told: null, received: 60, overheard: 0, sent: 60, beats: 0, repaired: {}, withheld: {}, messages: 60,
+        };
+        const messages = Array.from({ length: 60 }, (_, at) => ({ at, what: 'forwarded', why: [], because: [], before: `{"number":${at}}`, after: null }));
+        Object.assign(messages[3], { what: 'repaired', why: ['token'], because: ['b'], after: '{"number":"three"}' });
+        const events = { routes: [], calls: [call], stopping: true, now: Date.now() };
+        const body = Object.entries(events).map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('');
+        await page.addInitScript(() => {
+            globalThis.states = [];
+            addEventListener('DOMContentLoaded', () => new MutationObserver(() => globalThis.states.push(document.querySelector('#state').textContent))
+                .observe(document.querySelector('#state'), { childList: true, characterData: true, subtree: true }));
+        });
+        await page.route('**/calls', route => route.fulfill({ contentType: 'text/event-stream', body }));
+        await page.route('**/calls/1', route => route.fulfill({ json: { call, left_out: 7, messages } }));
+        await page.goto(options.url);
+        await page.getByRole('button', { name: 'long' }).click();
+        await page.locator('.fold').nth(58).waitFor();
+        await page.waitForFunction(() => globalThis.states.some(text => text.startsWith('Stopping')));
+        seen.states = await page.evaluate(() => globalThis.states);
+        seen.row = await rows('open').innerText();
+        seen.count = await page.locator('#messages-count').textContent();
+        seen.folds = await page.locator('.fold:not([open])').count();
+        await page.locator('#messages > li').last().waitFor();
+        await page.waitForFunction(() => document.querySelector('#messages').lastElementChild.getBoundingClientRect().bottom <= innerHeight + 40);
+        await page.locator('.fold').last().locator('summary').click();
+        seen.unfolded = await page.locator('.fold[open] .side code').allTextContents();
+        await expectAccessible('folded');
     },
 
     /** A token is asked for, and kept for as long as the tab is open. */

@@ -17,11 +17,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use url::form_urlencoded;
 
 use super::{AdminResponse, PLAIN, plain, typed};
-use crate::gateway::listen::handler::Peer;
 use crate::gateway::listen::last_use::{EndlessAnswer, LastUse};
 use crate::observe::calls::{CallTableReader, PATH_OF_TAP, ROUND, Table, TapFilter, TapReader};
 use crate::progress::{Reason, Repair};
-use crate::transport::http::refusal::Refusal;
 
 /// Observers with an endless stream at one time. A further observer gets 503, so that other
 /// connections to the admin listener stay free for probes.
@@ -31,7 +29,7 @@ const WATCHERS_MAX: usize = 16;
 const BATCH_BYTES: usize = 16 << 10;
 
 const EVENTS: &str = "text/event-stream";
-const JSON: &str = "application/json";
+pub(in crate::gateway::listen) const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 
 /// The header of `/tap` with the number of routes whose messages are shown.
@@ -41,7 +39,7 @@ pub const ROUTES_WATCHED: HeaderName = HeaderName::from_static("milepost-routes"
 const QUERY: &str = "route, tool, verdict and format=json are known";
 
 /// The shared state of endless streams to observers.
-pub(super) struct AdminStreams {
+pub(in crate::gateway::listen) struct AdminStreams {
     room: Arc<Semaphore>,
     over: watch::Sender<bool>,
 }
@@ -59,22 +57,22 @@ impl AdminStreams {
         self.over.send_replace(true);
     }
 
-    pub(super) fn answer(
+    pub(in crate::gateway::listen) fn answer(
         &self,
         calls: &Arc<Table>,
-        client: &Peer,
+        last_use: Option<&LastUse>,
         parts: &Parts,
-    ) -> Result<AdminResponse, Refusal> {
+    ) -> AdminResponse {
         let path = parts.uri.path();
         if let Some(number) = path.strip_prefix("/calls/") {
             let call = number.parse().ok().and_then(|number| calls.call_json(number));
-            return Ok(match call {
+            return match call {
                 Some(json) => typed(StatusCode::OK, JSON, json),
                 None => plain(
                     StatusCode::NOT_FOUND,
                     "milepost: there is no call of this number, or no longer\n",
                 ),
-            });
+            };
         }
         let taps = path == PATH_OF_TAP;
         let accepts_events = parts
@@ -83,22 +81,22 @@ impl AdminStreams {
             .iter()
             .any(|accept| memchr::memmem::find(accept.as_bytes(), EVENTS.as_bytes()).is_some());
         if !taps && !accepts_events {
-            return Ok(typed(StatusCode::OK, JSON, calls.json()));
+            return typed(StatusCode::OK, JSON, calls.json());
         }
         let filter = match filter(parts.uri.query().unwrap_or_default()) {
             Err(why) if taps => {
-                return Ok(plain(StatusCode::BAD_REQUEST, &format!("milepost: {why}\n")));
+                return plain(StatusCode::BAD_REQUEST, &format!("milepost: {why}\n"));
             }
             filter => filter.unwrap_or_default(),
         };
         let watched = match calls.watched(filter.route.as_deref().filter(|_| taps)) {
             Ok(watched) => watched,
-            Err(why) => return Ok(plain(StatusCode::BAD_REQUEST, &format!("milepost: {why}\n"))),
+            Err(why) => return plain(StatusCode::BAD_REQUEST, &format!("milepost: {why}\n")),
         };
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             let why =
                 format!("milepost: {WATCHERS_MAX} look on already, which is as many as may\n");
-            return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, &why));
+            return plain(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
         let mut over = self.over.subscribe();
         let over = Box::pin(async move {
@@ -112,14 +110,14 @@ impl AdminStreams {
             rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
             (EVENTS, AdminSource::Calls(Box::new(CallTableReader::at(calls)), Box::new(rounds)))
         };
-        let answer = client.last_use.as_ref().map(LastUse::begin_answer);
+        let answer = last_use.map(LastUse::begin_answer);
         let endless = Endless { source, over, _room: room, _answer: answer };
         let mut response = Response::new(AdminBody::Endless(endless));
         response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
         if taps {
             response.headers_mut().insert(ROUTES_WATCHED, HeaderValue::from(watched));
         }
-        Ok(response)
+        response
     }
 }
 

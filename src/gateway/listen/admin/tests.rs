@@ -15,7 +15,7 @@ use crate::transport::http::write_state::WriteState;
 struct Counting(AtomicUsize);
 
 impl Handler for Counting {
-    type Body = streams::AdminBody;
+    type Body = AdminBody;
 
     fn handle(
         self: &Arc<Self>,

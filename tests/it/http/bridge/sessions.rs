@@ -455,6 +455,111 @@ async fn a_session_that_is_not_used_ends() {
     assert!(!begun.is_known().await);
 }
 
+/// A session of a client that holds a GET stream, before a server whose settings end abandoned sessions.
+async fn listening() -> (Begun, Answer) {
+    let begun = begun("upstream.abandoned_timeout = \"60s\"", "2025-11-25").await;
+    let home = begun.get(&[]);
+    settle().await;
+    (begun, home)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_when_its_client_has_closed_the_stream_that_it_held() {
+    let (begun, home) = listening().await;
+    pass(secs(600)).await;
+    home.leave();
+    pass(secs(55)).await;
+    assert!(!begun.server.is_closed());
+    pass(secs(10)).await;
+    assert!(begun.server.is_closed());
+    assert!(!begun.is_known().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_makes_a_request_or_listens_again_has_not_left() {
+    let (begun, home) = listening().await;
+    home.leave();
+    pass(secs(50)).await;
+    let home = begun.get(&[]);
+    pass(secs(300)).await;
+    home.leave();
+    pass(secs(50)).await;
+    // A client that lives without a stream of that kind is none that has left.
+    assert!(begun.is_known().await);
+    pass(secs(600)).await;
+    assert!(!begun.server.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_moved_its_stream_has_not_left() {
+    let (begun, before) = listening().await;
+    let _home = begun.get(&[]);
+    settle().await;
+    before.leave();
+    pass(secs(600)).await;
+    assert!(!begun.server.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_a_task_and_an_answer_keep_the_session_of_a_client_that_has_left() {
+    // A call, whose answer nobody can fetch.
+    let (begun, home) = listening().await;
+    let waits = begun.post(call("1", "1"));
+    settle().await;
+    home.leave();
+    waits.leave();
+    pass(secs(300)).await;
+    assert!(!begun.server.is_closed());
+    begun.server.say(result("1"));
+    pass(secs(55)).await;
+    assert!(!begun.server.is_closed());
+    pass(secs(10)).await;
+    assert!(begun.server.is_closed());
+
+    // An answer on a stream that the client can resume.
+    let (begun, home) = listening().await;
+    let waits = begun.post(call("1", "1"));
+    settle().await;
+    begun.server.say(progress("1", 1));
+    pass(secs(1)).await;
+    home.leave();
+    waits.leave();
+    settle().await;
+    begun.server.say(result("1"));
+    pass(secs(600)).await;
+    assert!(!begun.server.is_closed());
+
+    // A task.
+    let (begun, home) = listening().await;
+    let task = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{"ttl":3600000},"_meta":{"progressToken":1}}}"#;
+    let answer = begun.post(task);
+    settle().await;
+    let status = |status: &str| format!(r#"{{"taskId":"a","status":"{status}","ttl":3600000}}"#);
+    let working = status("working");
+    begun.server.say(format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"task":{working}}}}}"#));
+    settle().await;
+    assert!(answer.is_over());
+    home.leave();
+    pass(secs(600)).await;
+    assert!(!begun.server.is_closed());
+    let completed = status("completed");
+    begun.server.say(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{completed}}}"#
+    ));
+    pass(secs(70)).await;
+    assert!(begun.server.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_have_left_keep_their_session_where_no_time_is_set() {
+    let begun = begun("", "2025-11-25").await;
+    let home = begun.get(&[]);
+    settle().await;
+    home.leave();
+    pass(secs(1700)).await;
+    assert!(!begun.server.is_closed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn closing_a_stream_ends_no_session_and_cancels_nothing() {
     let mut begun = begun("", "2025-06-18").await;

@@ -134,7 +134,11 @@ fn without_a_token_loopback_answers_and_the_log_says_so() {
     let start = Start { state: state.to_str(), ..Start::default() };
     let proxy = Proxy::of_file(&start, &text);
     assert_eq!(status(&proxy, "/calls", None), 200);
-    assert!(!state.exists() && !proxy.log().contains("WARN"), "{}", proxy.log());
+    assert!(
+        !state.join("admin-token").exists() && !proxy.log().contains("WARN"),
+        "{}",
+        proxy.log()
+    );
 }
 
 #[test]

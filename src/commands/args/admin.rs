@@ -1,0 +1,122 @@
+//! The admin listener that a command asks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use url::{Host, Url};
+
+use super::WrapError;
+use super::remote::{RemoteTransport, at_address, bearer, read_token};
+use crate::config::routes::{Route, Routes};
+use crate::gateway::listen::{AdminToken, own_address};
+use crate::observe::durations::state_dir;
+
+/// The usual address of an admin listener.
+const USUAL: &str = "http://127.0.0.1:7333";
+
+/// The admin listener of `tap` and `top`.
+#[derive(Debug, Args)]
+pub struct AdminArgs {
+    /// The admin listener of a `milepost serve`: HOST:PORT or a URL [default: all that runs for this user]
+    #[arg(value_name = "ADMIN", value_parser = admin)]
+    admin: Option<Url>,
+    /// The route file whose `[admin]` table has the address and the token
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["admin", "bearer_file"])]
+    config: Option<PathBuf>,
+    /// The file that holds the token to present (`bearer` of `[admin]`)
+    #[arg(long, value_name = "FILE")]
+    bearer_file: Option<PathBuf>,
+}
+
+/// The URL of an admin listener, from `HOST:PORT` or a URL.
+fn admin(text: &str) -> Result<Url, String> {
+    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let url = match text.contains("://") {
+        true => Url::parse(text).ok(),
+        false => Url::parse(&format!("http://{text}")).ok().filter(|_| has_port),
+    };
+    url.ok_or_else(|| "HOST:PORT or a URL such as http://127.0.0.1:7333 is expected".to_owned())
+}
+
+/// The address of an admin listener.
+#[derive(Clone)]
+pub struct AdminAddress {
+    /// The address with its headers.
+    pub route: Route,
+    /// The URL.
+    pub url: Url,
+    /// Whether the user or the route file gave the token.
+    has_token: bool,
+}
+
+impl AdminAddress {
+    /// The usual address on this machine, without a token; `None` if it were no address.
+    pub fn usual() -> Option<Self> {
+        Self::new(Url::parse(USUAL).ok()?, None).ok()
+    }
+
+    fn new(url: Url, token: Option<&str>) -> Result<Self, WrapError> {
+        if !["http", "https"].contains(&url.scheme()) || !url.has_host() {
+            return Err(WrapError::Admin(url.to_string()));
+        }
+        let route = at_address(url.clone(), Some(RemoteTransport::Http), None);
+        let mut address = Self { route, url, has_token: token.is_some() };
+        token.map_or(Ok(()), |token| address.present(token))?;
+        Ok(address)
+    }
+
+    /// Whether the token that a proxy of this machine made may be sent there.
+    pub fn takes_made_token(&self) -> bool {
+        let is_local = match self.url.host() {
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            Some(Host::Domain(name)) => name == "localhost",
+            None => false,
+        };
+        is_local && !self.has_token
+    }
+
+    /// Presents this token.
+    ///
+    /// # Errors
+    /// If no header can hold the token.
+    pub fn present(&mut self, token: &str) -> Result<(), WrapError> {
+        let no_token = || WrapError::BearerFile("the file holds no token".to_owned());
+        self.route.request_headers.set = vec![bearer(token).ok_or_else(no_token)?];
+        Ok(())
+    }
+}
+
+impl AdminArgs {
+    /// The address and the token; `None` where the arguments name no address.
+    ///
+    /// # Errors
+    /// If the route file cannot be used or has no admin listener, or a file holds no token.
+    pub fn address(&self) -> Result<Option<AdminAddress>, WrapError> {
+        if let Some(file) = &self.config {
+            let routes = Routes::load(file)?;
+            let listen = routes.admin().listen.ok_or_else(|| WrapError::NoAdmin(file.clone()))?;
+            let address = format!("http://{}", own_address(listen));
+            let url = Url::parse(&address).map_err(|_| WrapError::Admin(address))?;
+            let token = routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned());
+            let mut address = AdminAddress::new(url, token.as_deref())?;
+            // An address that other machines can reach does not tell where its token is.
+            let made = state_dir(None, routes.state())
+                .and_then(|folder| AdminToken::read(&AdminToken::place(&folder)).ok());
+            if let Some(made) = made.filter(|_| token.is_none()) {
+                address.present(made.secret().reveal())?;
+            }
+            return Ok(Some(address));
+        }
+        let token = self.bearer_file.as_deref().map(read_token).transpose()?;
+        let url = match &self.admin {
+            Some(url) => url.clone(),
+            // A token is for one address.
+            None if token.is_some() => {
+                Url::parse(USUAL).map_err(|_| WrapError::Admin(USUAL.to_owned()))?
+            }
+            None => return Ok(None),
+        };
+        Ok(Some(AdminAddress::new(url, token.as_deref())?))
+    }
+}

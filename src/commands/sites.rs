@@ -1,0 +1,288 @@
+//! The processes of Milepost that show their calls: by their local sockets, and at an admin address.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use crate::commands::args::{AdminAddress, WrapError};
+use crate::gateway::listen::{AboutProcess, AdminToken, PATH_OF_ABOUT, TOKEN_FILE};
+use crate::observe::durations::state_dir;
+use crate::progress::clients::is_unprintable;
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::local_client::{self, LocalResponse};
+use crate::transport::local_socket;
+use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
+use crate::transport::mcp_http::target::TargetError;
+
+/// Processes that are looked at.
+pub(crate) const SITES_MAX: usize = local_socket::SOCKETS_MAX;
+
+/// Bytes of an answer that is read whole.
+const WHOLE_MAX: usize = 16 << 20;
+
+/// Bytes of a refusal that are shown.
+const REFUSAL_MAX: usize = 1 << 10;
+
+/// The type of text.
+pub(crate) const TEXT: &str = "text/plain";
+
+/// The type of JSON.
+pub(crate) const JSON: &str = "application/json";
+
+/// The type of JSON objects, one a line.
+pub(crate) const LINES: &str = "application/x-ndjson";
+
+/// The type of server-sent events.
+pub(crate) const EVENTS: &str = "text/event-stream";
+
+/// The reason why a process does not show its calls.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// The arguments cannot be used.
+    #[error(transparent)]
+    Arguments(#[from] WrapError),
+    /// The address is not valid, or the certificates cannot be used.
+    #[error(transparent)]
+    Address(#[from] TargetError),
+    /// No listener answers at the address.
+    #[error(
+        "{0} cannot be reached; is `milepost serve` running, with an [admin] table in its route file?"
+    )]
+    Nobody(String, #[source] UpstreamError),
+    /// The process of a socket does not answer.
+    #[error("{0} does not answer")]
+    Silent(String, #[source] io::Error),
+    /// The token is missing or wrong.
+    #[error(
+        "{0} requires the token `bearer` of [admin]: give --config FILE, or --bearer-file FILE"
+    )]
+    Unauthorized(String),
+    /// The token that the proxy made cannot be read.
+    #[error(
+        "{0} requires the token in {path}; run this command as the user of `milepost serve`, or give --bearer-file FILE",
+        path = .1.display()
+    )]
+    TokenFile(String, PathBuf, #[source] io::Error),
+    /// The proxy refuses access.
+    #[error("{0} refuses: {1}")]
+    Refused(String, String),
+    /// The address belongs to another program.
+    #[error("{0} is not the admin listener of `milepost serve`: the answer is {1}")]
+    Stranger(String, String),
+    /// The connection is lost.
+    #[error("the connection to {0} is lost")]
+    Lost(String, #[source] io::Error),
+    /// Nothing runs.
+    #[error(
+        "nothing runs that shows its calls: no `milepost wrap` of this user, and no `milepost serve` with an \
+         [admin] table"
+    )]
+    Nothing,
+}
+
+/// The folder of the local sockets of this user; `None` if there is none.
+pub fn folder() -> Option<PathBuf> {
+    let state = state_dir(None, None);
+    local_socket::folder(env::var_os("XDG_RUNTIME_DIR"), state.as_deref())
+}
+
+/// A process that shows its calls.
+#[derive(Clone)]
+pub struct Site {
+    /// The name for people.
+    pub name: String,
+    way: SiteWay,
+}
+
+#[derive(Clone)]
+enum SiteWay {
+    Socket(PathBuf, AboutProcess),
+    Admin(Box<AdminAddress>),
+}
+
+/// The answer of a process, while it arrives.
+pub struct SiteReply {
+    name: String,
+    /// The head of the answer.
+    pub headers: HeaderMap,
+    body: SiteBody,
+}
+
+enum SiteBody {
+    Local(LocalResponse),
+    Http(Box<RawResponse>),
+}
+
+/// The processes of this user, by their sockets. Sockets of processes that have ended are removed.
+pub async fn find(folder: &Path) -> Vec<Site> {
+    let sockets = local_socket::list(folder);
+    let sites = join_all(sockets.into_iter().map(at_socket)).await;
+    sites.into_iter().flatten().collect()
+}
+
+/// Those of them whose keys are not among `known`.
+pub async fn find_new(folder: &Path, known: &BTreeSet<String>) -> Vec<Site> {
+    let is_new = |path: &PathBuf| !known.contains(&path.display().to_string());
+    let sockets = local_socket::list(folder).into_iter().filter(is_new);
+    let sites = join_all(sockets.map(at_socket)).await;
+    sites.into_iter().flatten().collect()
+}
+
+async fn at_socket(path: PathBuf) -> Option<Site> {
+    let reply = local_client::get(&path, PATH_OF_ABOUT, JSON).await.ok()?;
+    let reply = SiteReply {
+        name: String::new(),
+        headers: reply.headers.clone(),
+        body: SiteBody::Local(reply),
+    };
+    let about: AboutProcess = serde_json::from_slice(&reply.whole().await.ok()?).ok()?;
+    let name: String = about.name.chars().filter(|sign| !is_unprintable(*sign)).collect();
+    let name = format!("{} {name}", about.kind);
+    Some(Site { name, way: SiteWay::Socket(path, about) })
+}
+
+impl Site {
+    /// The listener at an admin address.
+    pub fn at(address: AdminAddress) -> Self {
+        let name = address.url.origin().ascii_serialization();
+        Self { name, way: SiteWay::Admin(Box::new(address)) }
+    }
+
+    /// A text that no other process has.
+    pub fn key(&self) -> String {
+        match &self.way {
+            SiteWay::Socket(path, _) => path.display().to_string(),
+            SiteWay::Admin(_) => self.name.clone(),
+        }
+    }
+
+    /// Whether the process is a `milepost serve` that was found by its socket.
+    pub fn is_serve(&self) -> bool {
+        matches!(&self.way, SiteWay::Socket(_, about) if about.kind == "serve")
+    }
+
+    /// Asks for `target` (a path with its query) as `kind`.
+    ///
+    /// # Errors
+    /// If the process has ended, or does not give this.
+    pub async fn get(&mut self, target: &str, kind: &'static str) -> Result<SiteReply, SiteError> {
+        let name = self.name.clone();
+        let (status, headers, body) = match &mut self.way {
+            SiteWay::Socket(path, _) => {
+                let reply = local_client::get(path, target, kind).await;
+                let reply = reply.map_err(|error| SiteError::Silent(name.clone(), error))?;
+                (reply.status, reply.headers.clone(), SiteBody::Local(reply))
+            }
+            SiteWay::Admin(address) => {
+                let reply = ask_admin(address, &name, target, kind).await?;
+                (reply.status, reply.headers.clone(), SiteBody::Http(Box::new(reply)))
+            }
+        };
+        let mut reply = SiteReply { name, headers, body };
+        let is_wanted = reply.content_type() == kind;
+        match status {
+            StatusCode::OK if is_wanted => Ok(reply),
+            StatusCode::UNAUTHORIZED => Err(SiteError::Unauthorized(reply.name)),
+            status => {
+                let said = reply.refusal().await;
+                Err(match said.strip_prefix("milepost: ") {
+                    Some(why) if status != StatusCode::NOT_FOUND => {
+                        SiteError::Refused(reply.name, why.to_owned())
+                    }
+                    _ => {
+                        let what = format!("{status} ({})", reply.content_type());
+                        SiteError::Stranger(reply.name, what)
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// Asks the listener at an address. A token that a proxy of this machine made is found by itself.
+async fn ask_admin(
+    address: &mut AdminAddress,
+    name: &str,
+    target: &str,
+    kind: &'static str,
+) -> Result<RawResponse, SiteError> {
+    let reply = ask_once(address, name, target, kind).await?;
+    if reply.status != StatusCode::UNAUTHORIZED || !address.takes_made_token() {
+        return Ok(reply);
+    }
+    let Some(path) = reply.headers.get(TOKEN_FILE) else { return Ok(reply) };
+    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+    let unreadable = |source| SiteError::TokenFile(name.to_owned(), path.to_owned(), source);
+    address.present(AdminToken::read(path).map_err(unreadable)?.secret().reveal())?;
+    ask_once(address, name, target, kind).await
+}
+
+async fn ask_once(
+    address: &AdminAddress,
+    name: &str,
+    target: &str,
+    kind: &'static str,
+) -> Result<RawResponse, SiteError> {
+    let nothing = || SiteError::Stranger(name.to_owned(), "nothing".to_owned());
+    let client = RawHttpClient::new(&address.route)?.ok_or_else(nothing)?;
+    let client = client.at(target.parse().map_err(|_| nothing())?);
+    let accept = (ACCEPT, HeaderValue::from_static(kind));
+    let sent = client.send(Method::GET, [accept], Bytes::new()).await;
+    sent.map_err(|error| SiteError::Nobody(name.to_owned(), error))
+}
+
+impl SiteReply {
+    fn content_type(&self) -> String {
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        kind.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// The next bytes; `None` at the end. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the connection fails.
+    pub async fn chunk(&mut self) -> Option<Result<Bytes, SiteError>> {
+        let chunk = match &mut self.body {
+            SiteBody::Local(reply) => reply.chunk().await?,
+            SiteBody::Http(reply) => reply.chunk().await?.map_err(io::Error::other),
+        };
+        Some(chunk.map_err(|error| SiteError::Lost(self.name.clone(), error)))
+    }
+
+    /// All bytes.
+    ///
+    /// # Errors
+    /// If the connection fails, or there are too many.
+    pub async fn whole(mut self) -> Result<Vec<u8>, SiteError> {
+        let mut whole = Vec::new();
+        while let Some(chunk) = self.chunk().await {
+            whole.extend_from_slice(&chunk?);
+            if whole.len() > WHOLE_MAX {
+                let error = io::Error::other("the answer is too long");
+                return Err(SiteError::Lost(self.name, error));
+            }
+        }
+        Ok(whole)
+    }
+
+    /// The text of a refusal.
+    async fn refusal(&mut self) -> String {
+        let mut said = Vec::new();
+        while said.len() < REFUSAL_MAX
+            && let Some(Ok(chunk)) = self.chunk().await
+        {
+            said.extend_from_slice(&chunk);
+        }
+        said.truncate(REFUSAL_MAX);
+        let said = String::from_utf8_lossy(&said);
+        said.trim().chars().filter(|sign| !is_unprintable(*sign)).collect()
+    }
+}

@@ -1,0 +1,383 @@
+//! The calls of all processes, as `milepost top` knows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::progress::clients::is_unprintable;
+
+/// Calls of one process that are kept. The oldest ended calls are dropped first.
+const CALLS_MAX: usize = 2000;
+
+/// The time for which the calls of a process stay in sight that has ended.
+const STAYS: Duration = Duration::from_secs(60);
+
+/// A call, as `/calls` tells of it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TopCall {
+    pub(super) n: u64,
+    pub(super) route: String,
+    pub(super) method: String,
+    pub(super) tool: Option<String>,
+    pub(super) client: Option<String>,
+    pub(super) token: bool,
+    pub(super) opened: u64,
+    pub(super) ended: Option<u64>,
+    pub(super) outcome: Option<String>,
+    pub(super) progress: Option<String>,
+    pub(super) total: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) spoke: Option<u64>,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) overheard: u64,
+    pub(super) beats: u64,
+    pub(super) repaired: BTreeMap<String, u64>,
+    pub(super) withheld: BTreeMap<String, u64>,
+    pub(super) messages: usize,
+}
+
+/// A route, as `/calls` tells of it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct TopRoute {
+    route: String,
+    server: Option<String>,
+}
+
+/// The identity of a call: the key of its process, and its number there.
+pub(super) type CallKey = (String, u64);
+
+/// One line of the table.
+#[derive(Debug, Clone)]
+pub(super) struct TopRow {
+    pub(super) key: CallKey,
+    /// The name of the process, and of the route of `serve`.
+    pub(super) place: String,
+    pub(super) call: TopCall,
+    /// The time of its process, in milliseconds since 1970.
+    pub(super) now: u64,
+    /// The process has ended before the call.
+    pub(super) is_lost: bool,
+}
+
+/// A process, and its calls.
+#[derive(Debug)]
+struct TopProcess {
+    name: String,
+    calls: BTreeMap<u64, TopCall>,
+    routes: Vec<TopRoute>,
+    clock: (u64, Instant),
+    ended: Option<Instant>,
+    trouble: Option<String>,
+}
+
+/// News of a process.
+#[derive(Debug)]
+pub(super) enum ProcessNews {
+    /// The process shows its calls.
+    Begun(String),
+    /// An event of `/calls`, and its data.
+    Event(String, String),
+    /// The process shows no more calls; with the reason, if it is one to be told.
+    Ended(Option<String>),
+}
+
+/// What is shown of the calls.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct CallFilter {
+    /// Words in lower case; each must be in the line of a call.
+    pub(super) words: Vec<String>,
+    /// Also requests that call no tool.
+    pub(super) every_method: bool,
+    /// Only calls in flight.
+    pub(super) only_open: bool,
+}
+
+/// All processes.
+#[derive(Debug, Default)]
+pub(super) struct TopCalls {
+    processes: BTreeMap<String, TopProcess>,
+}
+
+impl TopCall {
+    /// The tool, or the method of a request that calls none.
+    pub(super) fn label(&self) -> &str {
+        self.tool.as_deref().unwrap_or(&self.method)
+    }
+
+    /// What Milepost has changed, in few words.
+    pub(super) fn changes(&self) -> String {
+        let times = |count: u64| if count > 1 { format!(" ×{count}") } else { String::new() };
+        let mut words = Vec::new();
+        let repaired: u64 = self.repaired.values().sum();
+        let withheld: u64 = self.withheld.values().sum();
+        if repaired > 0 {
+            words.push(format!("repaired{}", times(repaired)));
+        }
+        if withheld > 0 {
+            words.push(format!("withheld{}", times(withheld)));
+        }
+        if self.beats > 0 {
+            words.push(format!("heartbeat{}", times(self.beats)));
+        }
+        words.join(", ")
+    }
+
+    /// The part of the work that is done, from 0 to 1, if the client was told of one.
+    pub(super) fn share(&self) -> Option<f64> {
+        let figure: f64 = self.progress.as_ref()?.parse().ok()?;
+        let total: f64 = self.total.as_ref()?.parse().ok()?;
+        let is_part = total > 0.0 && figure >= 0.0 && (figure + total).is_finite();
+        is_part.then(|| (figure / total).min(1.0))
+    }
+
+    /// What the client was told last, without its words.
+    pub(super) fn figure(&self) -> String {
+        match (&self.progress, &self.total, self.share()) {
+            (Some(progress), Some(total), Some(share)) => {
+                let percent = format!("{:.0} %", (share * 100.0).floor());
+                match total.as_str() {
+                    "1" | "100" => percent,
+                    _ => format!("{percent}, {progress} of {total}"),
+                }
+            }
+            (Some(progress), ..) => progress.clone(),
+            (None, ..) if !self.token => "not asked for".to_owned(),
+            (None, ..) if self.sent > 0 => "no figure".to_owned(),
+            (None, ..) => "nothing yet".to_owned(),
+        }
+    }
+}
+
+impl TopRow {
+    /// Whether the call is in flight.
+    pub(super) fn is_open(&self) -> bool {
+        self.call.ended.is_none() && !self.is_lost
+    }
+
+    /// The time that the call has taken so far.
+    pub(super) fn took(&self) -> Duration {
+        let end = self.call.ended.unwrap_or(self.now);
+        Duration::from_millis(end.saturating_sub(self.call.opened))
+    }
+
+    /// The outcome in words.
+    pub(super) fn outcome(&self) -> &str {
+        match &self.call.outcome {
+            Some(outcome) => outcome,
+            None if self.is_lost => "its process has ended",
+            None => "in flight",
+        }
+    }
+
+    /// Whether the outcome is a failure.
+    pub(super) fn has_failed(&self) -> bool {
+        let outcome = self.outcome();
+        self.is_lost || ["error", "timed", "gone"].iter().any(|word| outcome.contains(word))
+    }
+
+    fn passes(&self, filter: &CallFilter) -> bool {
+        let call = &self.call;
+        if !filter.every_method && call.tool.is_none() || filter.only_open && !self.is_open() {
+            return false;
+        }
+        let text = [
+            call.label(),
+            &self.place,
+            call.client.as_deref().unwrap_or_default(),
+            call.message.as_deref().unwrap_or_default(),
+            self.outcome(),
+            &call.changes(),
+        ];
+        let text = text.join(" ").to_lowercase();
+        filter.words.iter().all(|word| text.contains(word))
+    }
+}
+
+impl TopCalls {
+    /// Takes news of the process of this key.
+    pub(super) fn take(&mut self, key: &str, news: ProcessNews, now: Instant) {
+        match news {
+            ProcessNews::Begun(name) => {
+                let process = TopProcess {
+                    name,
+                    calls: BTreeMap::new(),
+                    routes: Vec::new(),
+                    clock: (0, now),
+                    ended: None,
+                    trouble: None,
+                };
+                self.processes.insert(key.to_owned(), process);
+            }
+            ProcessNews::Event(name, data) => {
+                if let Some(process) = self.processes.get_mut(key) {
+                    process.hear(&name, &data, now);
+                }
+            }
+            ProcessNews::Ended(trouble) => {
+                if let Some(process) = self.processes.get_mut(key) {
+                    process.ended = Some(now);
+                    process.trouble = trouble;
+                }
+            }
+        }
+    }
+
+    /// Drops processes that have ended for a while.
+    pub(super) fn tidy(&mut self, now: Instant) {
+        self.processes.retain(|_, process| {
+            process.ended.is_none_or(|ended| now.saturating_duration_since(ended) < STAYS)
+        });
+    }
+
+    /// The keys of the processes that show their calls.
+    pub(super) fn running(&self) -> BTreeSet<String> {
+        let running = self.processes.iter().filter(|(_, process)| process.ended.is_none());
+        running.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The name and the trouble of a process that has ended with one.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let mut troubles = self.processes.values().filter_map(|process| process.trouble.clone());
+        troubles.next_back()
+    }
+
+    /// The calls that pass the filter: those in flight in the order of their beginning, then ended ones, the
+    /// last first.
+    pub(super) fn rows(&self, filter: &CallFilter, at: Instant) -> Vec<TopRow> {
+        let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
+        let mut rows: Vec<TopRow> = rows.filter(|row| row.passes(filter)).collect();
+        rows.sort_by_key(|row| {
+            let end = row.call.ended.unwrap_or(row.now);
+            let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
+            (!row.is_open(), order, row.key.clone())
+        });
+        rows
+    }
+
+    /// The row of one call, whatever the filter.
+    pub(super) fn row(&self, key: &CallKey, at: Instant) -> Option<TopRow> {
+        let process = self.processes.get(&key.0)?;
+        let mut rows = process.rows(&key.0, at);
+        rows.find(|row| row.key == *key)
+    }
+}
+
+impl TopProcess {
+    fn hear(&mut self, name: &str, data: &str, now: Instant) {
+        match name {
+            "routes" => self.routes = serde_json::from_str(data).unwrap_or_default(),
+            "calls" => {
+                let calls: Vec<TopCall> = serde_json::from_str(data).unwrap_or_default();
+                self.calls.extend(calls.into_iter().map(|call| (call.n, call)));
+                while self.calls.len() > CALLS_MAX {
+                    let oldest = self.calls.values().find(|call| call.ended.is_some());
+                    let oldest = oldest.or_else(|| self.calls.values().next()).map(|call| call.n);
+                    oldest.map(|n| self.calls.remove(&n));
+                }
+            }
+            "gone" => {
+                let gone: Vec<u64> = serde_json::from_str(data).unwrap_or_default();
+                for n in gone {
+                    self.calls.remove(&n);
+                }
+            }
+            "now" => self.clock = (data.trim().parse().unwrap_or_default(), now),
+            _ => {}
+        }
+    }
+
+    fn rows(&self, key: &str, at: Instant) -> impl Iterator<Item = TopRow> {
+        let (then, since) = self.clock;
+        let at = self.ended.unwrap_or(at);
+        let passed = at.saturating_duration_since(since).as_millis();
+        let now = then.saturating_add(passed.try_into().unwrap_or(u64::MAX));
+        self.calls.values().map(move |call| {
+            let route = self.routes.iter().find(|route| route.route == call.route);
+            let server = route.and_then(|route| route.server.as_deref());
+            let is_lost = self.ended.is_some() && call.ended.is_none();
+            let place = self.place(&call.route, server);
+            TopRow { key: (key.to_owned(), call.n), place, call: call.clone(), now, is_lost }
+        })
+    }
+
+    /// The process and the server of a call, for people.
+    fn place(&self, route: &str, server: Option<&str>) -> String {
+        let place = match (self.name.split_once(' '), server) {
+            (Some(("wrap", _)), Some(server)) => format!("wrap {server}"),
+            (Some(("wrap", name)), None) => format!("wrap {name}"),
+            _ => format!("serve {route}"),
+        };
+        place.chars().filter(|sign| !is_unprintable(*sign)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, data: &str) -> ProcessNews {
+        ProcessNews::Event(name.to_owned(), data.to_owned())
+    }
+
+    fn labels(calls: &TopCalls, filter: &CallFilter, at: Instant) -> Vec<String> {
+        let rows = calls.rows(filter, at).into_iter();
+        rows.map(|row| format!("{} {}", row.place, row.call.label())).collect()
+    }
+
+    #[test]
+    fn calls_of_all_processes_stand_in_one_order() {
+        let now = Instant::now();
+        let mut calls = TopCalls::default();
+        calls.take("a", ProcessNews::Begun("wrap npx".to_owned()), now);
+        calls.take("b", ProcessNews::Begun("serve 127.0.0.1:1".to_owned()), now);
+        calls.take("a", event("routes", r#"[{"route":"npx","server":"git"}]"#), now);
+        calls.take(
+            "a",
+            event(
+                "calls",
+                r#"[{"n":1,"route":"npx","method":"initialize","opened":1},
+                    {"n":2,"route":"npx","tool":"old","opened":2,"ended":5,"outcome":"result"},
+                    {"n":3,"route":"npx","tool":"long","opened":30}]"#,
+            ),
+            now,
+        );
+        let other = r#"[{"n":1,"route":"/x","tool":"first","opened":20},
+            {"n":2,"route":"/x","tool":"new","opened":4,"ended":9,"outcome":"tool error"}]"#;
+        calls.take("b", event("calls", other), now);
+        let all = CallFilter::default();
+        let expected =
+            ["serve /x first", "wrap git long", "serve /x new", "wrap git old"].map(String::from);
+        assert_eq!(labels(&calls, &all, now), expected);
+        let words = CallFilter { words: vec!["git".to_owned(), "lo".to_owned()], ..all.clone() };
+        assert_eq!(labels(&calls, &words, now), ["wrap git long"]);
+        let open = CallFilter { only_open: true, every_method: true, ..all.clone() };
+        assert_eq!(labels(&calls, &open, now).len(), 3);
+        calls.take("b", event("gone", "[1]"), now);
+        assert_eq!(labels(&calls, &all, now).len(), 3);
+
+        calls.take("a", ProcessNews::Ended(None), now);
+        assert!(calls.running().contains("b") && !calls.running().contains("a"));
+        let row = calls.row(&("a".to_owned(), 3), now).unwrap();
+        assert!(row.has_failed() && !row.is_open() && row.outcome() == "its process has ended");
+        calls.tidy(now + STAYS);
+        assert_eq!(labels(&calls, &all, now), ["serve /x new"]);
+    }
+
+    #[test]
+    fn a_report_without_a_figure_says_so() {
+        let call = |text: &str| serde_json::from_str::<TopCall>(text).unwrap();
+        let figure = |text: &str| call(text).figure();
+        assert_eq!(figure(r#"{"token":true,"progress":"14","total":"40"}"#), "35 %, 14 of 40");
+        assert_eq!(figure(r#"{"token":true,"progress":"0.5","total":"1"}"#), "50 %");
+        assert_eq!(figure(r#"{"token":true,"progress":"7"}"#), "7");
+        assert_eq!(figure(r#"{"token":true,"message":"indexing","sent":3}"#), "no figure");
+        assert_eq!(figure(r#"{"token":true}"#), "nothing yet");
+        assert_eq!(figure(r#"{"sent":0}"#), "not asked for");
+        let changed = call(r#"{"repaired":{"lift":2,"token":1},"withheld":{"late":1},"beats":4}"#);
+        assert_eq!(changed.changes(), "repaired ×3, withheld, heartbeat ×4");
+    }
+}

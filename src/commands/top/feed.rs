@@ -1,0 +1,186 @@
+//! The news of all processes for `milepost top`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::calls::{CallKey, ProcessNews};
+use super::detail::TopDetail;
+use crate::commands::args::{AdminAddress, AdminArgs};
+use crate::commands::sites::{self, EVENTS, JSON, Site, SiteError, SiteReply};
+
+/// News that wait to be taken. Further news wait at their process.
+const NEWS_MAX: usize = 256;
+
+/// The interval at which processes are looked for that have begun.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The shortest time between two readings of the messages of a call.
+const READ: Duration = Duration::from_millis(500);
+
+/// Bytes of one event. A longer event ends the connection.
+const EVENT_MAX: usize = 16 << 20;
+
+/// News for the screen.
+#[derive(Debug)]
+pub(super) enum TopNews {
+    /// Of the process of this key.
+    Process(String, ProcessNews),
+    /// The messages of a call, or why there are none.
+    Detail(CallKey, Result<Box<TopDetail>, String>),
+}
+
+/// The connections to all processes.
+pub(super) struct Feeds {
+    news: mpsc::Sender<TopNews>,
+    /// New processes that a look has found.
+    found: (mpsc::Sender<Site>, mpsc::Receiver<Site>),
+    sites: BTreeMap<String, Site>,
+    is_all: bool,
+    last_look: Option<Instant>,
+    last_read: Option<Instant>,
+}
+
+impl Feeds {
+    /// Connects to the named address, or to all that runs.
+    ///
+    /// # Errors
+    /// If the named address does not show its calls.
+    pub(super) async fn begin(
+        admin: &AdminArgs,
+    ) -> Result<(Self, mpsc::Receiver<TopNews>), SiteError> {
+        let (news, received) = mpsc::channel(NEWS_MAX);
+        let address = admin.address()?;
+        let mut feeds = Self {
+            news,
+            found: mpsc::channel(sites::SITES_MAX),
+            sites: BTreeMap::new(),
+            is_all: address.is_none(),
+            last_look: None,
+            last_read: None,
+        };
+        if let Some(address) = address {
+            let mut site = Site::at(address);
+            let reply = site.get("/calls", EVENTS).await?;
+            feeds.follow(site, Some(reply));
+        } else if let Some(usual) = AdminAddress::usual() {
+            // A `serve` of another user, whose token this user may read, or that has none.
+            let mut site = Site::at(usual);
+            let folder = sites::folder();
+            let found = match &folder {
+                Some(folder) => sites::find(folder).await,
+                None => Vec::new(),
+            };
+            let has_serve = found.iter().any(Site::is_serve);
+            for site in found {
+                feeds.follow(site, None);
+            }
+            if !has_serve && let Ok(reply) = site.get("/calls", EVENTS).await {
+                feeds.follow(site, Some(reply));
+            }
+        }
+        Ok((feeds, received))
+    }
+
+    fn follow(&mut self, site: Site, reply: Option<SiteReply>) {
+        let (key, news) = (site.key(), self.news.clone());
+        self.sites.insert(key.clone(), site.clone());
+        tokio::spawn(async move {
+            let begun = ProcessNews::Begun(site.name.clone());
+            let _ = news.send(TopNews::Process(key.clone(), begun)).await;
+            let trouble = match follow(site, reply, &key, &news).await {
+                Err(SiteError::Lost(..) | SiteError::Silent(..)) | Ok(()) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            let _ = news.send(TopNews::Process(key, ProcessNews::Ended(trouble))).await;
+        });
+    }
+
+    /// Connects to processes that have begun since the last look. `running` are the keys of those that show their
+    /// calls.
+    pub(super) fn look(&mut self, running: &BTreeSet<String>) {
+        while let Ok(site) = self.found.1.try_recv() {
+            if !self.sites.contains_key(&site.key()) {
+                self.follow(site, None);
+            }
+        }
+        let now = Instant::now();
+        let is_due = self.last_look.is_none_or(|last| now.duration_since(last) >= LOOK);
+        let Some(folder) = sites::folder().filter(|_| self.is_all && is_due) else { return };
+        self.last_look = Some(now);
+        self.sites.retain(|key, _| running.contains(key) || !key.starts_with('/'));
+        let known: BTreeSet<String> = self.sites.keys().cloned().collect();
+        let found = self.found.0.clone();
+        tokio::spawn(async move {
+            for site in sites::find_new(&folder, &known).await {
+                let _ = found.send(site).await;
+            }
+        });
+    }
+
+    /// Asks for the messages of a call; false if it was asked just now.
+    pub(super) fn read_call(&mut self, key: &CallKey) -> bool {
+        let now = Instant::now();
+        if self.last_read.is_some_and(|last| now.duration_since(last) < READ) {
+            return false;
+        }
+        let Some(mut site) = self.sites.get(&key.0).cloned() else { return true };
+        self.last_read = Some(now);
+        let (key, news) = (key.clone(), self.news.clone());
+        tokio::spawn(async move {
+            let read = async {
+                let reply = site.get(&format!("/calls/{}", key.1), JSON).await?;
+                reply.whole().await
+            };
+            let detail = match read.await {
+                Ok(whole) => serde_json::from_slice(&whole).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            let _ = news.send(TopNews::Detail(key, detail)).await;
+        });
+        true
+    }
+}
+
+/// Reads the events of a process until its end.
+async fn follow(
+    mut site: Site,
+    reply: Option<SiteReply>,
+    key: &str,
+    news: &mpsc::Sender<TopNews>,
+) -> Result<(), SiteError> {
+    let mut reply = match reply {
+        Some(reply) => reply,
+        None => site.get("/calls", EVENTS).await?,
+    };
+    let mut held = Vec::new();
+    while let Some(chunk) = reply.chunk().await {
+        held.extend_from_slice(&chunk?);
+        while let Some(end) = memchr::memmem::find(&held, b"\n\n") {
+            let event: Vec<u8> = held.drain(..end + 2).collect();
+            let (name, data) = read_event(&String::from_utf8_lossy(&event));
+            let event = ProcessNews::Event(name, data);
+            if news.send(TopNews::Process(key.to_owned(), event)).await.is_err() {
+                return Ok(());
+            }
+        }
+        if held.len() > EVENT_MAX {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The name and the data of an event.
+fn read_event(event: &str) -> (String, String) {
+    let (mut name, mut data) = (String::new(), String::new());
+    for line in event.lines() {
+        match line.split_once(':') {
+            Some(("event", value)) => name = value.trim().to_owned(),
+            Some(("data", value)) => data.push_str(value),
+            _ => {}
+        }
+    }
+    (name, data)
+}

@@ -1,0 +1,198 @@
+//! The screen of `top`, drawn in memory.
+
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::calls::ProcessNews;
+use super::draw::draw;
+use super::feed::TopNews;
+use super::screen::{TopScreen, TopStep, TopView};
+use super::take;
+
+const CALLS: &str = r#"[
+    {"n":1,"route":"npx","method":"tools/list","opened":1000,"ended":1001,"outcome":"result"},
+    {"n":2,"route":"npx","method":"tools/call","tool":"build","client":"Claude Code 2.1","token":true,
+     "opened":1000,"progress":"14","total":"40","message":"iteration 14 of 40","spoke":21000,"sent":3,
+     "received":3,"repaired":{"lift":2},"messages":2},
+    {"n":3,"route":"npx","method":"tools/call","tool":"index","token":true,"opened":2000,"sent":4,"spoke":2000,
+     "message":"still indexing","beats":2},
+    {"n":4,"route":"npx","method":"tools/call","tool":"report","opened":1000,"ended":4500,"outcome":"tool error"}
+]"#;
+
+const DETAIL: &str = r#"{"left_out":0,"messages":[
+    {"at":0,"what":"request","why":[],"because":[],"before":"{\"id\":1}","after":null},
+    {"at":500,"what":"repaired","why":["token"],"because":["the token in the client's own spelling"],
+     "before":"{\"progressToken\":\"1\"}","after":"{\"progressToken\":1}"}]}"#;
+
+struct Drawn {
+    screen: TopScreen,
+    terminal: Terminal<TestBackend>,
+    now: Instant,
+}
+
+impl Drawn {
+    fn new(width: u16, height: u16) -> Self {
+        let now = Instant::now();
+        let mut screen = TopScreen::new(false);
+        screen.calls.take("/run/a", ProcessNews::Begun("wrap npx".to_owned()), now);
+        let events = [
+            ("routes", r#"[{"route":"npx","server":"everything"}]"#),
+            ("calls", CALLS),
+            ("now", "21000"),
+        ];
+        for (name, data) in events {
+            let event = ProcessNews::Event(name.to_owned(), data.to_owned());
+            screen.calls.take("/run/a", event, now);
+        }
+        let terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        Self { screen, terminal, now }
+    }
+
+    fn lines(&mut self) -> Vec<String> {
+        let (screen, now) = (&mut self.screen, self.now);
+        self.terminal.draw(|frame| draw(frame, screen, now)).unwrap();
+        let buffer = self.terminal.backend().buffer();
+        let width = usize::from(buffer.area.width);
+        let signs: Vec<&str> = buffer.content.iter().map(|cell| cell.symbol()).collect();
+        signs.chunks(width).map(|row| row.concat().trim_end().to_owned()).collect()
+    }
+
+    fn press(&mut self, keys: &str) -> TopStep {
+        let mut step = TopStep::On;
+        for sign in keys.chars() {
+            let code = match sign {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                sign => KeyCode::Char(sign),
+            };
+            step = self.screen.press(KeyEvent::new(code, KeyModifiers::NONE), self.now);
+        }
+        step
+    }
+
+    #[track_caller]
+    fn shows(&mut self, text: &str) {
+        let lines = self.lines();
+        assert!(lines.iter().any(|line| line.contains(text)), "{text}:\n{}", lines.join("\n"));
+    }
+
+    #[track_caller]
+    fn hides(&mut self, text: &str) {
+        let lines = self.lines();
+        assert!(lines.iter().all(|line| !line.contains(text)), "{text}:\n{}", lines.join("\n"));
+    }
+}
+
+#[test]
+fn the_table_shows_calls_in_flight_first_with_their_progress() {
+    let mut drawn = Drawn::new(140, 12);
+    let lines = drawn.lines();
+    assert_eq!(lines[0], "milepost top  1 process, 2 calls in flight, 1 ended");
+    assert!(lines[2].contains("build") && lines[2].contains("█░"), "{}", lines[2]);
+    assert!(lines[2].contains("35 %, 14 of 40") && lines[2].contains("Claude Code 2.1"));
+    assert!(lines[2].contains("repaired ×2") && lines[2].ends_with("20 s"), "{}", lines[2]);
+    assert!(lines[3].contains("index") && lines[3].contains("no figure"), "{}", lines[3]);
+    assert!(lines[3].contains("silent 19 s") && lines[3].contains("wrap everything"));
+    assert!(lines[4].starts_with('✕') && lines[4].contains("tool error"), "{}", lines[4]);
+    drawn.hides("tools/list");
+    drawn.press("t");
+    drawn.shows("tools/list");
+    // A narrow terminal shows less of each call, and every call.
+    let mut narrow = Drawn::new(70, 12);
+    narrow.shows("build");
+    narrow.hides("Claude Code");
+}
+
+#[test]
+fn a_filter_is_typed_kept_and_cleared() {
+    let mut drawn = Drawn::new(120, 12);
+    drawn.press("/index");
+    drawn.shows("/index█");
+    drawn.hides("build");
+    drawn.press("\n");
+    drawn.shows("/index  Esc clears");
+    drawn.press("\u{1b}");
+    drawn.shows("build");
+    drawn.press("/nothing at all\n");
+    drawn.shows("No call is let through by the filter");
+    drawn.press("\u{1b}o");
+    drawn.hides("report");
+}
+
+#[test]
+fn a_call_opens_with_its_messages_side_by_side() {
+    let mut drawn = Drawn::new(120, 30);
+    drawn.press("k\n");
+    drawn.shows("Reading the messages");
+    drawn.shows("build at wrap everything, for Claude Code 2.1: in flight after 20 s");
+    let key = ("/run/a".to_owned(), 2);
+    take(&mut drawn.screen, TopNews::Detail(key, Ok(serde_json::from_str(DETAIL).unwrap())));
+    drawn.shows("+0.50 s  repaired token: the token in the client's own spelling");
+    drawn.shows("the client said; the server got the same");
+    let lines = drawn.lines();
+    let both = lines.iter().find(|line| line.contains('│') && line.contains("Token")).unwrap();
+    assert!(both.contains(r#""progressToken": "1""#) && both.ends_with(r#""progressToken": 1"#));
+    drawn.press("?");
+    drawn.shows("the messages of a call, side by side");
+    drawn.press("x\u{1b}");
+    drawn.shows("TOOL");
+    assert!(matches!(drawn.screen.view, TopView::Table));
+    assert_eq!(drawn.press("q"), TopStep::Quit);
+}
+
+#[test]
+fn the_newest_message_stays_in_sight_until_somebody_scrolls() {
+    let mut drawn = Drawn::new(120, 12);
+    drawn.press("\n");
+    let key = ("/run/a".to_owned(), 2);
+    let mut more = |count: usize| {
+        let messages: Vec<String> = (0..count)
+            .map(|n| format!(r#"{{"at":{n},"what":"said","before":"message {n}"}}"#))
+            .collect();
+        let detail = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+        let detail = serde_json::from_str(&detail).unwrap();
+        take(&mut drawn.screen, TopNews::Detail(key.clone(), Ok(detail)));
+        drawn.lines().join("\n")
+    };
+    assert!(more(20).contains("message 19"));
+    assert!(more(30).contains("message 29"));
+    drawn.press("g");
+    drawn.shows("message 0");
+    drawn.press("G");
+    drawn.shows("message 29");
+}
+
+#[test]
+fn a_pause_keeps_what_is_in_sight() {
+    let mut drawn = Drawn::new(120, 12);
+    drawn.lines();
+    drawn.press("p");
+    let gone = ProcessNews::Event("gone".to_owned(), "[2]".to_owned());
+    drawn.screen.calls.take("/run/a", gone, drawn.now);
+    drawn.now += Duration::from_secs(5);
+    drawn.shows("PAUSED 5.0 s ago");
+    drawn.shows("build");
+    drawn.press("p");
+    drawn.hides("build");
+}
+
+#[test]
+fn an_empty_screen_says_what_to_do() {
+    let mut drawn = Drawn::new(120, 12);
+    drawn.screen = TopScreen::new(false);
+    drawn.shows("Nothing runs that shows its calls");
+}
+
+#[test]
+fn text_of_others_moves_nothing_on_the_screen() {
+    let mut drawn = Drawn::new(120, 12);
+    let calls =
+        r#"[{"n":9,"route":"npx","tool":"evil\u001b[2J\u202e","opened":1,"message":"a\nb"}]"#;
+    let event = ProcessNews::Event("calls".to_owned(), calls.to_owned());
+    drawn.screen.calls.take("/run/a", event, drawn.now);
+    drawn.shows("evil[2J");
+    drawn.shows("a b");
+}

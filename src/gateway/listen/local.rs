@@ -1,0 +1,110 @@
+//! What runs, for other processes of the same user: `/about`, `/calls` and `/tap` on a local socket, without a
+//! token. No page of a browser can reach the socket.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
+
+use super::admin::{AdminBody, AdminStreams, JSON, plain, typed};
+use super::connection::Http;
+use crate::observe::calls::{PATH_OF_TAP, Table};
+use crate::observe::metrics::Traffic;
+use crate::transport::http::write_state::WriteState;
+use crate::transport::local_socket::LocalSocket;
+
+/// Bytes of the head of a request on a local socket. A longer head is refused.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// The path that says what runs.
+pub const PATH_OF_ABOUT: &str = "/about";
+
+/// A process that shows its calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AboutProcess {
+    /// `wrap` or `serve`.
+    pub kind: String,
+    /// The number of the process.
+    pub pid: u32,
+    /// The server of `wrap`, or the address of `serve`.
+    pub name: String,
+    /// The start, in milliseconds since 1970.
+    pub since: u64,
+    /// The version of Milepost.
+    pub version: String,
+}
+
+impl AboutProcess {
+    /// This process.
+    pub fn this(kind: &str, name: String) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            kind: kind.to_owned(),
+            pid: process::id(),
+            name,
+            since: since.as_millis().try_into().unwrap_or(u64::MAX),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Shows the calls of a table on a local socket.
+pub struct LocalApi {
+    about: AboutProcess,
+    calls: Arc<Table>,
+    streams: AdminStreams,
+}
+
+impl LocalApi {
+    /// Shows the calls of this process.
+    pub fn new(about: AboutProcess, calls: Arc<Table>) -> Arc<Self> {
+        Arc::new(Self { about, calls, streams: AdminStreams::default() })
+    }
+
+    /// Serves a socket in `folder` for as long as the future is polled. Where there can be no socket, the future
+    /// waits for ever. Each connection is a task, so that no task runs while nobody looks on.
+    pub async fn serve(self: Arc<Self>, folder: &Path) -> Infallible {
+        let socket = match LocalSocket::bind(folder, &self.about.kind) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::debug!(folder = %folder.display(), %error, "no local socket");
+                return pending().await;
+            }
+        };
+        let http = Http::new(HEAD_BYTES_MAX, Traffic::default());
+        loop {
+            let stream = socket.accept().await;
+            let (http, api) = (http.clone(), Arc::clone(&self));
+            tokio::spawn(async move {
+                let answer = |request: Request<Incoming>| {
+                    let answer = api.answer(&request.into_parts().0);
+                    async move { answer }
+                };
+                Box::pin(http.converse(stream, WriteState::default(), answer, pending())).await;
+            });
+        }
+    }
+
+    fn answer(&self, parts: &Parts) -> Response<AdminBody> {
+        if parts.method != Method::GET {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "milepost: use GET\n");
+        }
+        match parts.uri.path() {
+            PATH_OF_ABOUT => {
+                let about = serde_json::to_string(&self.about).unwrap_or_default();
+                typed(StatusCode::OK, JSON, about)
+            }
+            path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
+                self.streams.answer(&self.calls, None, parts)
+            }
+            _ => plain(StatusCode::NOT_FOUND, "milepost: /about, /calls and /tap are known here\n"),
+        }
+    }
+}

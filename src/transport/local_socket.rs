@@ -1,0 +1,232 @@
+//! Local sockets, by which the processes of one user find each other: a folder with one socket for each
+//! process. Everything about them that depends on the system is in this file.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, geteuid};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use crate::transport::random::random_id;
+
+/// The folder of the sockets below that of the user's running programs.
+const BELOW_RUNTIME: &str = "milepost";
+
+/// The folder of the sockets below the state folder.
+const BELOW_STATE: &str = "run";
+
+/// The end of the name of a socket.
+const ENDING: &str = "sock";
+
+/// Sockets of a folder that are looked at. Further sockets are left alone.
+pub const SOCKETS_MAX: usize = 256;
+
+/// The time that a process has to accept a connection before it counts as busy.
+const BUSY: Duration = Duration::from_millis(500);
+
+/// The pause after an accept that failed, because the condition may last.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The permissions that other users may not have of the folder.
+const OF_OTHERS: u32 = 0o077;
+
+/// A connection between two processes of one user.
+pub trait LocalStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl LocalStream for UnixStream {}
+
+/// The folder of the sockets: below `runtime`, the value of `XDG_RUNTIME_DIR`, else below the folder for
+/// state. `None` if there is neither.
+pub fn folder(runtime: Option<OsString>, state: Option<&Path>) -> Option<PathBuf> {
+    let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
+    let below = |path: PathBuf| path.join(BELOW_RUNTIME);
+    runtime.map(below).or_else(|| Some(state?.join(BELOW_STATE)))
+}
+
+/// A socket of this process. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub struct LocalSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl LocalSocket {
+    /// Makes the folder where it is missing, and a socket of this process in it that only this user can
+    /// use. Sockets of processes that have ended are removed.
+    ///
+    /// # Errors
+    /// If the folder belongs to another user, or the socket cannot be made.
+    pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
+        prepare(folder)?;
+        sweep(folder);
+        let random = random_id().ok_or(io::ErrorKind::Unsupported)?;
+        let id = random.get(..8).unwrap_or_default();
+        let path = folder.join(format!("{kind}-{}-{id}.{ENDING}", process::id()));
+        let listener = UnixListener::bind(&path)?;
+        let socket = Self { listener, path };
+        fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
+        Ok(socket)
+    }
+
+    /// The next connection of a process of this user. Connections of other users are closed. Cancel-safe.
+    pub async fn accept(&self) -> UnixStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) if is_own(&stream) => return stream,
+                Ok(_) => {}
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// The file of the socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for LocalSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The sockets of a folder, by their names. An empty list where there is no such folder.
+pub fn list(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let is_socket = |entry: &fs::DirEntry| {
+        entry.path().extension().is_some_and(|ending| ending == ENDING)
+            && entry.file_type().is_ok_and(|kind| kind.is_socket())
+    };
+    let found = entries.filter_map(Result::ok).filter(is_socket);
+    let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
+    paths.sort();
+    paths
+}
+
+/// Connects to the process of a socket, which must be one of this user. A socket without a process is removed.
+///
+/// # Errors
+/// If the process has ended, accepts no connection in half a second, or belongs to another user.
+pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
+    match timeout(BUSY, UnixStream::connect(path)).await {
+        Ok(Ok(stream)) if is_own(&stream) => Ok(stream),
+        Ok(Ok(_)) => Err(io::ErrorKind::PermissionDenied.into()),
+        Ok(Err(error)) => {
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                let _ = fs::remove_file(path);
+            }
+            Err(error)
+        }
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Whether the other side of a connection is a process of this user, or of the administrator.
+fn is_own(stream: &UnixStream) -> bool {
+    let own = geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|other| other.uid() == own || other.uid() == 0)
+}
+
+/// Makes the folder for this user alone.
+fn prepare(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let metadata = fs::symlink_metadata(folder)?;
+    if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if metadata.mode() & OF_OTHERS != 0 {
+        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Removes the sockets of processes that have ended. A process of another container may have the same number,
+/// so that only a socket that refuses connections is removed.
+fn sweep(folder: &Path) {
+    for path in list(folder) {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        let pid = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
+        let is_gone = pid.is_none_or(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH));
+        if is_gone
+            && std::os::unix::net::UnixStream::connect(&path)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_for_its_user_and_goes_with_its_process() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("a/run");
+        let socket = LocalSocket::bind(&folder, "wrap").unwrap();
+        assert_eq!((mode(&folder), mode(socket.path())), (0o700, 0o600));
+        assert_eq!(list(&folder), [socket.path()]);
+        let (accepted, connected) = tokio::join!(socket.accept(), connect(socket.path()));
+        assert!(is_own(&accepted) && connected.is_ok());
+        drop(socket);
+        assert!(list(&folder).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_dead_processes_left_is_removed_and_other_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let dead = folder.join("wrap-999999999-0.sock");
+        let strange = folder.join("strange.sock");
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        drop(std::os::unix::net::UnixListener::bind(&strange).unwrap());
+        fs::write(folder.join("notes.sock"), "").unwrap();
+        let other = LocalSocket::bind(folder, "serve").unwrap();
+        assert_eq!(list(folder), [other.path()]);
+        assert!(folder.join("notes.sock").exists());
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        assert!(connect(&dead).await.is_err() && !dead.exists());
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_others_may_enter_is_closed_and_a_link_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("run");
+        DirBuilder::new().mode(0o755).create(&folder).unwrap();
+        let socket = LocalSocket::bind(&folder, "wrap").unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        assert!(LocalSocket::bind(&link, "wrap").is_err());
+        assert!(LocalSocket::bind(&socket.path().join("x"), "wrap").is_err());
+        let long = home.path().join("x".repeat(200));
+        assert!(LocalSocket::bind(&long, "wrap").is_err());
+    }
+
+    #[test]
+    fn the_folder_is_where_running_programs_have_theirs() {
+        let home = tempfile::tempdir().unwrap();
+        let of = |runtime: Option<&Path>, state: Option<&str>| {
+            folder(runtime.map(Into::into), state.map(Path::new))
+        };
+        assert_eq!(of(Some(home.path()), Some("/s")), Some(home.path().join("milepost")));
+        assert_eq!(of(Some(Path::new("/nowhere/at/all")), Some("/s")), Some("/s/run".into()));
+        assert_eq!(of(Some(Path::new("relative")), None), None);
+        assert_eq!(of(None, Some("/s")), Some("/s/run".into()));
+    }
+}

@@ -1,0 +1,299 @@
+//! What a user sees of the processes of Milepost without any address: local sockets, `tap`, `top`, and the live
+//! page of `wrap`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::support::exchange::Exchange;
+use crate::support::messages::{call, initialize};
+use crate::support::session::{Session, signal};
+use crate::support::{MILEPOST, STUCK, milepost, until, wait};
+
+/// Answers `initialize`; says of a call one report, and answers when a file is there.
+const SERVER: &str = r#"
+import json, os, sys, threading, time
+def say(message):
+    print(json.dumps(message), flush=True)
+def work(said):
+    token = said["params"]["_meta"]["progressToken"]
+    say({"jsonrpc": "2.0", "method": "notifications/progress",
+         "params": {"progressToken": token, "progress": 3, "total": 12, "message": "linking"}})
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
+    say({"jsonrpc": "2.0", "id": said["id"], "result": {"content": []}})
+for line in sys.stdin:
+    said = json.loads(line)
+    if said.get("method") == "tools/call":
+        threading.Thread(target=work, args=(said,), daemon=True).start()
+    elif said.get("method") == "initialize":
+        say({"jsonrpc": "2.0", "id": said["id"], "result": {"protocolVersion": "2025-06-18",
+             "capabilities": {}, "serverInfo": {"name": "factory", "version": "1"}}})
+"#;
+
+/// A user with a folder for running programs.
+struct User {
+    home: tempfile::TempDir,
+}
+
+impl User {
+    fn new() -> Self {
+        Self { home: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = milepost();
+        command.env("XDG_RUNTIME_DIR", self.home.path());
+        command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY");
+        command
+    }
+
+    fn done(&self) -> PathBuf {
+        self.home.path().join("done")
+    }
+
+    fn wrap(&self, options: &[&str]) -> Session {
+        let mut command = self.command();
+        command.arg("wrap").args(options).args(["--", "python3", "-c", SERVER]).arg(self.done());
+        Session::start(&mut command)
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        let Ok(found) = fs::read_dir(self.home.path().join("milepost")) else { return Vec::new() };
+        found.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// A `wrap` with an open call that has said something.
+    fn busy(&self, options: &[&str]) -> Session {
+        let mut session = self.wrap(options);
+        session.tell(&initialize("2025-06-18"));
+        assert!(session.line().contains("factory"));
+        session.tell(&call("1", "7"));
+        assert!(session.line().contains("linking"));
+        session
+    }
+
+    fn tap(&self, args: &[&str]) -> (Kept, Receiver<String>, Receiver<String>) {
+        let mut command = self.command();
+        command.arg("tap").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let said = lines_of(child.stderr.take().unwrap());
+        (Kept(child), lines, said)
+    }
+}
+
+fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (line, lines) = mpsc::channel();
+    thread::spawn(move || {
+        BufReader::new(from).lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+    });
+    lines
+}
+
+/// A process that ends with its test.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[track_caller]
+fn up_to(lines: &Receiver<String>, part: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    loop {
+        let line = lines.recv_timeout(STUCK);
+        seen.push(line.unwrap_or_else(|_| panic!("no {part:?}: {seen:#?}")));
+        if seen.last().unwrap().contains(part) {
+            return seen;
+        }
+    }
+}
+
+#[test]
+fn a_wrap_that_is_used_has_a_socket_for_its_user_and_takes_it_away() {
+    let user = User::new();
+    let mut session = user.wrap(&[]);
+    session.server_pid();
+    assert!(user.sockets().is_empty(), "made before anybody spoke");
+    session.tell(&initialize("2025-06-18"));
+    session.line();
+    until("there is a socket", || !user.sockets().is_empty());
+    let socket = user.sockets().remove(0);
+    let about = fs::symlink_metadata(&socket).unwrap();
+    assert!(about.file_type().is_socket());
+    until("it is private", || {
+        fs::symlink_metadata(&socket).unwrap().permissions().mode() & 0o777 == 0o600
+    });
+    let folder = fs::metadata(socket.parent().unwrap()).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    assert_eq!(session.finish().1, Some(0));
+    assert!(user.sockets().is_empty());
+    // A dead one is swept by the next.
+    let mut killed = user.wrap(&[]);
+    killed.tell(&initialize("2025-06-18"));
+    killed.line();
+    until("there is a socket", || !user.sockets().is_empty());
+    let dead = user.sockets();
+    signal("KILL", killed.pid());
+    drop(killed);
+    let mut next = user.wrap(&[]);
+    next.tell(&initialize("2025-06-18"));
+    next.line();
+    until("only the new one is there", || {
+        let now = user.sockets();
+        now.len() == 1 && now != dead
+    });
+}
+
+#[test]
+fn a_wrap_without_a_place_for_a_socket_works_as_ever() {
+    let user = User::new();
+    for (options, runtime) in
+        [(&["--no-socket"][..], None), (&[], Some("/dev/null")), (&[], Some("/proc/1"))]
+    {
+        let mut command = user.command();
+        if let Some(runtime) = runtime {
+            command.env("XDG_RUNTIME_DIR", runtime);
+        }
+        command.arg("wrap").args(options).args(["--", "python3", "-c", SERVER]).arg(user.done());
+        let mut session = Session::start(&mut command);
+        session.tell(&initialize("2025-06-18"));
+        assert!(session.line().contains("factory"));
+        assert!(user.sockets().is_empty());
+        assert_eq!(session.finish().1, Some(0));
+    }
+}
+
+#[test]
+fn tap_without_an_address_shows_all_that_runs_and_what_begins() {
+    let user = User::new();
+    let refused = user.command().arg("tap").output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        refused.status.code() == Some(2) && said.contains("nothing runs that shows its calls"),
+        "{said}"
+    );
+    let mut first = user.busy(&[]);
+    until("there is a socket", || user.sockets().len() == 1);
+    let (mut child, lines, said) = user.tap(&[]);
+    let watching = said.recv_timeout(STUCK).unwrap();
+    assert!(watching.starts_with("milepost: watching wrap python3, until"), "{watching}");
+    let mut second = user.busy(&[]);
+    up_to(&said, "watching wrap python3 too");
+    fs::write(user.done(), "").unwrap();
+    for session in [&mut first, &mut second] {
+        assert!(session.line().contains("result"));
+    }
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        seen.extend(up_to(&lines, "\"result\""));
+    }
+    let heads = seen.iter().filter(|line| line.starts_with("# 2") && line.contains("python3"));
+    assert!(heads.count() >= 2, "{seen:#?}");
+    assert_eq!(first.finish().1, Some(0));
+    up_to(&said, "wrap python3 has ended");
+    assert_eq!(second.finish().1, Some(0));
+    assert_eq!(wait(&mut child.0, STUCK).unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_serve_with_an_admin_table_is_found_too() {
+    let user = User::new();
+    let file = user.home.path().join("proxy.toml");
+    let text = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+                [[route]]\npath = \"/a\"\nupstream.demo = true\n";
+    fs::write(&file, text).unwrap();
+    let mut serve = user.command();
+    let mut serve = Kept(serve.arg("serve").arg(&file).stderr(Stdio::null()).spawn().unwrap());
+    until("there is a socket", || user.sockets().len() == 1);
+    let (mut child, _, said) = user.tap(&["--route", "/a"]);
+    let watching = said.recv_timeout(STUCK).unwrap();
+    assert!(watching.starts_with("milepost: watching serve 127.0.0.1:"), "{watching}");
+    signal("TERM", serve.0.id());
+    assert_eq!(wait(&mut serve.0, STUCK).unwrap().code(), Some(0));
+    assert_eq!(wait(&mut child.0, STUCK).unwrap().code(), Some(1));
+    assert!(user.sockets().is_empty());
+    let refused = user.command().args(["tap", "--route", "/b"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn top_shows_calls_in_a_terminal_and_opens_one() {
+    let user = User::new();
+    let mut session = user.busy(&[]);
+    until("there is a socket", || user.sockets().len() == 1);
+    let line = format!("stty rows 30 cols 130; exec {MILEPOST} top");
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm-256color");
+    script.env("XDG_RUNTIME_DIR", user.home.path()).env("MILEPOST_STATE_DIR", "off");
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut terminal = Kept(script.spawn().unwrap());
+    let mut keys = terminal.0.stdin.take().unwrap();
+    let (piece, pieces) = mpsc::channel();
+    let mut out = terminal.0.stdout.take().unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = out.read(&mut buffer) {
+            let _ = piece.send(String::from_utf8_lossy(&buffer[..read]).into_owned());
+        }
+    });
+    let mut seen = String::new();
+    let mut until_seen = |part: &str| {
+        // The screen never rests: times go on.
+        let deadline = Instant::now() + STUCK;
+        while !seen.contains(part) {
+            let more = pieces.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            seen.push_str(&more.unwrap_or_else(|_| panic!("no {part:?}: {seen:?}")));
+        }
+        seen.clear();
+    };
+    until_seen("factory");
+    keys.write_all(b"\r").unwrap();
+    until_seen("tools/call");
+    keys.write_all(b"q").unwrap();
+    until_seen("MESSAGE");
+    keys.write_all(b"q").unwrap();
+    until_seen("\u{1b}[?1049l");
+    assert!(wait(&mut terminal.0, STUCK).unwrap().success());
+    fs::write(user.done(), "").unwrap();
+    assert!(session.line().contains("result"));
+    // Where there is no terminal, `top` says so.
+    let refused = user.command().arg("top").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && said.contains("`top` needs a terminal"), "{said}");
+}
+
+#[test]
+fn wrap_serves_the_live_page_to_who_has_the_link() {
+    let user = User::new();
+    let session = user.busy(&["--page", "--no-socket"]);
+    let said = session.stderr();
+    let (_, link) = said.split_once("page=\"http://").unwrap_or_else(|| panic!("{said}"));
+    let link = link.split_whitespace().next().unwrap().trim_matches('"');
+    let (address, token) = link.split_once("/#token=").unwrap();
+    assert!(address.starts_with("127.0.0.1:") && token.len() == 32, "{link}");
+    let get = |path: &str, headers: &[(&str, &str)]| {
+        let mut answer = Exchange::send(address, "GET", path, headers, "");
+        (answer.status(), answer.rest())
+    };
+    assert_eq!(get("/", &[]).0, 200);
+    assert_eq!(get("/calls", &[]).0, 401);
+    let (status, calls) = get("/calls", &[("authorization", &format!("Bearer {token}"))]);
+    assert_eq!(status, 200);
+    let calls: Value = serde_json::from_str(&calls).unwrap();
+    assert_eq!(calls["routes"][0]["server"], "factory", "{calls}");
+    let open = calls["calls"].as_array().unwrap().iter().find(|call| call["ended"].is_null());
+    assert_eq!(open.unwrap()["message"], "linking");
+    assert!(user.sockets().is_empty());
+}
