@@ -52,6 +52,8 @@ impl TryArgs {
             // What is tried teaches nothing about how long tools take.
             state_dir: Some(StateDir::Off),
             strict_files: false,
+            page: false,
+            no_socket: true,
             record: RecordArgs::default(),
             log: LogArgs { log_level: tracing::Level::ERROR, log_format: LogFormat::default() },
             command: self.command,

@@ -62,7 +62,7 @@ pub struct Admitted {
     /// The header of `principal`, where another than these fronts sends it.
     pub foreign_principal: Option<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
-    pub authorization_was_proxy_auth: bool,
+    pub authorization_was_ours: bool,
 }
 
 /// The routes behind a listener, and the table of their calls for operators.

@@ -1,6 +1,7 @@
 //! The live page of `milepost wrap`: a listener on loopback whose link holds the token.
 
 use std::convert::Infallible;
+use std::future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,8 +28,12 @@ struct CallsOnly(Arc<Table>);
 impl Handler for CallsOnly {
     type Body = Body;
 
-    async fn handle(&self, _: Request<Incoming>, _: Admitted) -> Response<Body> {
-        no_route()
+    fn handle(
+        self: &Arc<Self>,
+        _: Request<Incoming>,
+        _: Admitted,
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+        future::ready(no_route())
     }
 
     fn calls(&self) -> Option<&Arc<Table>> {
@@ -81,6 +86,6 @@ impl LocalPage {
             async move { api.answer(client, true, request).await }
         };
         self.listener.serve(answer, follow).await;
-        std::future::pending().await
+        future::pending().await
     }
 }

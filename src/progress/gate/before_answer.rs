@@ -108,7 +108,7 @@ impl Filter {
     ) {
         let judged = |number| MessageVerdict { number, call: Some(id), verdict };
         let verdicts = pending.message.map(judged).into_iter().collect();
-        let item = Item { order: 0, kind: kind.clone(), payload, guards: SmallVec::new(), verdicts };
+        let item = Item { order: 0, kind: kind.clone(), payload, guards: smallvec::SmallVec::new(), verdicts };
         self.enqueue(Some(target), item);
     }
 
@@ -119,7 +119,7 @@ impl Filter {
         let Some(stream) = self.gate.streams.get_mut(&id) else { return };
         for (at, call) in stream.due_heartbeats(now) {
             stream.wakes.remove(&(at, u64::MAX, call));
-            stream.wakes.insert((at, order, call));
+            stream.wakes.insert((at, order, call), ());
             if let Some(call) = self.correlator.ledger.get_mut(call) {
                 call.wake = Some((at, order));
             }

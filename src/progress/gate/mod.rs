@@ -14,7 +14,6 @@ pub(crate) mod streams;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Call, LastSent, Pending};
 use crate::progress::correlate::ledger::Tombstone;
