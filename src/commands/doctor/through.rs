@@ -42,7 +42,7 @@ impl Served {
         // What is seen here is learned by nobody.
         let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(added.clone())];
         let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), &observers)?;
-        let handler = Arc::new(Routed(Arc::clone(&proxy), None));
+        let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls: None, fleet: None });
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),

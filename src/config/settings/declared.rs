@@ -140,6 +140,8 @@ settings! { Admin, Self::default();
     "make_token" Switch => make_token {}
 }
 
+mod fleet;
+
 settings! { StateSettings, Self::default();
     /// The folder, relative to this file, or "off".
     "dir" Maybe<StateFolder> => dir {

@@ -13,6 +13,7 @@ use super::post::{PostedMessage, broken_off, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::events_head;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
@@ -60,8 +61,9 @@ impl Bridge {
             Err(refusal) => return *refusal,
         };
         let path = self.state.route.public_path();
-        let id = &session.id;
-        let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
+        let query = format!("{KEY}={}", session.id);
+        let query = FleetSession::of(parts).map_or(query.clone(), |own| own.endpoint_query(&query));
+        let first = format!("event: endpoint\ndata: {path}/messages?{query}\n\n");
         let delivery = (self.state.route.keep_alive, write_state, permit);
         let subscription = session.session_buffer.attach(None);
         let reader = BridgeBody::new(

@@ -20,6 +20,8 @@ use super::upload::Upload;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
+use crate::gateway::fleet::event_id;
+use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{events_head, read_or_refuse, refuse};
 use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::progress::{BATCH_MAX, RefusalRule};
@@ -118,6 +120,8 @@ struct PendingPost {
     headers: ClientHeaders,
     /// The ids of its requests.
     ids: Vec<Bytes>,
+    /// The same, as event ids name them in a fleet.
+    named: Option<Box<str>>,
     write_state: WriteState,
     permit: Arc<StreamPermit>,
 }
@@ -218,6 +222,7 @@ impl Bridge {
             limits_events: asked.limits_events,
             needs_status: false,
             headers: self.headers_for_server(parts.headers.clone()),
+            named: FleetSession::of(parts).and_then(|_| event_id::requests_part(&ids)),
             ids,
             write_state,
             permit,
@@ -275,7 +280,7 @@ pub(crate) fn broken_off() -> Response<Body> {
 impl PendingPost {
     /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
-        let buffer = self.session.open(!self.reads_events);
+        let buffer = self.session.open(!self.reads_events, self.named.clone());
         // Whoever leaves from now on has left this stream.
         let subscription = buffer.attach(None);
         let complete = match posted {
@@ -431,7 +436,7 @@ impl PendingPost {
         let resumes = self.session.agreed_revision().revision >= Some(Revision::V2025_11_25);
         // Clients of earlier revisions take an event without data for a broken message.
         let first = match resumes {
-            true => frame::priming(subscription.buffer.id, RETRY_MS),
+            true => frame::priming(subscription.buffer.event_id(0), RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
         };
         // A client of a shared server has no session, so it cannot resume the stream: no event ids.

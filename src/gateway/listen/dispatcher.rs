@@ -163,6 +163,25 @@ impl<H: Handler> Dispatcher<H> {
         response.map(|body| AnswerBody { body, _open: open })
     }
 
+    /// Answers one request that another replica passes on. It is admitted as if its client had sent it here.
+    pub(super) async fn answer_passed_on(
+        self: Arc<Self>,
+        peer: Peer,
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody<H::Body>> {
+        let (mut parts, body) = request.into_parts();
+        match self.handler.passed_on(peer, &mut parts) {
+            Ok(client) => self.answer(client, Request::from_parts(parts, body)).await,
+            Err(refusal) => {
+                let open = OpenRequest::enter(&self.open);
+                self.handler.count_refusal(refusal);
+                read_some(&parts, body).await;
+                let response = refusal.response(&parts.method).map(Either::Left);
+                response.map(|body| AnswerBody { body, _open: open })
+            }
+        }
+    }
+
     /// Decides about a request. `found` is the route whose CORS headers the answer gets.
     fn course(
         &self,

@@ -84,6 +84,8 @@ pub enum ServeError {
 /// The listeners and their handler.
 pub struct Listeners<H> {
     clients: HttpListener,
+    /// For other replicas.
+    fleet: Option<HttpListener>,
     admin: Option<HttpListener>,
     front: Arc<Dispatcher<H>>,
     handler: Arc<H>,
@@ -129,11 +131,19 @@ impl<H: Handler> Listeners<H> {
             }
             None => None,
         };
+        let fleet = match handler.fleet_address() {
+            Some(address) => {
+                let limits = (descriptors::connections_max(server), server.max_header_bytes);
+                let terms = ConnectionTerms::new(None, limits, Traffic::default());
+                Some(HttpListener::new(listen(None, address, "fleet").await?, terms))
+            }
+            None => None,
+        };
         // Not before the addresses are known to be free: a process that ends at once makes no token.
         let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler));
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, admin_api, tls) = (Arc::new(front), Arc::new(admin_api), server.tls.is_some());
-        Ok(Self { clients, admin: listener, front, handler, tls, admin_api })
+        Ok(Self { clients, fleet, admin: listener, front, handler, tls, admin_api })
     }
 
     /// The settings that can be exchanged at run time.
@@ -181,6 +191,12 @@ impl<H: Handler> Listeners<H> {
             };
             tokio::spawn(listener.serve(answer, admin_follow))
         });
+        let (fleet_phase, fleet_follow) = watch::channel(ListenPhase::Serving);
+        let fleet = self.fleet.map(|listener| {
+            let front = Arc::clone(&self.front);
+            let answer = move |peer, request| Arc::clone(&front).answer_passed_on(peer, request);
+            tokio::spawn(listener.serve(answer, fleet_follow))
+        });
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
@@ -192,7 +208,7 @@ impl<H: Handler> Listeners<H> {
         info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
         clients_phase.send_replace(ListenPhase::Draining);
         let mut code = 0;
-        if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
+        if !drain(&*self.handler, patience, &mut clients, fleet.is_some(), &mut stop).await {
             let open = self.front.open();
             clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
@@ -203,12 +219,15 @@ impl<H: Handler> Listeners<H> {
             }
         }
         self.admin_api.end_streams();
-        admin_phase.send_replace(ListenPhase::Draining);
-        if let Some(mut admin) = admin
-            && timeout(FAREWELL, &mut admin).await.is_err()
-        {
-            admin_phase.send_replace(ListenPhase::Over);
-            let _ = admin.await;
+        // Other replicas reach the calls that run here until the last one is over.
+        for (listener, phase) in [(fleet, fleet_phase), (admin, admin_phase)] {
+            phase.send_replace(ListenPhase::Draining);
+            if let Some(mut listener) = listener
+                && timeout(FAREWELL, &mut listener).await.is_err()
+            {
+                phase.send_replace(ListenPhase::Over);
+                let _ = listener.await;
+            }
         }
         code
     }
@@ -218,6 +237,9 @@ impl<H: Handler> Listeners<H> {
         let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
         if let Ok(address) = told(self.address()) {
             info!(address, tls = self.tls, "listening");
+        }
+        if let Some(Ok(address)) = self.fleet.as_ref().map(HttpListener::address) {
+            info!(%address, "listening for other replicas");
         }
         if let Ok(Some(address)) = self.admin_address() {
             let page = self.admin_api.start_link(address, io::stderr().is_terminal());
@@ -287,10 +309,12 @@ async fn drain<H: Handler>(
     handler: &H,
     patience: Duration,
     clients: &mut JoinHandle<usize>,
+    has_fleet: bool,
     stop: &mut mpsc::Receiver<()>,
 ) -> bool {
     tokio::select! {
-        _ = &mut *clients => return true,
+        // The clients of other replicas may have calls here.
+        _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
         () = handler.calls_done() => {}
         () = signal_received(stop) => return false,

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
+use crate::gateway::fleet::FleetMember;
 use crate::gateway::listen::descriptors;
 use crate::gateway::listen::handler::{Handler, Routed};
 use crate::gateway::listen::listeners::{Listeners, ServeError};
@@ -30,6 +31,9 @@ pub enum StartError {
     /// The system gives no random bytes.
     #[error("cannot make a random name for `Via`")]
     Via(#[from] getrandom::Error),
+    /// The system gives no random bytes for the number of this replica.
+    #[error("cannot make a random number for this replica of the fleet")]
+    Fleet,
     /// A route's server cannot be reached as the route says.
     #[error(transparent)]
     Route(#[from] TargetError),
@@ -64,7 +68,11 @@ pub async fn serve(
     let observers: Vec<Arc<dyn ObserverFactory>> =
         watch.chain(messages).chain(observers.iter().map(Arc::clone)).collect();
     let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;
-    let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
+    let fleet = match routes.fleet() {
+        Some(settings) => Some(FleetMember::join(settings, &proxy, None).ok_or(StartError::Fleet)?),
+        None => None,
+    };
+    let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls, fleet });
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
     let hangups = Hangups::listen().map_err(ServeError::Signals)?;

@@ -1,0 +1,21 @@
+//! The settings of `[fleet]`.
+
+use super::super::format::{List, Maybe, Switch};
+use super::super::{FormatField, Setting, SettingOptions, SettingScope};
+use crate::config::routes::fleet::FleetSettings;
+use crate::config::values::text::{Address, FleetKeyText};
+
+settings! { FleetSettings, Self::default();
+    /// The keys that all replicas share: 64 hexadecimal digits each, as from `openssl rand -hex 32`. The first
+    /// seals ids, every one opens them. To change a key without losing a session, roll out `[old, new]`, then
+    /// `[new, old]`, then `[new]`.
+    "key" List<FleetKeyText> => key { default: "none, and the table needs one" }
+    /// The address where other replicas pass requests on to this one. What does not come from a replica with the
+    /// same key gets 403.
+    "listen" Address => listen {}
+    /// The address under which other replicas reach `listen`, an address and no name.
+    "advertise" Maybe<Address> => advertise { default: "none, and the table needs one" }
+    /// Seals the ids of new sessions. With false the replica opens and passes on, and seals nothing: for the
+    /// rollout that brings the table to replicas of which some do not have the table yet.
+    "seal" Switch => seal {}
+}
