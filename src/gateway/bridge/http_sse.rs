@@ -62,7 +62,10 @@ impl Bridge {
         };
         let path = self.state.route.public_path();
         let query = format!("{KEY}={}", session.id);
-        let query = FleetSession::of(parts).map_or(query.clone(), |own| own.endpoint_query(&query));
+        let query = match FleetSession::of(parts) {
+            Some(fleet) => fleet.endpoint_query(&query),
+            None => query,
+        };
         let first = format!("event: endpoint\ndata: {path}/messages?{query}\n\n");
         let delivery = (self.state.route.keep_alive, write_state, permit);
         let subscription = session.session_buffer.attach(None);

@@ -51,23 +51,36 @@ pub(super) async fn over_http(replicas: &mut Replicas, spread: Spread, id: &str)
     let home_of_server = replicas.asked().await;
     home_of_server.events(&[]);
     settle().await;
+    let one = falls(replicas, &mut client, &home_of_server).await;
+    let three = three_at_once(replicas, &mut client, &home_of_server).await;
+    let five = asked_back(replicas, &mut client).await;
+    let six = given_up(replicas, &mut client, &home_of_server).await;
+    let resumed = resume(replicas, &mut client, [7, 7]).await;
+    let all: Vec<&Answer> =
+        [&home, &one].into_iter().chain(&three).chain([&five, &six]).chain(&resumed).collect();
+    view.add(&all);
+    check(all);
+    view
+}
 
-    // Progress on its own stream and on the GET stream, and values that fall.
-    let one = client.post(replicas, call(1, 1));
+/// Progress on its own stream and on the GET stream, and values that fall.
+async fn falls(replicas: &mut Replicas, client: &mut Client, home: &Asked) -> Answer {
+    let answer = client.post(replicas, call(1, 1));
     let asked = replicas.asked().await;
     asked.events(&[]);
-    for (on, figure) in
-        [(&asked, 1), (&home_of_server, 2), (&asked, 2), (&home_of_server, 1), (&asked, 3)]
-    {
+    for (on, figure) in [(&asked, 1), (home, 2), (&asked, 2), (home, 1), (&asked, 3)] {
         on.say(progress(1, figure));
         settle().await;
     }
     asked.say(result(1));
     asked.end();
     settle().await;
+    answer
+}
 
-    // Three at once, whose progress comes on the GET stream.
-    let calls = [2, 3, 4].map(|id| client.post(replicas, call(id, id)));
+/// Three calls at once, whose progress comes on the GET stream.
+async fn three_at_once(replicas: &mut Replicas, client: &mut Client, home: &Asked) -> [Answer; 3] {
+    let answers = [2, 3, 4].map(|id| client.post(replicas, call(id, id)));
     let mut three: Vec<Asked> = Vec::new();
     for _ in 0..3 {
         three.push(replicas.asked().await);
@@ -75,7 +88,7 @@ pub(super) async fn over_http(replicas: &mut Replicas, spread: Spread, id: &str)
     three.sort_by_key(Asked::text);
     three.iter().for_each(|asked| asked.events(&[]));
     for figure in 1..=3 {
-        (2..=4).for_each(|token| home_of_server.say(progress(token, figure)));
+        (2..=4).for_each(|token| home.say(progress(token, figure)));
         settle().await;
     }
     for (asked, id) in three.iter().zip(2..) {
@@ -83,9 +96,12 @@ pub(super) async fn over_http(replicas: &mut Replicas, spread: Spread, id: &str)
         asked.end();
     }
     settle().await;
+    answers
+}
 
-    // The server asks, and the client answers through another replica.
-    let five = client.post(replicas, call(5, 5));
+/// The server asks, and the client answers through another replica.
+async fn asked_back(replicas: &mut Replicas, client: &mut Client) -> Answer {
+    let answer_to_call = client.post(replicas, call(5, 5));
     let asked = replicas.asked().await;
     asked.events(&[]);
     asked.say(sampling());
@@ -98,9 +114,12 @@ pub(super) async fn over_http(replicas: &mut Replicas, spread: Spread, id: &str)
     asked.end();
     settle().await;
     assert_eq!(answered.status(), 202);
+    answer_to_call
+}
 
-    // The client cancels through another replica, and the server does not care.
-    let six = client.post(replicas, call(6, 6));
+/// The client cancels through another replica, and the server does not care.
+async fn given_up(replicas: &mut Replicas, client: &mut Client, home: &Asked) -> Answer {
+    let answer = client.post(replicas, call(6, 6));
     let asked = replicas.asked().await;
     asked.events(&[]);
     asked.say(progress(6, 1));
@@ -110,16 +129,11 @@ pub(super) async fn over_http(replicas: &mut Replicas, spread: Spread, id: &str)
     settle().await;
     assert_eq!(gives_up.status(), 202);
     asked.say(progress(6, 2));
-    home_of_server.say(progress(6, 3));
+    home.say(progress(6, 3));
     asked.say(result(6));
     asked.end();
     settle().await;
-
-    let resumed = resume(replicas, &mut client, [7, 7]).await;
-    let all = [&home, &one, &calls[0], &calls[1], &calls[2], &five, &six, &resumed[0], &resumed[1]];
-    view.add(&all);
-    check(all);
-    view
+    answer
 }
 
 /// A client loses a stream and comes back for the rest, which the server has kept.
