@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::passport::{ClientFacts, FORWARDED};
 use super::{FleetMember, in_origin_form, now_ms, random_numbers};
@@ -33,6 +34,7 @@ impl FleetMember {
     ) -> Result<Response<Body>, Box<Request<Incoming>>> {
         // A GET may be a stream that never ends; nobody waits for that.
         let is_get = request.method() == Method::GET;
+        let begun = Instant::now();
         let open = (!is_get).then(|| self.calls.open());
         let (mut parts, body) = request.into_parts();
         in_origin_form(&mut parts);
@@ -48,6 +50,14 @@ impl FleetMember {
         let failed = match sent {
             Ok(response) => {
                 self.counts.count(FleetEvent::PassedOn);
+                if !is_get {
+                    tracing::info!(
+                        owner = %address,
+                        status = response.status().as_u16(),
+                        took_ms = begun.elapsed().as_millis() as u64,
+                        "passed on"
+                    );
+                }
                 return Ok(self.piped(response, open.map_or(HopBody::Stream, HopBody::Call)));
             }
             Err(failed) => failed,
