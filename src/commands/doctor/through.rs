@@ -19,7 +19,7 @@ use super::traffic::TransportKind;
 use super::{DoctorError, DoctorTarget, Inspection, SessionTerms, web_link};
 use crate::config::routes::{Admin, HttpUpstream, Route, Routes, Server, Upstream};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::listen::{Listeners, Routed, StartError};
+use crate::gateway::listen::{Listeners, Routed, StartError, StopSignal};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::transport::http::via::Via;
@@ -30,7 +30,7 @@ const ENDS: Duration = Duration::from_secs(10);
 /// Routes that are served on a port of their own.
 struct Served {
     address: SocketAddr,
-    stop: mpsc::Sender<()>,
+    stop: mpsc::Sender<StopSignal>,
     running: JoinHandle<u8>,
     proxy: Arc<Proxy>,
 }
@@ -65,7 +65,7 @@ impl Served {
 
     /// Ends the proxied server.
     async fn end(mut self) {
-        let _ = self.stop.try_send(());
+        let _ = self.stop.try_send(StopSignal::Interrupt);
         self.proxy.end_streams();
         if timeout(ENDS, &mut self.running).await.is_err() {
             self.running.abort();

@@ -89,7 +89,10 @@ settings! { Server, Self::default();
     "client_ca_file" Maybe<FilePath> => client_ca_file { default: "none, clients present no certificate" }
     /// The token that clients present as `Authorization: Bearer`.
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
-    /// The time that open calls have to end after SIGTERM.
+    /// The time after SIGTERM in which readiness says no, and everything is still served, so that load
+    /// balancers send new requests elsewhere before the listener closes. SIGINT or a second signal skips it.
+    "linger" AnyTime => linger {}
+    /// The time that open calls have to end after SIGTERM and `linger`.
     "drain" AnyTime => drain {}
     /// The largest number of open client connections; a further connection gets 503. At most three quarters
     /// of the descriptors that the system allows; the rest is for children, servers and operators.

@@ -4,16 +4,16 @@ use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{EXPECT, HOST, ORIGIN};
+use http::header::{CONNECTION, EXPECT, HOST, ORIGIN};
 use http::request::Parts;
-use http::{HeaderName, Method, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
@@ -51,6 +51,16 @@ pub(super) struct Dispatcher<H> {
     via: Via,
     handler: Arc<H>,
     open: Arc<AtomicUsize>,
+    /// The listener will close soon: see [`Dispatcher::linger`].
+    is_lingering: AtomicBool,
+}
+
+/// The times of a shutdown.
+pub(super) struct StopTimes {
+    /// The time that the listener still serves, although it is not ready any more.
+    pub(super) linger: Duration,
+    /// The time that open calls may continue afterwards.
+    pub(super) drain: Duration,
 }
 
 /// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
@@ -103,7 +113,8 @@ impl<H: Handler> Dispatcher<H> {
         let routes = routes.into_iter().map(|route| (route, false));
         let config =
             ServingConfig { served: handler.served(), ..ServingConfig::new(server, routes) };
-        Self { config: ArcSwap::from_pointee(config), via, handler, open: Arc::default() }
+        let (config, open) = (ArcSwap::from_pointee(config), Arc::default());
+        Self { config, via, handler, open, is_lingering: AtomicBool::new(false) }
     }
 
     /// From now on this holds.
@@ -111,9 +122,16 @@ impl<H: Handler> Dispatcher<H> {
         self.config.store(Arc::new(config));
     }
 
-    /// The time that open calls may continue at shutdown.
-    pub(super) fn drain(&self) -> Duration {
-        self.config.load().server.drain
+    /// The times of a shutdown that begins now.
+    pub(super) fn stop_times(&self) -> StopTimes {
+        let config = self.config.load();
+        StopTimes { linger: config.server.linger, drain: config.server.drain }
+    }
+
+    /// From now on each response over HTTP/1.1 asks its client to use another connection. A connection that
+    /// stays open would meet the end of the listener while its client sends the next request.
+    pub(super) fn linger(&self) {
+        self.is_lingering.store(true, Ordering::Relaxed);
     }
 
     /// The number of requests whose response has not ended.
@@ -129,7 +147,7 @@ impl<H: Handler> Dispatcher<H> {
     ) -> Response<AnswerBody<H::Body>> {
         let open = OpenRequest::enter(&self.open);
         let (mut parts, body) = request.into_parts();
-        let method = parts.method.clone();
+        let (method, version) = (parts.method.clone(), parts.version);
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut found = None;
         let mut response = match self.course(&client, &parts, &mut found) {
@@ -159,6 +177,9 @@ impl<H: Handler> Dispatcher<H> {
         };
         if let Some(MatchedRoute { cors, .. }) = found {
             cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
+        }
+        if version < Version::HTTP_2 && self.is_lingering.load(Ordering::Relaxed) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response.map(|body| AnswerBody { body, _open: open })
     }

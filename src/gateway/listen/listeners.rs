@@ -1,6 +1,5 @@
 //! Listeners, from their binding to their end.
 
-use std::future;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,9 +24,10 @@ use super::descriptors;
 use super::handler::Handler;
 use super::idle::IdleRule;
 use super::listener::{ConnectionTerms, HttpListener, ListenPhase};
+use super::stop::{StopSignal, next_signal};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
-use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};
+use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig, StopTimes};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
@@ -174,12 +174,13 @@ impl<H: Handler> Listeners<H> {
         self.admin.as_ref().map(HttpListener::address).transpose()
     }
 
-    /// Serves until the first message of `stop`. Then open calls go on for `drain` of `[server]` at
-    /// most, streams end by the rules of their protocol, and the rest is cut. A second message of
-    /// `stop` cuts everything at once.
+    /// Serves until the first signal of `stop`. If that is SIGTERM, the listener says for `linger` of
+    /// `[server]` that it is not ready, and still serves; the next signal ends this time. Then open calls go
+    /// on for `drain` at most, streams end by the rules of their protocol, and the rest is cut. One more
+    /// signal cuts everything at once.
     ///
     /// Returns the exit code: 0, or 1 if a request had to be cut.
-    pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
+    pub async fn serve(self, mut stop: mpsc::Receiver<StopSignal>) -> u8 {
         let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
         let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
         let admin = self.admin.map(|listener| {
@@ -202,10 +203,18 @@ impl<H: Handler> Listeners<H> {
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
         let _ = sd_notify::notify(&[NotifyState::Ready]);
 
-        signal_received(&mut stop).await;
+        let signal = next_signal(&mut stop).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
-        let patience = self.front.drain();
-        info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
+        let StopTimes { linger, drain: patience } = self.front.stop_times();
+        let linger = (signal == StopSignal::Terminate && !linger.is_zero()).then_some(linger);
+        let linger_s = linger.map(|linger| linger.as_secs_f64());
+        info!(open = self.front.open(), drain_s = patience.as_secs(), linger_s, "stopping");
+        if let Some(linger) = linger {
+            clients_phase.send_replace(ListenPhase::Lingering);
+            self.front.linger();
+            let _ = timeout(linger, next_signal(&mut stop)).await;
+            info!(open = self.front.open(), "no new connection is accepted");
+        }
         clients_phase.send_replace(ListenPhase::Draining);
         let mut code = 0;
         if !drain(&*self.handler, patience, &mut clients, fleet.is_some(), &mut stop).await {
@@ -310,14 +319,14 @@ async fn drain<H: Handler>(
     patience: Duration,
     clients: &mut JoinHandle<usize>,
     has_fleet: bool,
-    stop: &mut mpsc::Receiver<()>,
+    stop: &mut mpsc::Receiver<StopSignal>,
 ) -> bool {
     tokio::select! {
         // The clients of other replicas may have calls here.
         _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
         () = handler.calls_done() => {}
-        () = signal_received(stop) => return false,
+        _ = next_signal(stop) => return false,
     }
     let end = async {
         handler.end_streams().await;
@@ -325,14 +334,7 @@ async fn drain<H: Handler>(
     };
     tokio::select! {
         ended = timeout(LAST_WORDS, end) => ended.is_ok(),
-        () = signal_received(stop) => false,
-    }
-}
-
-/// Waits for the signal to stop, or for the end of its sender.
-async fn signal_received(stop: &mut mpsc::Receiver<()>) {
-    if stop.recv().await.is_none() {
-        future::pending().await
+        _ = next_signal(stop) => false,
     }
 }
 

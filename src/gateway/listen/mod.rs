@@ -16,12 +16,14 @@ mod listener;
 mod listeners;
 mod reload;
 mod serve;
+mod stop;
 mod tls;
 
 pub use admin::{AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};
 pub use listeners::{Controls, Listeners, Readiness, ServeError};
 pub use serve::{StartError, run, serve};
+pub use stop::StopSignal;
 pub use tls::TlsError;
 
 #[cfg(test)]

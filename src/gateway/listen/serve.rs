@@ -1,13 +1,10 @@
 //! `milepost serve` as a whole: the routes of a file, their listeners and the reload, until a signal.
 
 use std::future::Future;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::config::routes::{Admin, Route, Routes, Server};
@@ -17,6 +14,7 @@ use crate::gateway::listen::descriptors;
 use crate::gateway::listen::handler::{Handler, Routed};
 use crate::gateway::listen::listeners::{Listeners, ServeError};
 use crate::gateway::listen::reload::{Hangups, Reloading};
+use crate::gateway::listen::stop::signals;
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
@@ -128,23 +126,4 @@ pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
     let code = listeners.serve(stop).await;
     beside.abort();
     Ok(code)
-}
-
-/// A receiver of one message for each SIGTERM and SIGINT, two at most.
-fn signals() -> io::Result<mpsc::Receiver<()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    // The second one cuts everything: a third has nothing to add.
-    let (sender, receiver) = mpsc::channel(2);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                () = sender.closed() => return,
-            }
-            let _ = sender.try_send(());
-        }
-    });
-    Ok(receiver)
 }

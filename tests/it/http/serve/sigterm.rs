@@ -1,10 +1,12 @@
 //! SIGTERM: who may finish, who is told, and the exit code.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::proxy::Start;
 use super::*;
+use crate::support::until;
 
 /// Heartbeats often enough not to wait for them.
 const BEATS: &str = r#"heartbeat = { after = "100ms", every = "100ms" }"#;
@@ -175,4 +177,64 @@ fn what_is_only_piped_may_finish_too() {
             scope.spawn(move || finishes(answer));
         }
     });
+}
+
+/// Calls that each client of [`nothing_is_refused_or_lost_under_load`] makes before the signal.
+const BEFORE: usize = 5;
+
+#[test]
+fn nothing_is_refused_or_lost_under_load() {
+    let upstream = Upstream::start();
+    let start = Start { server: r#"linger = "5m""#, ..Start::default() };
+    let mut proxy = Proxy::with(&start, &route(&upstream));
+    let stopping = AtomicBool::new(false);
+    let clients = 4;
+    thread::scope(|scope| {
+        let (upstream, stopping, proxy) = (&upstream, &stopping, &proxy);
+        // A front: its probes learn that the process is not ready, and then it sends nothing more.
+        let client = move || {
+            let mut done = 0;
+            while done < BEFORE || !stopping.load(Relaxed) {
+                let mut asked = post(proxy, &call("7", "1"));
+                assert_eq!(asked.status(), 200, "{}", proxy.log());
+                assert_eq!(asked.events().last(), Some(&result_event("7")));
+                done += 1;
+            }
+            // What was on its way when the probe was answered.
+            let mut late = post(proxy, &call("7", "1"));
+            assert_eq!(late.events().last(), Some(&result_event("7")));
+            done + 1
+        };
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+        let server = scope.spawn(move || {
+            let mut served = 0;
+            loop {
+                let mut server = upstream.asked();
+                if server.body.contains("\"over\"") {
+                    server.json(&result("0"));
+                    return served;
+                }
+                served += 1;
+                server.events().say(legacy_progress("7", "nearly"));
+                // Longer than the listener takes to close, for the calls that are open then.
+                thread::sleep(Duration::from_millis(20));
+                server.say(result_event("7")).end();
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        proxy.terminate();
+        proxy.logged(&[" stopping ", "linger_s=300"]);
+        until("readiness says no", || proxy.probe("/readyz").0 == 503);
+        assert_eq!(proxy.probe("/readyz?404"), (404, "stopping\n".to_owned()));
+        assert!(proxy.accepts());
+        stopping.store(true, Relaxed);
+        let asked: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        let mut over = post(proxy, &call("0", "\"over\""));
+        over.rest();
+        assert_eq!(server.join().unwrap(), asked);
+    });
+    // Nobody has to wait for the rest of the time.
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
+    assert!(!proxy.log().contains("cut what"), "{}", proxy.log());
 }
