@@ -16,7 +16,7 @@ use crate::gateway::bridge::responses::{no_method, refusal};
 use crate::gateway::bridge::{modern, post};
 use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
-use crate::gateway::refusals::no_route;
+use crate::gateway::refusals::{leaving, no_route};
 use crate::transport::http::shutdown::{MOVED, Shutdown};
 use std::sync::{Arc, Mutex};
 
@@ -117,6 +117,12 @@ impl Proxy {
     /// ends soon.
     pub async fn servers_done(&self) {
         self.servers.done().await;
+    }
+
+    /// From now on new sessions should begin at other replicas: a client that begins one here gets 503, and sends
+    /// its request again.
+    pub fn turn_newcomers_away(&self) {
+        self.shutdown.turn_newcomers_away();
     }
 
     /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
@@ -242,6 +248,9 @@ async fn open_sse(
     ours: bool,
     write_state: WriteState,
 ) -> Response<Body> {
+    if live.state.shared.shutdown.turns_newcomers_away() {
+        return leaving(None);
+    }
     match &live.state.sse {
         Some(target) => live.direct.open_stream(target, parts, body, ours, write_state).await,
         None => live.bridge.open_stream(&parts, ours, write_state),

@@ -90,7 +90,8 @@ settings! { Server, Self::default();
     /// The token that clients present as `Authorization: Bearer`.
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
     /// The time after SIGTERM in which readiness says no, and everything is still served, so that load
-    /// balancers send new requests elsewhere before the listener closes. SIGINT or a second signal skips it.
+    /// balancers send new requests elsewhere before the listener closes. With `[fleet]` a client that begins a
+    /// session then gets 503 with Retry-After. SIGINT or a second signal skips this time.
     "linger" AnyTime => linger {}
     /// The time that open calls have to end after SIGTERM and `linger`.
     "drain" AnyTime => drain {}

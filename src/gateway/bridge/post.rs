@@ -22,7 +22,7 @@ use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::fleet::event_id;
 use crate::gateway::fleet::session::FleetSession;
-use crate::gateway::refusals::{events_head, read_or_refuse, refuse};
+use crate::gateway::refusals::{events_head, leaving, read_or_refuse, refuse};
 use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::progress::{BATCH_MAX, RefusalRule};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
@@ -139,6 +139,9 @@ impl Bridge {
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
+        if new && self.state.shared.shutdown.turns_newcomers_away() {
+            return leaving(posted.message().and_then(Message::id).as_deref());
+        }
         let found = if new { None } else { Some(self.session_named(&parts)) };
         let session = match found.transpose() {
             Ok(session) => session,

@@ -5,7 +5,7 @@ use crate::config::routes::Route;
 use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::control::control_sender;
 use crate::gateway::fleet::session::FleetSession;
-use crate::gateway::refusals::{events_head, no_room, read_or_refuse, unreachable};
+use crate::gateway::refusals::{events_head, leaving, no_room, read_or_refuse, unreachable};
 use crate::gateway::route_state::StreamPermit;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
@@ -77,6 +77,13 @@ impl Direct {
             && let Err(refusal) = header_mirror::check(&parts.headers, message)
         {
             return *refusal;
+        }
+        if let Some(message) = &message
+            && self.state.shared.shutdown.turns_newcomers_away()
+            && message.method().as_deref() == Some(mcp::INITIALIZE)
+            && !parts.headers.contains_key(SESSION_ID)
+        {
+            return leaving(message.id().as_deref());
         }
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         let is_taken_over = FleetSession::of(&parts).is_some_and(FleetSession::is_taken_over);

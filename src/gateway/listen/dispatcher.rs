@@ -132,6 +132,7 @@ impl<H: Handler> Dispatcher<H> {
     /// stays open would meet the end of the listener while its client sends the next request.
     pub(super) fn linger(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
+        self.handler.linger();
     }
 
     /// The number of requests whose response has not ended.

@@ -209,6 +209,12 @@ impl Handler for Routed {
         Some(&self.proxy.clients)
     }
 
+    fn linger(&self) {
+        if self.fleet.is_some() {
+            self.proxy.turn_newcomers_away();
+        }
+    }
+
     async fn calls_done(&self) {
         self.proxy.calls_done().await;
     }
@@ -251,6 +257,9 @@ pub trait Handler: Send + Sync + 'static {
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// The listener will close soon, and says so.
+    fn linger(&self) {}
 
     /// Waits until no call is open. While the listener stops, streams that only listen may remain,
     /// and nothing waits for them.

@@ -27,6 +27,8 @@ const SHARDS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     ended: AtomicBool,
+    /// Another replica should begin new sessions.
+    turns_newcomers_away: AtomicBool,
     waiting: [Arc<Notify>; SHARDS],
     next: AtomicUsize,
 }
@@ -35,6 +37,16 @@ impl Shutdown {
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
+    }
+
+    /// From now on other replicas begin new sessions: this one will end soon.
+    pub(crate) fn turn_newcomers_away(&self) {
+        self.turns_newcomers_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a new session should begin at another replica.
+    pub(crate) fn turns_newcomers_away(&self) -> bool {
+        self.turns_newcomers_away.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::Start;
 use super::*;
+use crate::support::messages::{agreement, initialize};
 use crate::support::until;
 
 /// Heartbeats often enough not to wait for them.
@@ -237,4 +238,49 @@ fn nothing_is_refused_or_lost_under_load() {
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
     assert!(!proxy.log().contains("cut what"), "{}", proxy.log());
+}
+
+#[test]
+fn a_replica_that_lingers_lets_others_begin_sessions() {
+    let upstream = Upstream::start();
+    let start = Start { server: r#"linger = "5m""#, ..Start::default() };
+    let routes = format!(
+        "[fleet]\nkey = [\"{}\"]\nlisten = \"127.0.0.1:0\"\nadvertise = \"127.0.0.1:7334\"\n\
+         [[route]]\npath = \"/a\"\n{}\n[[route]]\npath = \"/b\"\nupstream.command = [\"cat\"]\n",
+        "5a".repeat(32),
+        route(&upstream)
+    );
+    let mut proxy = Proxy::serving(&start, &routes);
+    let mut begun = post(&proxy, &initialize("2025-06-18"));
+    let session = "mcp-session-id: s\r\ncontent-type: application/json\r\n";
+    upstream.asked().answer("200 OK", session, agreement("2025-06-18"));
+    let id = begun.header("mcp-session-id").unwrap();
+    assert_eq!(begun.status(), 200);
+    proxy.terminate();
+    proxy.logged(&[" stopping "]);
+    until("it lingers", || proxy.probe("/readyz").0 == 503);
+    for path in ["/a", "/b"] {
+        let first = initialize("2025-06-18");
+        let mut newcomer = Exchange::send(proxy.address(), "POST", path, &POST, &first);
+        assert_eq!(newcomer.status(), 503, "{path}");
+        assert_eq!(newcomer.header("retry-after").as_deref(), Some("1"));
+        let error = json(&newcomer.rest());
+        assert_eq!(error["id"], "i");
+        assert!(
+            error["error"]["message"].as_str().unwrap().starts_with("this replica is stopping")
+        );
+    }
+    let accept = [("accept", "text/event-stream")];
+    let mut newcomer = Exchange::send(proxy.address(), "GET", "/b/sse", &accept, "");
+    assert_eq!(newcomer.status(), 503);
+    assert_eq!(newcomer.header("retry-after").as_deref(), Some("1"));
+    // Whoever has a session is served.
+    let headers = [POST[0], POST[1], ("mcp-session-id", &*id)];
+    let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", ""));
+    let mut server = upstream.asked();
+    assert!(server.head.to_lowercase().contains("mcp-session-id: s\r\n"), "{}", server.head);
+    server.json(&result("7"));
+    assert_eq!(asked.rest(), result("7"));
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
 }
