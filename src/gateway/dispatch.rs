@@ -125,6 +125,12 @@ impl Proxy {
         self.shutdown.turn_newcomers_away();
     }
 
+    /// From now on sessions that end with this process take no new calls: a client that makes one gets 404, and begins
+    /// a new session elsewhere. Calls that are open continue.
+    pub fn turn_calls_away(&self) {
+        self.shutdown.turn_calls_away();
+    }
+
     /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
     /// that begin later end at once.
     pub fn end_streams(&self) {

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use url::Url;
+
+use super::route::Secret;
+
 /// Keys of a fleet that are kept. A rotation needs two.
 pub(crate) const KEYS_MAX: usize = 8;
 
@@ -58,6 +62,8 @@ pub(crate) struct FleetSettings {
     pub listen: SocketAddr,
     /// The address under which others reach `listen`.
     pub advertise: Option<SocketAddr>,
+    /// The address of the store.
+    pub valkey: Option<Secret>,
     /// Whether ids of new sessions are sealed.
     pub seal: bool,
 }
@@ -65,7 +71,7 @@ pub(crate) struct FleetSettings {
 impl Default for FleetSettings {
     fn default() -> Self {
         let listen = SocketAddr::from(([0, 0, 0, 0], 7334));
-        Self { key: Vec::new(), listen, advertise: None, seal: true }
+        Self { key: Vec::new(), listen, advertise: None, valkey: None, seal: true }
     }
 }
 
@@ -78,6 +84,8 @@ pub struct Fleet {
     pub listen: SocketAddr,
     /// The address under which others reach `listen`. It stands for this replica in sealed ids.
     pub advertise: SocketAddr,
+    /// The address of a Valkey or Redis, in which replicas settle who inherits sessions.
+    pub valkey: Option<Secret>,
     /// Whether ids of new sessions are sealed.
     pub seal: bool,
 }
@@ -85,7 +93,7 @@ pub struct Fleet {
 impl Fleet {
     /// The settings, if they are complete; else the key that is wrong and what is expected.
     pub(super) fn of(settings: FleetSettings) -> Result<Self, (&'static str, String)> {
-        let FleetSettings { key: keys, listen, advertise, seal } = settings;
+        let FleetSettings { key: keys, listen, advertise, valkey, seal } = settings;
         if keys.is_empty() || keys.len() > KEYS_MAX {
             let what = format!(
                 "`key` of [fleet] needs 1 to {KEYS_MAX} keys that all replicas share, such as key = [\"${{FLEET_KEY}}\"]"
@@ -104,13 +112,30 @@ impl Fleet {
             );
             return Err(("advertise", what));
         }
-        Ok(Self { keys, listen, advertise, seal })
+        if let Some(address) = &valkey {
+            store(address.reveal()).map_err(|what| ("valkey", what))?;
+        }
+        Ok(Self { keys, listen, advertise, valkey, seal })
     }
 
     /// The settings as a file has them.
     pub(super) fn settings(&self) -> FleetSettings {
-        let Self { keys, listen, advertise, seal } = self.clone();
-        FleetSettings { key: keys, listen, advertise: Some(advertise), seal }
+        let Self { keys, listen, advertise, valkey, seal } = self.clone();
+        FleetSettings { key: keys, listen, advertise: Some(advertise), valkey, seal }
+    }
+}
+
+/// Checks the address of the store; else what is expected. The text itself, which may hold a password, is not in the error.
+fn store(address: &str) -> Result<(), String> {
+    let is_good = Url::parse(address)
+        .is_ok_and(|url| ["redis", "rediss"].contains(&url.scheme()) && url.has_host());
+    if !is_good {
+        return Err("an address such as \"rediss://valkey:6379\" is expected".to_owned());
+    }
+    if cfg!(feature = "fleet-valkey") {
+        Ok(())
+    } else {
+        Err("this program was built without the feature `fleet-valkey`; leave the key out, or use a package".to_owned())
     }
 }
 

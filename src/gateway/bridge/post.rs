@@ -107,6 +107,9 @@ async fn take_large(
     }))
 }
 
+/// The error of a call in a session that ends with its replica.
+const STOPPING: &str = "this replica is stopping, and the MCP server of this session with it; initialize a new session";
+
 /// One POST that asks something.
 struct PendingPost {
     bridge: Arc<Bridge>,
@@ -182,6 +185,11 @@ impl Bridge {
             posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
         let new = session.is_none();
         let session = match session {
+            // A call that would be cut soon is better made in the next session.
+            Some(_) if self.state.shared.shutdown.turns_calls_away() => {
+                let id = ids.first().map(|id| &id[..]);
+                return refusal(StatusCode::NOT_FOUND, STOPPING, id);
+            }
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);

@@ -1,6 +1,5 @@
 //! A request is passed on to the replica that has its session, as a plain pipe.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
@@ -8,6 +7,8 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::passport::{ClientFacts, FORWARDED};
+use super::peers::LEAVING;
+use super::seal::Owner;
 use super::{FleetMember, in_origin_form, now_ms, random_numbers};
 use crate::gateway::refusals::text;
 use crate::observe::error_chain::error_chain;
@@ -22,13 +23,13 @@ use crate::transport::http::shutdown::PipedStream;
 use crate::transport::mcp_http::content::Content;
 
 impl FleetMember {
-    /// Passes a request on to the replica at `address`, and returns the response while it arrives.
+    /// Passes a request on to the replica `to`, and returns the response while it arrives.
     ///
     /// # Errors
     /// The request itself, if that replica cannot be reached.
     pub(super) async fn pass_on(
         self: &Arc<Self>,
-        address: SocketAddr,
+        to: Owner,
         request: Request<Incoming>,
         client: &ClientFacts,
     ) -> Result<Response<Body>, Box<Request<Incoming>>> {
@@ -46,17 +47,20 @@ impl FleetMember {
         };
         parts.headers.insert(FORWARDED, passport);
         let request = Request::from_parts(parts, RequestBody::unlimited(body));
-        let sent = self.peers.pool(address).try_send(request).await;
+        let sent = self.peers.pool(to.address).try_send(request).await;
         let failed = match sent {
             Ok(response) => {
                 self.counts.count(FleetEvent::PassedOn);
                 if !is_get {
                     tracing::info!(
-                        owner = %address,
+                        owner = %to.address,
                         status = response.status().as_u16(),
                         took_ms = begun.elapsed().as_millis() as u64,
                         "passed on"
                     );
+                }
+                if response.headers().contains_key(LEAVING) {
+                    self.peers.mark_leaving(to);
                 }
                 return Ok(self.piped(response, open.map_or(HopBody::Stream, HopBody::Call)));
             }
@@ -68,10 +72,10 @@ impl FleetMember {
             parts.headers.remove(FORWARDED);
             Some(Box::new(Request::from_parts(parts, body.into_unread()?)))
         });
-        let owner = address.to_string();
+        let owner = to.address.to_string();
         if let Some(request) = unsent {
             tracing::warn!(owner, error = error_chain(&error), "a replica cannot be reached");
-            self.peers.mark_down(address);
+            self.peers.mark_down(to.address);
             return Err(request);
         }
         self.counts.count(FleetEvent::Failed);
@@ -91,6 +95,7 @@ impl FleetMember {
     fn piped(&self, response: Response<UpstreamBody>, pipe: HopBody) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         parts.headers = next_hop_headers(parts.headers);
+        parts.headers.remove(LEAVING);
         let body = match pipe {
             HopBody::Stream if Content::of(&parts.headers) == Content::Events => {
                 Body::Stream(Box::new(PipedStream::new(body, &self.shutdown)))

@@ -7,16 +7,19 @@
 //! ```
 //!
 //! The id of a session that a client is given is sealed ([`seal`]): it holds the replica that owns the session
-//! and the id of the server. The replica that gets a request opens it. There is no store, no membership and no
-//! election. A replica passes a request on once, as it came.
+//! and the id of the server. The replica that gets a request opens it. There is no membership and no
+//! election, and a store only if the operator wants one: [`heirs`]. A replica passes a request on once, as it came.
 
 pub mod course;
 pub(crate) mod event_id;
 mod forward;
+pub mod heirs;
 pub(crate) mod passport;
 pub(crate) mod peers;
 pub mod seal;
 pub(crate) mod session;
+#[cfg(feature = "fleet-valkey")]
+pub(crate) mod valkey;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use self::course::{Course, course};
+use self::heirs::{Heir, Heirs, OwnerStore, SessionKey};
 use self::passport::{ClientFacts, PassportError, PassportOffice};
 use self::peers::Peers;
 use self::seal::{IdKind, Opened, Owner, Seal, SealedId};
@@ -59,10 +63,15 @@ pub struct FleetMember {
     seal: Arc<FleetSeal>,
     office: PassportOffice,
     peers: Peers,
+    /// Who serves sessions whose owners are gone, if there is a store for that.
+    heirs: Option<Heirs>,
     counts: FleetCounts,
     calls: Arc<InFlight>,
     shutdown: Arc<Shutdown>,
 }
+
+/// The replicas of one session that a request tries, one after the other: its owner, and heirs that the store names.
+const REPLICAS_TRIED_MAX: usize = 3;
 
 /// Another replica has passed the request on.
 #[derive(Debug, Clone, Copy)]
@@ -76,15 +85,23 @@ impl FleetMember {
         proxy: &Proxy,
         dial: Option<DialReplica>,
     ) -> Option<Arc<Self>> {
+        Self::join_with(settings, proxy, dial, None)
+    }
+
+    /// The same with a store, in which replicas settle who serves a session whose owner is gone.
+    pub fn join_with(
+        settings: &routes::Fleet,
+        proxy: &Proxy,
+        dial: Option<DialReplica>,
+        store: Option<Arc<dyn OwnerStore>>,
+    ) -> Option<Arc<Self>> {
         let keys = || settings.keys.iter().map(FleetKey::reveal);
         let [boot, _] = random_numbers()?;
+        let me = Owner { address: settings.advertise, boot };
         Some(Arc::new(Self {
             listen: settings.listen,
-            seal: Arc::new(FleetSeal {
-                me: Owner { address: settings.advertise, boot },
-                seal: Seal::new(keys())?,
-                seals: settings.seal,
-            }),
+            heirs: store.map(|store| Heirs::of(me, store)),
+            seal: Arc::new(FleetSeal { me, seal: Seal::new(keys())?, seals: settings.seal }),
             office: PassportOffice::new(keys()),
             peers: Peers::new(dial),
             counts: proxy.metrics.fleet(),
@@ -126,7 +143,7 @@ impl FleetMember {
         if route.opaque {
             return Ok(request);
         }
-        let (mut parts, mut body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let is_passed_on = parts.extensions.get::<PassedOn>().is_some();
         let mut session = FleetSession::new(&self.seal, route, client.name.clone());
         let (kind, opened) = session.opened(part, &parts);
@@ -137,36 +154,91 @@ impl FleetMember {
             }
             Opened::Forged => return Err(Box::new(no_session(kind))),
             Opened::Sealed(SealedId { owner, id }) => {
-                let decided =
-                    course(owner, self.seal.me, is_passed_on, |peer| self.peers.is_down(peer));
                 session.note_name(kind, &parts, &id);
-                match decided {
-                    Course::Loop => {
-                        self.counts.count(FleetEvent::Loop);
-                        let why = "another replica has passed this request on, and its session is not here";
-                        return Err(Box::new(text(StatusCode::LOOP_DETECTED, why)));
-                    }
-                    Course::Here => {}
-                    Course::Gone => session.is_taken_over = true,
-                    Course::Elsewhere(address) => {
-                        let request = Request::from_parts(parts, body);
-                        match self.pass_on(address, request, client).await {
-                            Ok(response) => return Err(Box::new(response)),
-                            // The owner cannot be reached.
-                            Err(unsent) => (parts, body) = unsent.into_parts(),
-                        }
-                        session.is_taken_over = true;
-                    }
-                }
+                let request = Request::from_parts(parts, body);
+                let heritage = self.heritage(route, part, &id);
+                // A replica that is leaving keeps the sessions that no other replica can serve.
+                let moves = has_address(route, part);
+                let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
+                let (request, place) = found.await?;
+                session.is_taken_over = place == ServedHere::Unsettled;
+                let (mut parts, body) = request.into_parts();
                 rename(kind, &mut parts, &id);
-                Request::from_parts(parts, body)
+                let request = Request::from_parts(parts, body);
+                if place != ServedHere::Owned {
+                    self.take_over(route, part, &request)?;
+                }
+                request
             }
         };
-        if session.is_taken_over {
-            self.take_over(route, part, &request)?;
-        }
         request.extensions_mut().insert(session);
         Ok(request)
+    }
+
+    /// The name under which the store has a session, if another replica can inherit it.
+    fn heritage(
+        &self,
+        route: &Route,
+        part: &EndpointKind,
+        id: &[u8],
+    ) -> Option<(&Heirs, SessionKey)> {
+        let heirs = self.heirs.as_ref().filter(|_| has_address(route, part))?;
+        Some((heirs, SessionKey::of(&route.path, id)))
+    }
+
+    /// Finds the replica that serves a request: passes the request on, or returns it where this one serves it. The
+    /// error is the response.
+    async fn find_server(
+        self: &Arc<Self>,
+        owner: Owner,
+        heritage: Option<(&Heirs, SessionKey)>,
+        moves: bool,
+        is_passed_on: bool,
+        mut request: Request<Incoming>,
+        client: &ClientFacts,
+    ) -> Result<(Request<Incoming>, ServedHere), Box<Response<Body>>> {
+        let me = self.seal.me;
+        if heritage.is_some_and(|(heirs, session)| heirs.is_mine(session)) {
+            return Ok((request, ServedHere::Owned));
+        }
+        let mut decided = course(owner, me, is_passed_on, |peer| self.peers.is_down(peer));
+        let (mut target, mut gone) = (owner, None);
+        for _ in 0..REPLICAS_TRIED_MAX {
+            match decided {
+                Course::Here => return Ok((request, ServedHere::Owned)),
+                // Whoever passed it on may know this address as that of an heir that has ended.
+                Course::Loop if heritage.is_none() => break,
+                Course::Loop | Course::Gone => {}
+                Course::Elsewhere(_) if moves && self.peers.is_leaving(target) => {}
+                Course::Elsewhere(_) => {
+                    match self.pass_on(target, request, client).await {
+                        Ok(response) => return Err(Box::new(response)),
+                        // That replica cannot be reached.
+                        Err(unsent) => request = *unsent,
+                    }
+                }
+            }
+            let Some((heirs, session)) = heritage else {
+                return Ok((request, ServedHere::Unsettled));
+            };
+            let heir = match heirs.settle(session, gone).await {
+                Heir::Me => return Ok((request, ServedHere::Inherited)),
+                Heir::Unknown => return Ok((request, ServedHere::Unsettled)),
+                Heir::Other(heir) => heir,
+            };
+            decided = course(heir, me, is_passed_on, |peer| self.peers.is_down(peer));
+            if decided == Course::Loop {
+                break;
+            }
+            // If that is no heir any more, the next claim replaces it.
+            (target, gone) = (heir, Some(heir));
+        }
+        if decided == Course::Loop {
+            self.counts.count(FleetEvent::Loop);
+            let why = "another replica has passed this request on, and its session is not here";
+            return Err(Box::new(text(StatusCode::LOOP_DETECTED, why)));
+        }
+        Ok((request, ServedHere::Unsettled))
     }
 
     /// The owner of the session of a request is gone: goes on here if the server has an address. The error is the
@@ -177,8 +249,7 @@ impl FleetMember {
         part: &EndpointKind,
         request: &Request<Incoming>,
     ) -> Result<(), Box<Response<Body>>> {
-        let has_address = matches!(&route.upstream, Upstream::Http(http) if http.url.is_some());
-        if has_address && *part == EndpointKind::Endpoint {
+        if has_address(route, part) {
             self.counts.count(FleetEvent::TakenOver);
             return Ok(());
         }
@@ -199,6 +270,23 @@ impl FleetMember {
         *response.headers_mut() = events_head();
         Err(Box::new(response))
     }
+}
+
+/// How this replica serves a request of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServedHere {
+    /// The session is its own.
+    Owned,
+    /// The session is its own from now on.
+    Inherited,
+    /// The owner is gone, and other replicas may serve the session at the same time.
+    Unsettled,
+}
+
+/// Whether the server behind a request can be reached by every replica.
+fn has_address(route: &Route, part: &EndpointKind) -> bool {
+    matches!(&route.upstream, Upstream::Http(http) if http.url.is_some())
+        && *part == EndpointKind::Endpoint
 }
 
 /// The response where a client names a session that nobody has.

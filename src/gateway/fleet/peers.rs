@@ -1,14 +1,16 @@
 //! The other replicas: connections to them, and which of them cannot be reached.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use http::HeaderName;
 use tokio::time::Instant;
 
+use super::seal::Owner;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client::{Connector, InProcess, Io};
 use crate::transport::http::connection_pool::ConnectionPool;
@@ -22,6 +24,13 @@ const DOWN_FOR: Duration = Duration::from_secs(5);
 /// Other replicas that are kept in mind. Beyond it all are forgotten, and connections to them are made anew.
 const PEERS_MAX: usize = 4096;
 
+/// Replicas that are known to be leaving. Beyond it all are forgotten, and the next response of each tells again.
+const LEAVING_MAX: usize = 4096;
+
+/// The header in which a replica that will end soon tells so to the others: sessions that any replica can serve should
+/// go on elsewhere.
+pub(crate) const LEAVING: HeaderName = HeaderName::from_static("milepost-leaving");
+
 /// Makes connections to replicas within this process, in the place of the network.
 pub type DialReplica = Arc<dyn Fn(SocketAddr) -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
 
@@ -34,12 +43,13 @@ struct KnownReplica {
 pub(crate) struct Peers {
     dial: Option<DialReplica>,
     known: Mutex<HashMap<SocketAddr, KnownReplica>>,
+    leaving: Mutex<HashSet<Owner>>,
 }
 
 impl Peers {
     /// No replica is known. If there is a `dial`, it replaces the network.
     pub(crate) fn new(dial: Option<DialReplica>) -> Self {
-        Self { dial, known: Mutex::default() }
+        Self { dial, known: Mutex::default(), leaving: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, KnownReplica>> {
@@ -58,6 +68,20 @@ impl Peers {
         if let Some(peer) = self.lock().get_mut(&address) {
             peer.down_until = Some(Instant::now() + DOWN_FOR);
         }
+    }
+
+    /// Whether a replica has told that it will end soon.
+    pub(crate) fn is_leaving(&self, replica: Owner) -> bool {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner).contains(&replica)
+    }
+
+    /// A replica has told that it will end soon.
+    pub(crate) fn mark_leaving(&self, replica: Owner) {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        if leaving.len() >= LEAVING_MAX {
+            leaving.clear();
+        }
+        leaving.insert(replica);
     }
 
     /// The connections to a replica.
@@ -105,6 +129,19 @@ mod tests {
         assert!(peers.is_down(address));
         tokio::time::advance(DOWN_FOR).await;
         assert!(!peers.is_down(address));
+    }
+
+    #[test]
+    fn a_process_that_leaves_is_not_the_next_one_at_its_address() {
+        let peers = Peers::new(None);
+        let process = |boot| Owner { address: SocketAddr::from(([10, 0, 0, 1], 7334)), boot };
+        assert!(!peers.is_leaving(process(1)));
+        peers.mark_leaving(process(1));
+        assert!(peers.is_leaving(process(1)) && !peers.is_leaving(process(2)));
+        for boot in 0..=LEAVING_MAX as u64 {
+            peers.mark_leaving(process(boot));
+        }
+        assert!(peers.leaving.lock().unwrap().len() <= LEAVING_MAX);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tracing::{error, info};
 use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::config::values::ip_net::IpNet;
+use crate::gateway::fleet::peers::LEAVING;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize, principal};
 use crate::gateway::live_routes::ServedRoute;
 use crate::observe::log::may_log_refusal;
@@ -135,6 +136,12 @@ impl<H: Handler> Dispatcher<H> {
         self.handler.linger();
     }
 
+    /// From now on only what is open continues; other replicas may still ask for that.
+    pub(super) fn drain(&self) {
+        self.is_lingering.store(true, Ordering::Relaxed);
+        self.handler.drain();
+    }
+
     /// The number of requests whose response has not ended.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
@@ -193,7 +200,16 @@ impl<H: Handler> Dispatcher<H> {
     ) -> Response<AnswerBody<H::Body>> {
         let (mut parts, body) = request.into_parts();
         match self.handler.passed_on(peer, &mut parts) {
-            Ok(client) => self.answer(client, Request::from_parts(parts, body)).await,
+            Ok(client) => {
+                let front = Arc::clone(&self);
+                let mut response = self.answer(client, Request::from_parts(parts, body)).await;
+                // Only Milepost says this, no server behind it.
+                response.headers_mut().remove(LEAVING);
+                if front.is_lingering.load(Ordering::Relaxed) {
+                    response.headers_mut().insert(LEAVING, HeaderValue::from_static("1"));
+                }
+                response
+            }
             Err(refusal) => {
                 let open = OpenRequest::enter(&self.open);
                 self.handler.count_refusal(refusal);

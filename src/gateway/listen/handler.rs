@@ -118,8 +118,8 @@ impl Routed {
             request.extensions_mut().insert(LoopbackCaller);
         }
         let rule = served.route().forwarded;
-        let mut is_foreign = rule != ForwardedRule::Pass
-            && forward(rule, &mut request, &client, &trusted_proxies);
+        let mut is_foreign =
+            rule != ForwardedRule::Pass && forward(rule, &mut request, &client, &trusted_proxies);
         if let Some(header) = admitted.foreign_principal {
             is_foreign |= request.headers_mut().remove(header).is_some();
         }
@@ -215,6 +215,13 @@ impl Handler for Routed {
         }
     }
 
+    fn drain(&self) {
+        if self.fleet.is_some() {
+            self.proxy.turn_newcomers_away();
+            self.proxy.turn_calls_away();
+        }
+    }
+
     async fn calls_done(&self) {
         self.proxy.calls_done().await;
     }
@@ -260,6 +267,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// The listener will close soon, and says so.
     fn linger(&self) {}
+
+    /// The listener has closed, and only what is open continues.
+    fn drain(&self) {}
 
     /// Waits until no call is open. While the listener stops, streams that only listen may remain,
     /// and nothing waits for them.

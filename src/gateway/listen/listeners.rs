@@ -215,6 +215,7 @@ impl<H: Handler> Listeners<H> {
             let _ = timeout(linger, next_signal(&mut stop)).await;
             info!(open = self.front.open(), "no new connection is accepted");
         }
+        self.front.drain();
         clients_phase.send_replace(ListenPhase::Draining);
         let mut code = 0;
         if !drain(&*self.handler, patience, &mut clients, fleet.is_some(), &mut stop).await {

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::config::routes::{Admin, Route, Routes, Server};
+use crate::config::routes::{Admin, Fleet, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::fleet::FleetMember;
+use crate::gateway::fleet::heirs::OwnerStore;
+#[cfg(feature = "fleet-valkey")]
+use crate::gateway::fleet::valkey::Valkey;
 use crate::gateway::listen::descriptors;
 use crate::gateway::listen::handler::{Handler, Routed};
 use crate::gateway::listen::listeners::{Listeners, ServeError};
@@ -32,6 +35,9 @@ pub enum StartError {
     /// The system gives no random bytes for the number of this replica.
     #[error("cannot make a random number for this replica of the fleet")]
     Fleet,
+    /// The address of the store is not one of Valkey or Redis.
+    #[error("`valkey` of [fleet] is not an address such as rediss://valkey:6379")]
+    Store,
     /// A route's server cannot be reached as the route says.
     #[error(transparent)]
     Route(#[from] TargetError),
@@ -67,7 +73,11 @@ pub async fn serve(
         watch.chain(messages).chain(observers.iter().map(Arc::clone)).collect();
     let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;
     let fleet = match routes.fleet() {
-        Some(settings) => Some(FleetMember::join(settings, &proxy, None).ok_or(StartError::Fleet)?),
+        Some(settings) => {
+            let store = owner_store(settings, &proxy)?;
+            let fleet = FleetMember::join_with(settings, &proxy, None, store);
+            Some(fleet.ok_or(StartError::Fleet)?)
+        }
         None => None,
     };
     let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls, fleet });
@@ -87,6 +97,21 @@ pub async fn serve(
     // The last line: sessions with child processes write their own when their child has ended.
     tracing::info!(code, "stopped");
     Ok(code)
+}
+
+/// The store in which replicas settle who inherits sessions, if the settings name one.
+#[cfg(feature = "fleet-valkey")]
+fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
+    let open = |address| Valkey::open(address, proxy.metrics().fleet_store_errors().clone());
+    let store = settings.valkey.as_ref().map(open).transpose().map_err(|_| StartError::Store)?;
+    Ok(store.map(|store| Arc::new(store) as Arc<dyn OwnerStore>))
+}
+
+/// This program has no store: a route file that names one is refused.
+#[cfg(not(feature = "fleet-valkey"))]
+#[expect(clippy::unnecessary_wraps, reason = "the store may be refused where there is one")]
+fn owner_store(_: &Fleet, _: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
+    Ok(None)
 }
 
 /// The time that child processes have to end at shutdown: the sum of the waits after the end of their

@@ -69,6 +69,7 @@ pub struct Metrics {
     refused: Counters,
     client_limit: Counters,
     fleet_requests: Counters,
+    fleet_store_errors: Counter,
     idle_connections: Counter,
     forwarded_dropped: Counter,
     log_lines_dropped: Counter,
@@ -204,6 +205,9 @@ impl Metrics {
             "Requests of sessions that may belong to another replica, by event: passed-on, received, \
             taken-over, lost, failed, loop",
         );
+        let fleet_store_errors = Counter::default();
+        let help = "Failures of the store in which replicas settle who inherits sessions";
+        to.0.register("fleet_store_errors", help, fleet_store_errors.clone());
         let idle_connections = Counter::default();
         let help = "Connections that were closed because no request was open on them for long";
         to.0.register("idle_connections_closed", help, idle_connections.clone());
@@ -231,6 +235,7 @@ impl Metrics {
             refused,
             client_limit,
             fleet_requests,
+            fleet_store_errors,
             idle_connections,
             forwarded_dropped,
             log_lines_dropped,
@@ -260,6 +265,11 @@ impl Metrics {
     /// The counter of refusals by a limit for each client.
     pub fn client_limit(&self, name: &'static str) -> Counter {
         self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
+    }
+
+    /// The counter of failures of the store of a fleet.
+    pub fn fleet_store_errors(&self) -> &Counter {
+        &self.fleet_store_errors
     }
 
     /// The counts of a replica's part in its fleet.

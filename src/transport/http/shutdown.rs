@@ -29,6 +29,8 @@ pub(crate) struct Shutdown {
     ended: AtomicBool,
     /// Another replica should begin new sessions.
     turns_newcomers_away: AtomicBool,
+    /// Sessions that end with this process take no new calls.
+    turns_calls_away: AtomicBool,
     waiting: [Arc<Notify>; SHARDS],
     next: AtomicUsize,
 }
@@ -47,6 +49,16 @@ impl Shutdown {
     /// Whether a new session should begin at another replica.
     pub(crate) fn turns_newcomers_away(&self) -> bool {
         self.turns_newcomers_away.load(Ordering::Relaxed)
+    }
+
+    /// From now on sessions that end with this process take no new calls.
+    pub(crate) fn turn_calls_away(&self) {
+        self.turns_calls_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a session that ends with this process takes no new calls.
+    pub(crate) fn turns_calls_away(&self) -> bool {
+        self.turns_calls_away.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

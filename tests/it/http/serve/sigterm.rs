@@ -191,7 +191,7 @@ fn nothing_is_refused_or_lost_under_load() {
     let stopping = AtomicBool::new(false);
     let clients = 4;
     thread::scope(|scope| {
-        let (upstream, stopping, proxy) = (&upstream, &stopping, &proxy);
+        let (stopping, proxy) = (&stopping, &proxy);
         // A front: its probes learn that the process is not ready, and then it sends nothing more.
         let client = move || {
             let mut done = 0;
