@@ -18,7 +18,7 @@ RUN apk add --no-cache ca-certificates musl-dev
 RUN cargo install --locked cargo-auditable --version 0.7.7
 WORKDIR /src
 COPY . .
-RUN cargo auditable build --profile dist --locked --bin milepost
+RUN cargo auditable build --profile dist --locked --features fleet-valkey --bin milepost
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

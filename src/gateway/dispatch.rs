@@ -16,7 +16,7 @@ use crate::gateway::bridge::responses::{no_method, refusal};
 use crate::gateway::bridge::{modern, post};
 use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
-use crate::gateway::refusals::no_route;
+use crate::gateway::refusals::{leaving, no_route};
 use crate::transport::http::shutdown::{MOVED, Shutdown};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -121,6 +121,18 @@ impl Proxy {
         self.servers.done().await;
     }
 
+    /// From now on new sessions should begin at other replicas: a client that begins one here gets 503, and sends
+    /// its request again.
+    pub fn turn_newcomers_away(&self) {
+        self.shutdown.turn_newcomers_away();
+    }
+
+    /// From now on sessions that end with this process take no new calls: a client that makes one gets 404, and begins
+    /// a new session elsewhere. Calls that are open continue.
+    pub fn turn_calls_away(&self) {
+        self.shutdown.turn_calls_away();
+    }
+
     /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
     /// that begin later end at once.
     pub fn end_streams(&self) {
@@ -150,8 +162,9 @@ impl Proxy {
             let direct = Arc::clone(&live.direct);
             return Either::Left(direct.post(parts, body, proxy_auth, write_state));
         }
-        let rare =
-            async move { self.handle_rare(served, part, parts, body, proxy_auth, write_state).await };
+        let rare = async move {
+            self.handle_rare(served, part, parts, body, proxy_auth, write_state).await
+        };
         Either::Right(Box::pin(rare))
     }
 
@@ -210,7 +223,9 @@ impl Proxy {
             return Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
         }
         match parts.method {
-            Method::POST => Box::pin(Arc::clone(direct).post(parts, body, proxy_auth, write_state)).await,
+            Method::POST => {
+                Box::pin(Arc::clone(direct).post(parts, body, proxy_auth, write_state)).await
+            }
             Method::GET => Box::pin(direct.get(target, parts, proxy_auth, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);
@@ -273,6 +288,9 @@ async fn open_sse(
     proxy_auth: bool,
     write_state: WriteState,
 ) -> Response<Body> {
+    if live.state.shared.shutdown.turns_newcomers_away() {
+        return leaving(None);
+    }
     match &live.state.sse {
         Some(target) => live.direct.open_stream(target, parts, body, proxy_auth, write_state).await,
         None => live.bridge.open_stream(&parts, proxy_auth, write_state),

@@ -304,6 +304,7 @@ impl Proxy {
             policy: direct_policy.unwrap_or_else(|| Arc::clone(&bridge_policy)),
             bridge_policy,
             shared_policy,
+            quiet: Default::default(),
             endpoint,
             sse,
             forwarder: Forwarder::new(self.via.clone(), Arc::clone(&route)),

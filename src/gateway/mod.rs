@@ -6,6 +6,7 @@ pub mod demo_upstream;
 pub(crate) mod direct;
 pub mod dispatch;
 pub(crate) mod file_contents;
+pub mod fleet;
 pub(crate) mod launch;
 pub mod listen;
 pub mod live_routes;

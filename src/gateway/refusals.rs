@@ -56,6 +56,23 @@ pub(crate) fn no_room(no_room: &NoRoom) -> Response<Body> {
     }
 }
 
+/// The response to the first request of a session at a replica that ends: another replica will take it.
+pub(crate) fn leaving(id: Option<&[u8]>) -> Response<Body> {
+    let why = "this replica is stopping; send the request again, and another replica will take it";
+    let mut response = match id {
+        None => text(StatusCode::SERVICE_UNAVAILABLE, why),
+        Some(id) => {
+            let mut response = Response::new(Body::from(own_error(id, why, None)));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            response
+        }
+    };
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    response
+}
+
 /// The response to a client that has as much as it may: `answer` makes it from the status.
 pub(crate) fn over_limit(
     over: &OverLimit,

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use http::request::Parts;
 use http::{HeaderMap, header};
@@ -32,6 +32,8 @@ pub(crate) struct RouteState {
     pub(crate) bridge_policy: Arc<Policy>,
     /// The same for a server that clients share.
     pub(crate) shared_policy: Arc<Policy>,
+    /// The policy of sessions of which another replica may serve a part: see [`RouteState::quiet_policy`].
+    pub(crate) quiet: OnceLock<Arc<Policy>>,
     /// The server's Streamable HTTP endpoint.
     pub(crate) endpoint: Option<Target>,
     /// The server's HTTP+SSE endpoint.
@@ -202,6 +204,12 @@ impl RouteState {
             return None;
         }
         self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// The policy of the route without heartbeats: two replicas that serve a session would not know the
+    /// heartbeats of each other, and their values would cross.
+    pub(crate) fn quiet_policy(&self) -> &Arc<Policy> {
+        self.quiet.get_or_init(|| Arc::new(self.policy.without_heartbeats()))
     }
 
     /// Counts one more stream of a client.

@@ -18,7 +18,7 @@ use super::traffic::TransportKind;
 use super::{DoctorError, DoctorTarget, Inspection, SessionTerms, web_link};
 use crate::config::routes::{Admin, HttpUpstream, Route, Routes, Server, Upstream};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::listen::{Listeners, Routed, StartError};
+use crate::gateway::listen::{Listeners, Routed, StartError, StopSignal};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::pointer_watch::PointerWatch;
@@ -30,7 +30,7 @@ const ENDS: Duration = Duration::from_secs(10);
 /// Routes that are served on a port of their own.
 struct TemporaryServer {
     address: SocketAddr,
-    stop: mpsc::Sender<()>,
+    stop: mpsc::Sender<StopSignal>,
     running: JoinHandle<u8>,
     proxy: Arc<Proxy>,
 }
@@ -44,7 +44,7 @@ impl TemporaryServer {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
         let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), observers)?;
-        let handler = Arc::new(Routed(Arc::clone(&proxy), None));
+        let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls: None, fleet: None });
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -67,7 +67,7 @@ impl TemporaryServer {
 
     /// Ends the proxied server.
     async fn end(mut self) {
-        let _ = self.stop.try_send(());
+        let _ = self.stop.try_send(StopSignal::Interrupt);
         self.proxy.end_streams();
         if timeout(ENDS, &mut self.running).await.is_err() {
             self.running.abort();

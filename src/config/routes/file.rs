@@ -8,9 +8,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{ConfigError, reject};
+use super::fleet::FleetSettings;
 use super::keys::{
-    AdminSchema, DefaultsSchema, RouteSection, RouteTableSchema, ScopeTable, ServerSchema,
-    SettingsTable, StateSchema, read, read_table,
+    AdminSchema, DefaultsSchema, FleetSchema, RouteSection, RouteTableSchema, ScopeTable,
+    ServerSchema, SettingsTable, StateSchema, read, read_table,
 };
 use super::lifecycle::ServerInfo;
 use super::route::{Admin, Server, StateSettings};
@@ -28,6 +29,9 @@ pub(super) struct File {
     /// The admin listener, for operators. Without this table there is no admin listener.
     #[schemars(with = "Option<AdminSchema>")]
     pub(super) admin: Option<ScopeTable<Admin>>,
+    /// The other replicas of this proxy, behind the same balancer. Without this table a replica is alone.
+    #[schemars(with = "Option<FleetSchema>")]
+    pub(super) fleet: Option<ScopeTable<FleetSettings>>,
     /// The folder for data that outlives the process.
     #[schemars(with = "StateSchema")]
     pub(super) state: ScopeTable<StateSettings>,
@@ -43,7 +47,7 @@ pub(super) struct File {
 }
 
 /// The keys of a route file.
-const KEYS: [&str; 6] = ["server", "admin", "state", "defaults", "route", "dialect"];
+const KEYS: [&str; 7] = ["server", "admin", "fleet", "state", "defaults", "route", "dialect"];
 
 impl File {
     /// Reads a file.
@@ -60,6 +64,12 @@ impl File {
                     file.admin = Some(ScopeTable::read(
                         value,
                         "a table such as { listen = \"127.0.0.1:7333\" }",
+                    )?)
+                }
+                "fleet" => {
+                    file.fleet = Some(ScopeTable::read(
+                        value,
+                        "a table such as { key = [\"${FLEET_KEY}\"], advertise = \"10.0.0.1:7334\" }",
                     )?)
                 }
                 "state" => {

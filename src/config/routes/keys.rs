@@ -15,6 +15,7 @@ use toml::de::{DeValue, ValueDeserializer};
 
 use super::diagnostics::{ConfigError, reject};
 use super::file::{HeadersSection, LifecycleSection};
+use super::fleet::FleetSettings;
 use super::key_groups::GROUPS;
 use super::presets::Preset;
 use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
@@ -111,6 +112,11 @@ impl<S: SettingScope> ScopeTable<S> {
     /// The place of the value of a key, if the table has the key: `tls`, `tls.key`.
     pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
         self.spans.get(key).map(|(_, value)| value.clone())
+    }
+
+    /// The place of the first key of the table.
+    pub(super) fn first_place(&self) -> Option<Range<usize>> {
+        self.spans.values().map(|(key, _)| key.clone()).min_by_key(|key| key.start)
     }
 
     /// The place of a key.
@@ -423,6 +429,10 @@ schemas! {
 
     /// The admin listener, for operators.
     AdminSchema: |keys, generator| describe::<Admin>(keys, "", generator), [], []
+
+    /// The other replicas of this proxy, behind the same balancer: any replica then serves any request. Without
+    /// this table a replica is alone.
+    FleetSchema: |keys, generator| describe::<FleetSettings>(keys, "", generator), ["key", "advertise"], []
 
     /// The folder for data that outlives the process: the usual durations of tools.
     StateSchema: |keys, generator| describe::<StateSettings>(keys, "", generator), [], []

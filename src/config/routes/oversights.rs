@@ -29,10 +29,14 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
             Upstream::Command(stdio) => {
                 let place = upstream.and_then(|upstream| member_of(upstream, "command"));
                 found.extend(place.and_then(|place| missing_program(stdio, place)));
+                found.extend(place.and_then(|place| lone_session(routes, place)));
             }
             Upstream::Http(_) => {
                 let place = ["url", "sse"].iter().find_map(|key| member_of(upstream?, key));
                 found.extend(place.and_then(|place| own_listener(routes, route, place)));
+                let key = |key| member_of(upstream?, key);
+                let sse = key("sse").filter(|_| key("url").is_none());
+                found.extend(sse.and_then(|place| lone_session(routes, place)));
             }
             Upstream::Demo => {}
         }
@@ -108,6 +112,18 @@ fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Optio
         "this program is in no folder of PATH; install it, or give its full path"
     };
     Some(ConfigError::new(span, what))
+}
+
+/// A server whose sessions exist in one process only, where the file tells of other processes: `linger` is of
+/// use only to load balancers that have another replica.
+fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
+    if routes.fleet().is_some() || routes.server().linger.is_zero() {
+        return None;
+    }
+    let what = "with several replicas, as server.linger suggests, a session of this server is known to one replica \
+                only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id \
+                to the replica that gave it (docs/fleet.md)";
+    Some(ConfigError::new(place.span(), what))
 }
 
 /// A server that is this proxy itself.

@@ -34,6 +34,9 @@ impl Routes {
         if self.admin.listen.is_some() {
             page.scope("[admin]", &self.admin);
         }
+        if let Some(fleet) = &self.fleet {
+            page.scope("[fleet]", &fleet.settings());
+        }
         if self.state.is_some() {
             page.scope("[state]", &StateSettings { dir: self.state.clone() });
         }

@@ -72,7 +72,9 @@ pub struct Server {
     pub client_ca_file: Option<PathBuf>,
     /// The token that clients have to present as `Authorization: Bearer`; none by default.
     pub bearer: Option<Secret>,
-    /// The time that open calls may go on after SIGTERM.
+    /// The time after SIGTERM in which the listener is not ready, but still serves.
+    pub linger: Duration,
+    /// The time that open calls may go on after SIGTERM and `linger`.
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
@@ -104,6 +106,7 @@ impl Default for Server {
             tls: None,
             client_ca_file: None,
             bearer: None,
+            linger: Duration::ZERO,
             drain: Duration::from_secs(30),
             max_connections: 10_000,
             http2_idle_timeout: Some(Duration::from_secs(5 * 60)),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::diagnostics::{self, ConfigError};
 use super::env::{EnvValues, Environment};
 use super::faults::{ConfigFault, ConfigFaults};
+use super::fleet::Fleet;
 use super::presets::Preset;
 use super::resolve::{PresetSettings, ResolvedConfig};
 use super::route::{Admin, HeaderRules, Route, Secret, Server, Upstream};
@@ -114,6 +115,7 @@ pub struct Routes {
     text: Secret,
     pub(super) server: Server,
     pub(super) admin: Admin,
+    pub(super) fleet: Option<Fleet>,
     pub(super) state: Option<StateDir>,
     defaults: Settings,
     pub(super) routes: Vec<Route>,
@@ -146,7 +148,7 @@ impl Routes {
                 None => RoutesError::Invalid(ConfigFaults::of(path, text, errors)),
             }
         })?;
-        let ResolvedConfig { server, admin, state, defaults, routes, dialects, env_values } =
+        let ResolvedConfig { server, admin, fleet, state, defaults, routes, dialects, env_values } =
             resolved;
         let (path, text) = (path.to_owned(), Secret::new(text.to_owned()));
         Ok(Self {
@@ -154,6 +156,7 @@ impl Routes {
             text,
             server,
             admin,
+            fleet,
             state,
             defaults,
             routes,
@@ -250,6 +253,11 @@ impl Routes {
     /// The listener for operators.
     pub fn admin(&self) -> &Admin {
         &self.admin
+    }
+
+    /// The other replicas of the proxy, if the file names a fleet.
+    pub fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.as_ref()
     }
 
     /// The folder of the data that outlives the process, if the file names one.

@@ -34,6 +34,7 @@ fn tables_with(key: &str) -> Vec<String> {
     let tables = [
         ("Server", "[server]"),
         ("Admin", "[admin]"),
+        ("Fleet", "[fleet]"),
         ("Defaults", "[defaults]"),
         ("RouteTable", "[[route]]"),
         ("Upstream", "`upstream`"),

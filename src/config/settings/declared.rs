@@ -89,7 +89,11 @@ settings! { Server, Self::default();
     "client_ca_file" Maybe<FilePath> => client_ca_file { default: "none, clients present no certificate" }
     /// The token that clients present as `Authorization: Bearer`.
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
-    /// The time that open calls have to end after SIGTERM.
+    /// The time after SIGTERM in which readiness says no, and everything is still served, so that load
+    /// balancers send new requests elsewhere before the listener closes. With `[fleet]` a client that begins a
+    /// session then gets 503 with Retry-After. SIGINT or a second signal skips this time.
+    "linger" AnyTime => linger {}
+    /// The time that open calls have to end after SIGTERM and `linger`.
     "drain" AnyTime => drain {}
     /// The largest number of open client connections; a further connection gets 503. At most three quarters
     /// of the descriptors that the system allows; the rest is for children, servers and operators.
@@ -139,6 +143,8 @@ settings! { Admin, Self::default();
     /// to every user of the machine.
     "make_token" Switch => make_token {}
 }
+
+mod fleet;
 
 settings! { StateSettings, Self::default();
     /// The folder, relative to this file, or "off".

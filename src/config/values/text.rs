@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use url::Url;
 
+use crate::config::routes::fleet::FleetKey;
 use crate::config::routes::route::Secret;
 use crate::config::values::ip_net::IpNet;
 use crate::config::values::{
@@ -358,6 +359,13 @@ spellings! {
         },
         spell: |secret: &Secret| format!("{secret:?}"),
         schema: { "type": "string", "minLength": 1, "examples": ["${TOKEN}"] }
+    }
+
+    /// A key of a fleet, which is never shown.
+    FleetKeyText: FleetKey, "64 hexadecimal digits such as \"${FLEET_KEY}\"" {
+        read: FleetKey::read,
+        spell: |key: &FleetKey| format!("{key:?}"),
+        schema: { "type": "string", "examples": ["${FLEET_KEY}"] }
     }
 
     /// The path of a route.

@@ -6,10 +6,32 @@ use crate::progress::StreamId;
 use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::content::on_one_line;
 
-/// The beginning of an event, up to its message. `id`: its stream and its number there.
-pub(crate) fn head(id: Option<(StreamId, u64)>, out: &mut Batch) {
-    if let Some((stream, number)) = id {
-        out.raw(&event_id(stream, number).into());
+/// The id of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventId<'a> {
+    /// The stream, because a session has many.
+    pub(crate) stream: StreamId,
+    /// The number of the message in its stream.
+    pub(crate) number: u64,
+    /// In a fleet: the requests of the stream, for a replica that does not know the stream.
+    pub(crate) requests: Option<&'a str>,
+}
+
+impl EventId<'_> {
+    /// The line of the event.
+    fn line(&self) -> String {
+        let Self { stream, number, requests } = self;
+        match requests {
+            None => format!("id: {}-{number}\n", stream.0),
+            Some(requests) => format!("id: {}-{number}-{requests}\n", stream.0),
+        }
+    }
+}
+
+/// The beginning of an event, up to its message.
+pub(crate) fn head(id: Option<EventId<'_>>, out: &mut Batch) {
+    if let Some(id) = id {
+        out.raw(&id.line().into());
     }
     out.raw(&Bytes::from_static(b"event: message\ndata: "));
 }
@@ -25,7 +47,7 @@ pub(crate) fn tail(out: &mut Batch) {
 }
 
 /// A whole event.
-pub(crate) fn event(id: Option<(StreamId, u64)>, message: &Bytes, out: &mut Batch) {
+pub(crate) fn event(id: Option<EventId<'_>>, message: &Bytes, out: &mut Batch) {
     head(id, out);
     data(message, out);
     tail(out);
@@ -33,18 +55,14 @@ pub(crate) fn event(id: Option<(StreamId, u64)>, message: &Bytes, out: &mut Batc
 
 /// The first event of a stream: an id, so that the client can resume before the first message, and the wait
 /// before a reconnect in milliseconds.
-pub(crate) fn priming(stream: StreamId, retry_ms: u64) -> Bytes {
-    format!("{}retry: {retry_ms}\ndata: \n\n", event_id(stream, 0)).into()
-}
-
-/// An event id names its stream, because a session has many streams.
-fn event_id(stream: StreamId, number: u64) -> String {
-    format!("id: {}-{number}\n", stream.0)
+pub(crate) fn priming(id: EventId<'_>, retry_ms: u64) -> Bytes {
+    format!("{}retry: {retry_ms}\ndata: \n\n", id.line()).into()
 }
 
 /// The stream and position in an event id of the bridge.
 pub(crate) fn read_id(id: &[u8]) -> Option<(u64, u64)> {
-    let (stream, number) = std::str::from_utf8(id).ok()?.split_once('-')?;
+    let (stream, rest) = std::str::from_utf8(id).ok()?.split_once('-')?;
+    let number = rest.split_once('-').map_or(rest, |(number, _)| number);
     Some((stream.parse().ok()?, number.parse().ok()?))
 }
 
@@ -54,9 +72,13 @@ mod tests {
 
     #[test]
     fn event_ids_are_read_as_they_are_written() {
-        assert_eq!(event_id(StreamId(3), 17), "id: 3-17\n");
+        let mut id = EventId { stream: StreamId(3), number: 17, requests: None };
+        assert_eq!(id.line(), "id: 3-17\n");
         assert_eq!(read_id(b"3-17"), Some((3, 17)));
-        for other in [&b""[..], b"3", b"3-", b"-3", b"a-1", b"3-17-2", b"\xff-1"] {
+        id.requests = Some("a-_");
+        assert_eq!(id.line(), "id: 3-17-a-_\n");
+        assert_eq!(read_id(b"3-17-a-_"), Some((3, 17)));
+        for other in [&b""[..], b"3", b"3-", b"-3", b"a-1", b"3--2", b"\xff-1"] {
             assert_eq!(read_id(other), None);
         }
     }

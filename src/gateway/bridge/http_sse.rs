@@ -13,6 +13,7 @@ use super::post::{PostedMessage, broken_off, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::events_head;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
@@ -60,8 +61,12 @@ impl Bridge {
             Err(refusal) => return *refusal,
         };
         let path = self.state.route.public_path();
-        let id = &session.id;
-        let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
+        let query = format!("{KEY}={}", session.id);
+        let query = match FleetSession::of(parts) {
+            Some(fleet) => fleet.endpoint_query(&query),
+            None => query,
+        };
+        let first = format!("event: endpoint\ndata: {path}/messages?{query}\n\n");
         let delivery = (self.state.route.keep_alive, write_state, permit);
         let subscription = session.session_buffer.attach(None);
         let reader = BridgeBody::new(

@@ -50,7 +50,7 @@ pub(crate) mod subscription;
 pub(crate) mod upload;
 
 /// The error for a session that does not exist.
-const NO_SESSION: &str = "there is no such session; initialize a new one";
+pub(crate) const NO_SESSION: &str = "there is no such session; initialize a new one";
 
 /// The bridge of a route, from clients over HTTP to relays of their sessions. After a reload the next value
 /// shares the tables of this one, if the server is the same.

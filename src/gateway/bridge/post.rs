@@ -20,7 +20,9 @@ use super::upload::Upload;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
-use crate::gateway::refusals::{events_head, read_or_refuse, refuse};
+use crate::gateway::fleet::event_id;
+use crate::gateway::fleet::session::FleetSession;
+use crate::gateway::refusals::{events_head, leaving, read_or_refuse, refuse};
 use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::progress::{BATCH_MAX, RefusalRule};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
@@ -105,6 +107,9 @@ async fn take_large(
     }))
 }
 
+/// The error of a call in a session that ends with its replica.
+const STOPPING: &str = "this replica is stopping, and the MCP server of this session with it; initialize a new session";
+
 /// One POST that asks something.
 struct PendingPost {
     bridge: Arc<Bridge>,
@@ -118,6 +123,8 @@ struct PendingPost {
     headers: ClientHeaders,
     /// The ids of its requests.
     ids: Vec<Bytes>,
+    /// The same, as event ids name them in a fleet.
+    named: Option<Box<str>>,
     write_state: WriteState,
     permit: Arc<StreamPermit>,
 }
@@ -135,6 +142,9 @@ impl Bridge {
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
+        if new && self.state.shared.shutdown.turns_newcomers_away() {
+            return leaving(posted.message().and_then(Message::id).as_deref());
+        }
         let found = if new { None } else { Some(self.session_named(&parts)) };
         let session = match found.transpose() {
             Ok(session) => session,
@@ -181,6 +191,11 @@ impl Bridge {
             posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
         let new = session.is_none();
         let session = match session {
+            // A call that would be cut soon is better made in the next session.
+            Some(_) if self.state.shared.shutdown.turns_calls_away() => {
+                let id = ids.first().map(|id| &id[..]);
+                return refusal(StatusCode::NOT_FOUND, STOPPING, id);
+            }
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
@@ -224,6 +239,7 @@ impl Bridge {
             limits_events: asked.limits_events,
             needs_status: false,
             headers: self.headers_for_server(parts.headers.clone()),
+            named: FleetSession::of(parts).and_then(|_| event_id::requests_part(&ids)),
             ids,
             write_state,
             permit,
@@ -281,7 +297,7 @@ pub(crate) fn broken_off() -> Response<Body> {
 impl PendingPost {
     /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
-        let buffer = self.session.open(!self.reads_events);
+        let buffer = self.session.open(!self.reads_events, self.named.clone());
         // A client that leaves from now on has left this stream.
         let subscription = buffer.attach(None);
         let complete = match posted {
@@ -437,7 +453,7 @@ impl PendingPost {
         let resumes = self.session.agreed_revision().revision >= Some(Revision::V2025_11_25);
         // Clients of earlier revisions take an event without data for a broken message.
         let first = match resumes {
-            true => frame::priming(subscription.buffer.id, RETRY_MS),
+            true => frame::priming(subscription.buffer.event_id(0), RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
         };
         // A client of a shared server has no session, so it cannot resume the stream: no event ids.

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 
 use self::limits::requests;
+use crate::gateway::bridge::frame::EventId;
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::route_state::StreamPermit;
@@ -102,6 +103,8 @@ pub(crate) struct ReplayBuffer {
     pub(crate) only_answers: bool,
     /// A client that leaves gives up its requests (2026-07-28).
     pub(crate) cancels: bool,
+    /// In a fleet: its requests, as event ids name them.
+    requests: Option<Box<str>>,
     state: Mutex<BufferState>,
     pub(crate) client: AtomicWaker,
     pub(crate) signals: Arc<SessionSignals>,
@@ -127,8 +130,24 @@ impl ReplayBuffer {
         cancels: bool,
         signals: Arc<SessionSignals>,
     ) -> Arc<Self> {
+        Self::naming(None, id, only_answers, cancels, signals)
+    }
+
+    /// A buffer whose event ids name the requests of the stream.
+    pub(crate) fn naming(
+        requests: Option<Box<str>>,
+        id: StreamId,
+        only_answers: bool,
+        cancels: bool,
+        signals: Arc<SessionSignals>,
+    ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, cancels, state, client, signals })
+        Arc::new(Self { id, only_answers, cancels, requests, state, client, signals })
+    }
+
+    /// The id of the event of a message of the stream.
+    pub(crate) fn event_id(&self, number: u64) -> EventId<'_> {
+        EventId { stream: self.id, number, requests: self.requests.as_deref() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, BufferState> {

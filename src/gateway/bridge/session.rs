@@ -178,14 +178,15 @@ impl BridgeSession {
         self.table().agreed.clone()
     }
 
-    /// A stream for the answers to a POST.
-    pub(crate) fn open(&self, only_answers: bool) -> Arc<ReplayBuffer> {
+    /// A stream for the answers to a POST. `requests`: what its event ids name besides.
+    pub(crate) fn open(&self, only_answers: bool, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
         let mut table = self.table();
         table.forget();
         table.last += 1;
         let number = table.last;
         let signals = Arc::clone(&self.signals);
-        let buffer = ReplayBuffer::new(
+        let buffer = ReplayBuffer::naming(
+            requests,
             StreamId(number),
             only_answers,
             self.kind == SessionKind::Shared,

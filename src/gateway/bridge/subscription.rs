@@ -99,7 +99,7 @@ impl Subscription {
             return ReadStatus::Elsewhere;
         }
         state.resumable |= ids;
-        let stream = self.buffer.id;
+        let id = |number| ids.then(|| self.buffer.event_id(number));
         while !out.is_full() {
             let from = state.position.pieces;
             let Some(next) = state.next() else { break };
@@ -112,12 +112,12 @@ impl Subscription {
             }
             if from < next.lost {
                 let text = next.text(&state.broken);
-                frame::event(ids.then_some((stream, number)), &text, out);
+                frame::event(id(number), &text, out);
                 state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }
             if from == 0 {
-                frame::head(ids.then_some((stream, number)), out);
+                frame::head(id(number), out);
             }
             let pieces = next.pieces.iter().skip(from - next.lost);
             let mut count = from;

@@ -14,6 +14,7 @@ use super::mailbox::Mailbox;
 use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence};
+use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{read_or_refuse, text, unreachable};
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
@@ -38,6 +39,8 @@ struct SseServerHandler {
     stream: Arc<DirectSseStream>,
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
+    /// Seals the endpoint.
+    fleet: Option<FleetSession>,
     refused: bool,
     large_name: LargeEventName,
 }
@@ -70,7 +73,9 @@ impl SseServerHandler {
             return;
         };
         let path = self.direct.state.route.public_path();
-        let event = format!("event: endpoint\ndata: {path}/messages?{key}\n\n");
+        let sealed = self.fleet.as_ref().map(|fleet| fleet.endpoint_query(&key));
+        let query = sealed.as_deref().unwrap_or(&key);
+        let event = format!("event: endpoint\ndata: {path}/messages?{query}\n\n");
         self.key = Some(key);
         out.raw(&event.into());
     }
@@ -261,6 +266,7 @@ impl Direct {
             let body = RequestBody::from(body);
             return self.forward(target, parts, body, proxy_auth).await;
         }
+        let fleet = FleetSession::of(&parts).cloned();
         let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => return *response,
@@ -283,6 +289,7 @@ impl Direct {
             direct: Arc::clone(self),
             stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
             key: None,
+            fleet,
             refused: false,
             large_name: LargeEventName::default(),
         };

@@ -4,7 +4,10 @@
 use crate::config::routes::Route;
 use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::control::control_sender;
-use crate::gateway::refusals::{events_head, no_room, no_route, read_or_refuse, unreachable};
+use crate::gateway::fleet::session::FleetSession;
+use crate::gateway::refusals::{
+    events_head, leaving, no_room, no_route, read_or_refuse, unreachable,
+};
 use crate::gateway::route_state::StreamPermit;
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
@@ -59,6 +62,8 @@ pub(crate) struct Post {
     /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
     /// message.
     own_get: Option<Box<HeaderMap>>,
+    /// The settings that the request goes by.
+    policy: Arc<Policy>,
 }
 
 impl Direct {
@@ -99,9 +104,19 @@ impl Direct {
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
         }
+        if let Some(message) = &message
+            && self.state.shared.shutdown.turns_newcomers_away()
+            && message.method().as_deref() == Some(mcp::INITIALIZE)
+            && !parts.headers.contains_key(SESSION_ID)
+        {
+            return Err(Box::new(leaving(message.id().as_deref())));
+        }
         let request_head = RequestHead::of(self.state.caller(parts), parts);
+        let is_taken_over = FleetSession::of(parts).is_some_and(FleetSession::is_taken_over);
+        let policy = if is_taken_over { self.state.quiet_policy() } else { &self.state.policy };
         let mut post = Box::new(Post {
             direct: Arc::clone(self),
+            policy: Arc::clone(policy),
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),
             request_head,
             revision: date.and_then(|date| Revision::from_date(&date)),
@@ -155,11 +170,11 @@ impl Post {
             Ok(permit) => permit,
             Err(none) => return no_room(&none),
         };
-        let cancel = control_sender(&self.direct.state.policy, &client, &request);
+        let cancel = control_sender(&self.policy, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
         let revision = self.revision();
         let mut exchange = Exchange::new(
-            &self.direct.state.policy,
+            &self.policy,
             self.session.as_ref(),
             self.message.as_ref(),
             revision,
@@ -222,8 +237,7 @@ impl Post {
         request: Request<RequestBody>,
     ) -> Response<Body> {
         let begins = self.begins();
-        let control =
-            control_sender(&self.direct.state.policy, &client, &request).filter(|_| begins);
+        let control = control_sender(&self.policy, &client, &request).filter(|_| begins);
         let open = self.direct.state.shared.calls.open();
         let announced = self.session.as_ref().zip(self.message.as_ref());
         let _notice = announced.and_then(|(session, message)| session.announce(message));
@@ -236,7 +250,7 @@ impl Post {
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
-                    let own = session.receive_one_way(message, &self.direct.state.policy);
+                    let own = session.receive_one_way(message, &self.policy);
                     if let Some(control) = control {
                         own.into_iter().for_each(control);
                     }
@@ -253,7 +267,7 @@ impl Post {
 
     /// The settings of the request.
     pub(crate) fn policy(&self) -> &Arc<Policy> {
-        &self.direct.state.policy
+        &self.policy
     }
 
     /// Whether the message is the client's `initialized` notification.
@@ -316,10 +330,9 @@ impl Post {
                 (Some(session), _) => session.mark_accepted(caller),
                 (None, None) => self.direct.accepted.set(caller, true),
                 (None, Some(id)) => {
-                    let policy = &self.direct.state.policy;
                     self.direct
                         .sessions
-                        .find_or_begin(id, policy, true, beside)
+                        .find_or_begin(id, &self.policy, true, beside)
                         .mark_accepted(caller);
                 }
             }
@@ -347,11 +360,11 @@ impl Post {
             // Some servers name a new session in every answer: it means the client's own then.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
-                let policy = &self.direct.state.policy;
+                let policy = &self.policy;
                 let beside = exchange.filter_id();
                 let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
                 session.mark_accepted(self.request_head.caller);
-                exchange.join(&session, message, &self.direct.state.policy);
+                exchange.join(&session, message, &self.policy);
             }
         }
     }
@@ -369,7 +382,7 @@ impl Post {
             return self.direct.state.forwarder.piped(response, open);
         }
         self.begin(response.headers(), &mut exchange);
-        exchange.accept(&self.direct.state.policy);
+        exchange.accept(&self.policy);
         let kind = Content::of(response.headers());
         let (parts, body) = response.into_parts();
         match kind {

@@ -172,6 +172,8 @@ impl<H: Handler> AdminApi<H> {
         match parts.uri.path() {
             "/livez" => read(StatusCode::OK, "alive\n"),
             "/readyz" if ready => read(StatusCode::OK, "ready\n"),
+            // A front may take 503 for the death of a server, and cut what is open.
+            "/readyz" if asks_for_404(parts) => read(StatusCode::NOT_FOUND, "stopping\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             "/" if reads => Ok(AdminDecision::Answered(live_page())),
             "/" => Err(Refusal::ReadOnly),
@@ -234,6 +236,11 @@ fn opens_page(parts: &Parts) -> bool {
         && parts.uri.path() == "/"
         && is("sec-fetch-mode", "navigate")
         && is("sec-fetch-dest", "document")
+}
+
+/// Whether the query of a probe has the word `404`: the status for a listener that is not ready.
+fn asks_for_404(parts: &Parts) -> bool {
+    parts.uri.query().is_some_and(|query| query.split('&').any(|word| word == "404"))
 }
 
 /// Whether a change comes from a person or from a page of this listener, and not from another page.

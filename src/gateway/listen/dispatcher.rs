@@ -5,16 +5,16 @@ use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures::{FutureExt, future};
-use http::header::{EXPECT, HOST, ORIGIN};
+use http::header::{CONNECTION, EXPECT, HOST, ORIGIN};
 use http::request::Parts;
-use http::{HeaderName, Method, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
@@ -24,6 +24,7 @@ use tracing::{error, info};
 use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::config::values::ip_net::IpNet;
+use crate::gateway::fleet::peers::LEAVING;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize, principal};
 use crate::gateway::live_routes::ServedRoute;
 use crate::observe::log::may_log_refusal;
@@ -52,6 +53,16 @@ pub(super) struct Dispatcher<H> {
     via: Via,
     handler: Arc<H>,
     open: Arc<AtomicUsize>,
+    /// The listener will close soon: see [`Dispatcher::linger`].
+    is_lingering: AtomicBool,
+}
+
+/// The times of a shutdown.
+pub(super) struct StopTimes {
+    /// The time that the listener still serves, although it is not ready any more.
+    pub(super) linger: Duration,
+    /// The time that open calls may continue afterwards.
+    pub(super) drain: Duration,
 }
 
 /// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
@@ -104,7 +115,8 @@ impl<H: Handler> Dispatcher<H> {
         let routes = routes.into_iter().map(|route| (route, false));
         let config =
             ServingConfig { served: handler.served(), ..ServingConfig::new(server, routes) };
-        Self { config: ArcSwap::from_pointee(config), via, handler, open: Arc::default() }
+        let (config, open) = (ArcSwap::from_pointee(config), Arc::default());
+        Self { config, via, handler, open, is_lingering: AtomicBool::new(false) }
     }
 
     /// From now on this holds.
@@ -112,9 +124,23 @@ impl<H: Handler> Dispatcher<H> {
         self.config.store(Arc::new(config));
     }
 
-    /// The time that open calls may continue at shutdown.
-    pub(super) fn drain(&self) -> Duration {
-        self.config.load().server.drain
+    /// The times of a shutdown that begins now.
+    pub(super) fn stop_times(&self) -> StopTimes {
+        let config = self.config.load();
+        StopTimes { linger: config.server.linger, drain: config.server.drain }
+    }
+
+    /// From now on each response over HTTP/1.1 asks its client to use another connection. A connection that
+    /// stays open would meet the end of the listener while its client sends the next request.
+    pub(super) fn linger(&self) {
+        self.is_lingering.store(true, Ordering::Relaxed);
+        self.handler.linger();
+    }
+
+    /// From now on only what is open continues; other replicas may still ask for that.
+    pub(super) fn drain(&self) {
+        self.is_lingering.store(true, Ordering::Relaxed);
+        self.handler.drain();
     }
 
     /// The number of requests whose response has not ended.
@@ -130,7 +156,7 @@ impl<H: Handler> Dispatcher<H> {
     ) -> impl Future<Output = Response<AnswerBody<H::Body>>> + Send + use<H> {
         let open = OpenRequest::enter(&self.open);
         let (mut parts, body) = request.into_parts();
-        let method = parts.method.clone();
+        let (method, version) = (parts.method.clone(), parts.version);
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut found = None;
         let response = match self.course(&client, &parts, &mut found) {
@@ -161,8 +187,39 @@ impl<H: Handler> Dispatcher<H> {
             if let Some(MatchedRoute { cors, .. }) = found {
                 cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
             }
+            if version < Version::HTTP_2 && self.is_lingering.load(Ordering::Relaxed) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             response.map(|body| AnswerBody { body, _open: open })
         })
+    }
+
+    /// Answers one request that another replica passes on. It is admitted as if its client had sent it here.
+    pub(super) async fn answer_passed_on(
+        self: Arc<Self>,
+        peer: Peer,
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody<H::Body>> {
+        let (mut parts, body) = request.into_parts();
+        match self.handler.passed_on(peer, &mut parts) {
+            Ok(client) => {
+                let front = Arc::clone(&self);
+                let mut response = self.answer(client, Request::from_parts(parts, body)).await;
+                // Only Milepost says this, no server behind it.
+                response.headers_mut().remove(LEAVING);
+                if front.is_lingering.load(Ordering::Relaxed) {
+                    response.headers_mut().insert(LEAVING, HeaderValue::from_static("1"));
+                }
+                response
+            }
+            Err(refusal) => {
+                let open = OpenRequest::enter(&self.open);
+                self.handler.count_refusal(refusal);
+                read_some(&parts, body).await;
+                let response = refusal.response(&parts.method).map(Either::Left);
+                response.map(|body| AnswerBody { body, _open: open })
+            }
+        }
     }
 
     /// Decides about a request. `found` is the route whose CORS headers the answer gets.

@@ -8,20 +8,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::Either;
 use http::header::HOST;
+use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderName, Request, Response};
 use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
+use tracing::warn;
 
 use super::last_use::LastUse;
 use crate::config::routes::{ForwardedRule, Upstream};
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::dispatch::Proxy;
+use crate::gateway::fleet::FleetMember;
+use crate::gateway::fleet::passport::ClientFacts;
+use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
+use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
@@ -48,6 +54,19 @@ pub struct Peer {
     pub last_use: Option<LastUse>,
 }
 
+impl Peer {
+    fn facts(&self) -> ClientFacts {
+        let Self { remote, local, secure, .. } = *self;
+        ClientFacts { remote, local, secure, name: self.name.clone() }
+    }
+
+    /// The client of a request that another replica passes on over this connection.
+    pub(super) fn passed_on(self, client: ClientFacts) -> Self {
+        let ClientFacts { remote, local, secure, name } = client;
+        Self { remote, local, secure, name, ..self }
+    }
+}
+
 /// The facts about an admitted request.
 #[derive(Debug, Clone)]
 pub struct Admitted {
@@ -65,88 +84,166 @@ pub struct Admitted {
     pub authorization_was_ours: bool,
 }
 
-/// The routes behind a listener, and the table of their calls for operators.
-pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
+/// The routes behind a listener.
+pub struct Routed {
+    /// The routes.
+    pub proxy: Arc<Proxy>,
+    /// The table of their calls for operators.
+    pub calls: Option<Arc<Table>>,
+    /// The other replicas.
+    pub fleet: Option<Arc<FleetMember>>,
+}
+
+impl Routed {
+    /// Serves a request here: the client counts, and headers about clients are as the route has them.
+    fn serve_here(
+        &self,
+        served: ServedRoute,
+        mut request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+        let Admitted { route_match, client, trusted_proxies, .. } = admitted;
+        let proxy_auth = admitted.authorization_was_ours;
+        let (remote, name) = (client.remote.ip(), client.name.as_ref());
+        let clients = &self.proxy.clients;
+        let limited =
+            clients.client_of(remote, name, request.headers(), &trusted_proxies, proxy_auth);
+        if let Some(client) = limited {
+            request.extensions_mut().insert(client);
+        }
+        let is_front = trusted_proxies.iter().any(|net| net.contains(remote));
+        // A call of a server of Streamable HTTP needs no mark, which would cost an allocation.
+        let has_own_sessions =
+            matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
+        let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
+        if is_local && !proxy_auth && !has_own_sessions {
+            request.extensions_mut().insert(LoopbackCaller);
+        }
+        let rule = served.route().forwarded;
+        let mut is_foreign =
+            rule != ForwardedRule::Pass && forward(rule, &mut request, &client, &trusted_proxies);
+        if let Some(header) = admitted.foreign_principal {
+            is_foreign |= request.headers_mut().remove(header).is_some();
+        }
+        if is_foreign {
+            self.proxy.metrics().count_forwarded_dropped();
+        }
+        let proxy = Arc::clone(&self.proxy);
+        proxy.handle(served, route_match.part, request, proxy_auth, client.write_state)
+    }
+
+    /// Serves a request of a fleet: here, or by the replica that owns its session.
+    async fn receive(
+        &self,
+        served: ServedRoute,
+        request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> Response<Body> {
+        let Some(fleet) = &self.fleet else {
+            return self.serve_here(served, request, admitted).await;
+        };
+        let facts = admitted.client.facts();
+        let route = Arc::clone(&served.live.state.route);
+        let received = fleet.receive(&route, &admitted.route_match.part, request, &facts);
+        let request = match received.await {
+            Ok(request) => request,
+            Err(response) => return *response,
+        };
+        let session = request.extensions().get::<FleetSession>().cloned();
+        let mut response = self.serve_here(served, request, admitted).await;
+        if let Some(session) = session {
+            session.seal_response(&mut response);
+        }
+        response
+    }
+}
 
 impl Handler for Routed {
     type Body = Body;
 
     fn handle(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
-        admitted: Admitted,
+        request: Request<Incoming>,
+        mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
-        let Admitted { route_match, served, client, trusted_proxies, .. } = admitted;
-        let proxy_auth = admitted.authorization_was_ours;
-        match served {
-            None => Either::Left(future::ready(no_route())),
-            Some(served) => {
-                let (remote, name) = (client.remote.ip(), client.name.as_ref());
-                let clients = &self.0.clients;
-                let headers = request.headers();
-                let limited =
-                    clients.client_of(remote, name, headers, &trusted_proxies, proxy_auth);
-                if let Some(client) = limited {
-                    request.extensions_mut().insert(client);
+        let Some(served) = admitted.served.take() else {
+            return Either::Left(future::ready(no_route()));
+        };
+        if self.fleet.is_none() {
+            return Either::Right(Either::Left(self.serve_here(served, request, admitted)));
+        }
+        // In a box: what only a fleet needs must not make the way of a call larger.
+        let routed = Arc::clone(self);
+        Either::Right(Either::Right(Box::pin(async move {
+            routed.receive(served, request, admitted).await
+        })))
+    }
+
+    fn served(&self) -> Vec<ServedRoute> {
+        self.proxy.served()
+    }
+
+    fn metrics(&self) -> Option<String> {
+        Some(self.proxy.metrics_text())
+    }
+
+    fn calls(&self) -> Option<&Arc<Table>> {
+        self.calls.as_ref()
+    }
+
+    fn count_refusal(&self, refusal: Refusal) {
+        self.proxy.metrics().count_refusal(refusal.name());
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.proxy.metrics().clients().clone()
+    }
+
+    fn idle_connections(&self) -> Counter {
+        self.proxy.metrics().idle_connections().clone()
+    }
+
+    fn fleet_address(&self) -> Option<SocketAddr> {
+        self.fleet.as_ref().map(|fleet| fleet.listen)
+    }
+
+    fn passed_on(&self, peer: Peer, parts: &mut Parts) -> Result<Peer, Refusal> {
+        let fleet = self.fleet.as_ref().ok_or(Refusal::NotPassedOn)?;
+        match fleet.admit(parts) {
+            Ok(client) => Ok(peer.passed_on(client)),
+            Err(error) => {
+                if let Some(left_out) = may_log_refusal() {
+                    let left_out = (left_out > 0).then_some(left_out);
+                    warn!(reason = error.name(), from = %peer.remote.ip(), left_out, "{error}");
                 }
-                let is_front = trusted_proxies.iter().any(|net| net.contains(remote));
-                // A call of a server of Streamable HTTP needs no mark, which would cost an allocation.
-                let has_own_sessions =
-                    matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
-                let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
-                if is_local && !proxy_auth && !has_own_sessions {
-                    request.extensions_mut().insert(LoopbackCaller);
-                }
-                let rule = served.route().forwarded;
-                let mut is_foreign = rule != ForwardedRule::Pass
-                    && forward(rule, &mut request, &client, &trusted_proxies);
-                if let Some(header) = admitted.foreign_principal {
-                    is_foreign |= request.headers_mut().remove(header).is_some();
-                }
-                if is_foreign {
-                    self.0.metrics().count_forwarded_dropped();
-                }
-                let proxy = Arc::clone(&self.0);
-                let part = route_match.part;
-                Either::Right(proxy.handle(served, part, request, proxy_auth, client.write_state))
+                Err(Refusal::NotPassedOn)
             }
         }
     }
 
-    fn served(&self) -> Vec<ServedRoute> {
-        self.0.served()
-    }
-
-    fn metrics(&self) -> Option<String> {
-        Some(self.0.metrics_text())
-    }
-
-    fn calls(&self) -> Option<&Arc<Table>> {
-        self.1.as_ref()
-    }
-
-    fn count_refusal(&self, refusal: Refusal) {
-        self.0.metrics().count_refusal(refusal.name());
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.0.metrics().clients().clone()
-    }
-
-    fn idle_connections(&self) -> Counter {
-        self.0.metrics().idle_connections().clone()
-    }
-
     fn client_limits(&self) -> Option<&Arc<ClientLimits>> {
-        Some(&self.0.clients)
+        Some(&self.proxy.clients)
+    }
+
+    fn linger(&self) {
+        if self.fleet.is_some() {
+            self.proxy.turn_newcomers_away();
+        }
+    }
+
+    fn drain(&self) {
+        if self.fleet.is_some() {
+            self.proxy.turn_newcomers_away();
+            self.proxy.turn_calls_away();
+        }
     }
 
     async fn calls_done(&self) {
-        self.0.calls_done().await;
+        self.proxy.calls_done().await;
     }
 
     async fn end_streams(&self) {
-        self.0.end_streams();
+        self.proxy.end_streams();
     }
 }
 
@@ -184,6 +281,12 @@ pub trait Handler: Send + Sync + 'static {
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<Self>;
 
+    /// The listener will close soon, and says so.
+    fn linger(&self) {}
+
+    /// The listener has closed, and only what is open continues.
+    fn drain(&self) {}
+
     /// Waits until no call is open. While the listener stops, streams that only listen may remain,
     /// and nothing waits for them.
     fn calls_done(&self) -> impl Future<Output = ()> + Send {
@@ -216,6 +319,19 @@ pub trait Handler: Send + Sync + 'static {
     /// The counter of connections that ended because no request was open on them.
     fn idle_connections(&self) -> Counter {
         Counter::default()
+    }
+
+    /// The address where other replicas pass requests on; `None` without a fleet.
+    fn fleet_address(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// The client of a request that another replica passes on over the connection of `peer`.
+    ///
+    /// # Errors
+    /// If no other replica has passed it on.
+    fn passed_on(&self, _peer: Peer, _parts: &mut Parts) -> Result<Peer, Refusal> {
+        Err(Refusal::NotPassedOn)
     }
 
     /// The connections, streams and sessions of each client; `None` if no limit applies.

@@ -61,6 +61,8 @@ const TURNING_AWAY: Duration = Duration::from_secs(1);
 pub(super) enum ListenPhase {
     /// Serve.
     Serving,
+    /// Serve on, but say that the listener is not ready.
+    Lingering,
     /// Accept no new connection, and finish open requests.
     Draining,
     /// End.

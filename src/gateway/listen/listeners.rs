@@ -1,6 +1,5 @@
 //! Listeners, from their binding to their end.
 
-use std::future;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,9 +24,10 @@ use super::descriptors;
 use super::handler::Handler;
 use super::idle::IdleRule;
 use super::listener::{ConnectionTerms, HttpListener, ListenPhase};
+use super::stop::{StopSignal, next_signal};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
-use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};
+use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig, StopTimes};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
@@ -84,6 +84,8 @@ pub enum ServeError {
 /// The listeners and their handler.
 pub struct Listeners<H> {
     clients: HttpListener,
+    /// For other replicas.
+    fleet: Option<HttpListener>,
     admin: Option<HttpListener>,
     front: Arc<Dispatcher<H>>,
     handler: Arc<H>,
@@ -129,12 +131,20 @@ impl<H: Handler> Listeners<H> {
             }
             None => None,
         };
+        let fleet = match handler.fleet_address() {
+            Some(address) => {
+                let limits = (descriptors::connections_max(server), server.max_header_bytes);
+                let terms = ConnectionTerms::new(None, limits, Traffic::default());
+                Some(HttpListener::new(listen(None, address, "fleet").await?, terms))
+            }
+            None => None,
+        };
         // Not before the addresses are known to be free: a process that ends at once makes no token.
         let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler))
             .knowing(clients.address().ok(), server.tls.is_some());
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, admin_api, tls) = (Arc::new(front), Arc::new(admin_api), server.tls.is_some());
-        Ok(Self { clients, admin: listener, front, handler, tls, admin_api })
+        Ok(Self { clients, fleet, admin: listener, front, handler, tls, admin_api })
     }
 
     /// The settings that can be exchanged at run time.
@@ -165,12 +175,13 @@ impl<H: Handler> Listeners<H> {
         self.admin.as_ref().map(HttpListener::address).transpose()
     }
 
-    /// Serves until the first message of `stop`. Then open calls go on for `drain` of `[server]` at
-    /// most, streams end by the rules of their protocol, and the rest is cut. A second message of
-    /// `stop` cuts everything at once.
+    /// Serves until the first signal of `stop`. If that is SIGTERM, the listener says for `linger` of
+    /// `[server]` that it is not ready, and still serves; the next signal ends this time. Then open calls go
+    /// on for `drain` at most, streams end by the rules of their protocol, and the rest is cut. One more
+    /// signal cuts everything at once.
     ///
     /// Returns the exit code: 0, or 1 if a request had to be cut.
-    pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
+    pub async fn serve(self, mut stop: mpsc::Receiver<StopSignal>) -> u8 {
         let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
         let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
         let admin = self.admin.map(|listener| {
@@ -182,19 +193,34 @@ impl<H: Handler> Listeners<H> {
             };
             tokio::spawn(listener.serve(answer, admin_follow))
         });
+        let (fleet_phase, fleet_follow) = watch::channel(ListenPhase::Serving);
+        let fleet = self.fleet.map(|listener| {
+            let front = Arc::clone(&self.front);
+            let answer = move |peer, request| Arc::clone(&front).answer_passed_on(peer, request);
+            tokio::spawn(listener.serve(answer, fleet_follow))
+        });
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
         let _ = sd_notify::notify(&[NotifyState::Ready]);
 
-        signal_received(&mut stop).await;
+        let signal = next_signal(&mut stop).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
-        let patience = self.front.drain();
-        info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
+        let StopTimes { linger, drain: patience } = self.front.stop_times();
+        let linger = (signal == StopSignal::Terminate && !linger.is_zero()).then_some(linger);
+        let linger_s = linger.map(|linger| linger.as_secs_f64());
+        info!(open = self.front.open(), drain_s = patience.as_secs(), linger_s, "stopping");
+        if let Some(linger) = linger {
+            clients_phase.send_replace(ListenPhase::Lingering);
+            self.front.linger();
+            let _ = timeout(linger, next_signal(&mut stop)).await;
+            info!(open = self.front.open(), "no new connection is accepted");
+        }
+        self.front.drain();
         clients_phase.send_replace(ListenPhase::Draining);
         self.handler.calls().into_iter().for_each(|calls| calls.stop());
         let mut code = 0;
-        if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
+        if !drain(&*self.handler, patience, &mut clients, fleet.is_some(), &mut stop).await {
             let open = self.front.open();
             clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
@@ -205,12 +231,15 @@ impl<H: Handler> Listeners<H> {
             }
         }
         self.admin_api.end_streams();
-        admin_phase.send_replace(ListenPhase::Draining);
-        if let Some(mut admin) = admin
-            && timeout(FAREWELL, &mut admin).await.is_err()
-        {
-            admin_phase.send_replace(ListenPhase::Over);
-            let _ = admin.await;
+        // Other replicas reach the calls that run here until the last one is over.
+        for (listener, phase) in [(fleet, fleet_phase), (admin, admin_phase)] {
+            phase.send_replace(ListenPhase::Draining);
+            if let Some(mut listener) = listener
+                && timeout(FAREWELL, &mut listener).await.is_err()
+            {
+                phase.send_replace(ListenPhase::Over);
+                let _ = listener.await;
+            }
         }
         code
     }
@@ -220,6 +249,9 @@ impl<H: Handler> Listeners<H> {
         let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
         if let Ok(address) = told(self.address()) {
             info!(address, tls = self.tls, "listening");
+        }
+        if let Some(Ok(address)) = self.fleet.as_ref().map(HttpListener::address) {
+            info!(%address, "listening for other replicas");
         }
         if let Ok(Some(address)) = self.admin_address() {
             let page = self.admin_api.start_link(address, io::stderr().is_terminal());
@@ -289,13 +321,15 @@ async fn drain<H: Handler>(
     handler: &H,
     patience: Duration,
     clients: &mut JoinHandle<usize>,
-    stop: &mut mpsc::Receiver<()>,
+    has_fleet: bool,
+    stop: &mut mpsc::Receiver<StopSignal>,
 ) -> bool {
     tokio::select! {
-        _ = &mut *clients => return true,
+        // The clients of other replicas may have calls here.
+        _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
         () = handler.calls_done() => {}
-        () = signal_received(stop) => return false,
+        _ = next_signal(stop) => return false,
     }
     let end = async {
         handler.end_streams().await;
@@ -303,14 +337,7 @@ async fn drain<H: Handler>(
     };
     tokio::select! {
         ended = timeout(LAST_WORDS, end) => ended.is_ok(),
-        () = signal_received(stop) => false,
-    }
-}
-
-/// Waits for the signal to stop, or for the end of its sender.
-async fn signal_received(stop: &mut mpsc::Receiver<()>) {
-    if stop.recv().await.is_none() {
-        future::pending().await
+        _ = next_signal(stop) => false,
     }
 }
 

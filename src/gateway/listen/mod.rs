@@ -18,6 +18,7 @@ mod local;
 mod local_page;
 mod reload;
 mod serve;
+mod stop;
 mod tls;
 mod upgrades;
 
@@ -27,6 +28,7 @@ pub use listeners::{Controls, Listeners, Readiness, ServeError};
 pub use local::{AboutProcess, LocalApi, PATH_OF_ABOUT};
 pub use local_page::LocalPage;
 pub use serve::{StartError, run, serve};
+pub use stop::StopSignal;
 pub use tls::TlsError;
 
 #[cfg(test)]

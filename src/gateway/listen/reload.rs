@@ -19,6 +19,7 @@ use super::handler::Routed;
 use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::contents;
+use crate::gateway::fleet::FleetMember;
 use crate::gateway::listen::file_watch::{FileChange, FileWatch, LOOK_EVERY};
 use crate::gateway::listen::listeners::{Controls, Readiness};
 use crate::gateway::live_routes::{Changes, Prepared};
@@ -52,6 +53,7 @@ struct Fixed {
     listen: String,
     admin: String,
     state: String,
+    fleet: String,
 }
 
 impl Fixed {
@@ -60,7 +62,9 @@ impl Fixed {
         let state = state.unwrap_or_else(|| "where such things belong".to_owned());
         let admin = routes.admin().listen;
         let admin = admin.map_or_else(|| "none".to_owned(), |address| address.to_string());
-        Self { listen: routes.server().listen.to_string(), admin, state }
+        let fleet = routes.fleet();
+        let fleet = fleet.map_or_else(|| "none".to_owned(), FleetMember::words);
+        Self { fleet, listen: routes.server().listen.to_string(), admin, state }
     }
 
     /// The keys with changed values, with the running and the requested value.
@@ -72,6 +76,7 @@ impl Fixed {
             ("server.listen", &self.listen, &asked.listen),
             ("admin.listen", &self.admin, &asked.admin),
             ("state.dir", &self.state, &asked.state),
+            ("fleet", &self.fleet, &asked.fleet),
         ];
         keys.into_iter()
             .filter(|(_, running, asked)| running != asked)

@@ -1,22 +1,24 @@
 //! `milepost serve` as a whole: the routes of a file, their listeners and the reload, until a signal.
 
 use std::future::Future;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::config::routes::{Admin, Route, Routes, Server};
+use crate::config::routes::{Admin, Fleet, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
+use crate::gateway::fleet::FleetMember;
+use crate::gateway::fleet::heirs::OwnerStore;
+#[cfg(feature = "fleet-valkey")]
+use crate::gateway::fleet::valkey::Valkey;
 use crate::gateway::listen::descriptors;
 use crate::gateway::listen::handler::{Handler, Routed};
 use crate::gateway::listen::listeners::{Listeners, ServeError};
 use crate::gateway::listen::local::{AboutProcess, LocalApi};
 use crate::gateway::listen::reload::{Hangups, Reloading};
+use crate::gateway::listen::stop::signals;
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
@@ -31,6 +33,12 @@ pub enum StartError {
     /// The system gives no random bytes.
     #[error("cannot make a random name for `Via`")]
     Via(#[from] getrandom::Error),
+    /// The system gives no random bytes for the number of this replica.
+    #[error("cannot make a random number for this replica of the fleet")]
+    Fleet,
+    /// The address of the store is not one of Valkey or Redis.
+    #[error("`valkey` of [fleet] is not an address such as rediss://valkey:6379")]
+    Store,
     /// A route's server cannot be reached as the route says.
     #[error(transparent)]
     Route(#[from] TargetError),
@@ -67,7 +75,15 @@ pub async fn serve(
     let observers: Vec<Arc<dyn ObserverFactory>> =
         watch.chain(messages).chain(observers.iter().map(Arc::clone)).collect();
     let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;
-    let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
+    let fleet = match routes.fleet() {
+        Some(settings) => {
+            let store = owner_store(settings, &proxy)?;
+            let fleet = FleetMember::join_with(settings, &proxy, None, store);
+            Some(fleet.ok_or(StartError::Fleet)?)
+        }
+        None => None,
+    };
+    let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls, fleet });
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
     let hangups = Hangups::listen().map_err(ServeError::Signals)?;
@@ -75,7 +91,7 @@ pub async fn serve(
         Reloading::new(routes, memory.clone(), Arc::clone(&proxy), listeners.controls())
             .run(hangups)
     };
-    let local = handler.1.clone().zip(socket_folder).map(|(calls, folder)| {
+    let local = handler.calls.clone().zip(socket_folder).map(|(calls, folder)| {
         let about = AboutProcess::this("serve", routes.server().listen.to_string());
         tokio::spawn(async move { LocalApi::new(about, calls).serve(&folder).await })
     });
@@ -94,6 +110,21 @@ pub async fn serve(
     // The last line: sessions with child processes write their own when their child has ended.
     tracing::info!(code, "stopped");
     Ok(code)
+}
+
+/// The store in which replicas settle who inherits sessions, if the settings name one.
+#[cfg(feature = "fleet-valkey")]
+fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
+    let open = |address| Valkey::open(address, proxy.metrics().fleet_store_errors().clone());
+    let store = settings.valkey.as_ref().map(open).transpose().map_err(|_| StartError::Store)?;
+    Ok(store.map(|store| Arc::new(store) as Arc<dyn OwnerStore>))
+}
+
+/// This program has no store: a route file that names one is refused.
+#[cfg(not(feature = "fleet-valkey"))]
+#[expect(clippy::unnecessary_wraps, reason = "the store may be refused where there is one")]
+fn owner_store(_: &Fleet, _: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
+    Ok(None)
 }
 
 /// The time that child processes have to end at shutdown: the sum of the waits after the end of their
@@ -133,23 +164,4 @@ pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
     let code = listeners.serve(stop).await;
     beside.abort();
     Ok(code)
-}
-
-/// A receiver of one message for each SIGTERM and SIGINT, two at most.
-fn signals() -> io::Result<mpsc::Receiver<()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    // The second one cuts everything: a third has nothing to add.
-    let (sender, receiver) = mpsc::channel(2);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                () = sender.closed() => return,
-            }
-            let _ = sender.try_send(());
-        }
-    });
-    Ok(receiver)
 }

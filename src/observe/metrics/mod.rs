@@ -6,6 +6,7 @@
 //! any number of them.
 
 mod config;
+mod fleet;
 mod route;
 mod traffic;
 
@@ -26,6 +27,7 @@ use crate::observe::otlp::Counts;
 use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 
 pub use config::{Config, Reload};
+pub use fleet::{FleetCounts, FleetEvent};
 pub use route::{ChildGauge, RouteCounts, Tables};
 pub use traffic::{MeteredIo, Traffic};
 
@@ -66,6 +68,8 @@ pub struct Metrics {
     without_token: Counters,
     refused: Counters,
     client_limit: Counters,
+    fleet_requests: Counters,
+    fleet_store_errors: Counter,
     idle_connections: Counter,
     forwarded_dropped: Counter,
     log_lines_dropped: Counter,
@@ -196,6 +200,14 @@ impl Metrics {
             "client_limit",
             "Refusals of clients that had as much as one client may, by limit",
         );
+        let fleet_requests = to.counters(
+            "fleet_requests",
+            "Requests of sessions that may belong to another replica, by event: passed-on, received, \
+            taken-over, lost, failed, loop",
+        );
+        let fleet_store_errors = Counter::default();
+        let help = "Failures of the store in which replicas settle who inherits sessions";
+        to.0.register("fleet_store_errors", help, fleet_store_errors.clone());
         let idle_connections = Counter::default();
         let help = "Connections that were closed because no request was open on them for long";
         to.0.register("idle_connections_closed", help, idle_connections.clone());
@@ -222,6 +234,8 @@ impl Metrics {
             without_token,
             refused,
             client_limit,
+            fleet_requests,
+            fleet_store_errors,
             idle_connections,
             forwarded_dropped,
             log_lines_dropped,
@@ -251,6 +265,16 @@ impl Metrics {
     /// The counter of refusals by a limit for each client.
     pub fn client_limit(&self, name: &'static str) -> Counter {
         self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
+    }
+
+    /// The counter of failures of the store of a fleet.
+    pub fn fleet_store_errors(&self) -> &Counter {
+        &self.fleet_store_errors
+    }
+
+    /// The counts of a replica's part in its fleet.
+    pub fn fleet(&self) -> FleetCounts {
+        FleetCounts::new(&self.fleet_requests)
     }
 
     /// The counter of connections that were closed because no request was open on them.

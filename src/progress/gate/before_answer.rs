@@ -108,7 +108,13 @@ impl Filter {
     ) {
         let judged = |number| MessageVerdict { number, call: Some(id), verdict };
         let verdicts = pending.message.map(judged).into_iter().collect();
-        let item = Item { order: 0, kind: kind.clone(), payload, guards: smallvec::SmallVec::new(), verdicts };
+        let item = Item {
+            order: 0,
+            kind: kind.clone(),
+            payload,
+            guards: smallvec::SmallVec::new(),
+            verdicts,
+        };
         self.enqueue(Some(target), item);
     }
 

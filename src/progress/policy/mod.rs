@@ -356,6 +356,14 @@ impl Policy {
         Some(policy)
     }
 
+    /// The policy without heartbeats of any tool.
+    pub fn without_heartbeats(&self) -> Self {
+        let mut policy = self.clone();
+        policy.call.heartbeat.enabled = false;
+        policy.tools.values_mut().for_each(|tool| tool.heartbeat.enabled = false);
+        policy
+    }
+
     /// Whether heartbeats of any tool show estimates.
     pub fn estimates(&self) -> bool {
         self.everywhere().any(|policy| policy.estimate)

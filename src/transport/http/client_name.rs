@@ -54,6 +54,11 @@ impl ClientName {
         self.0.starts_with(HEADER)
     }
 
+    /// The name of a client that another replica has verified.
+    pub(crate) fn passed_on(name: &str) -> Self {
+        Self(name.into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -126,6 +126,19 @@ pub(crate) struct ConnectionPool {
     chose_http1: AtomicBool,
 }
 
+/// A request that has no response.
+pub(crate) struct FailedRequest {
+    pub(crate) error: UpstreamError,
+    /// The request, if no connection could be made for it.
+    pub(crate) unsent: Option<Box<Request<RequestBody>>>,
+}
+
+impl From<UpstreamError> for FailedRequest {
+    fn from(error: UpstreamError) -> Self {
+        Self { error, unsent: None }
+    }
+}
+
 enum Connected {
     One(Box<Http1Link>),
     Shared(Http2Stream),
@@ -146,8 +159,20 @@ impl ConnectionPool {
     /// If there is no connection, or it fails before there is a head.
     pub(crate) async fn send(
         self: &Arc<Self>,
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        self.try_send(request).await.map_err(|failed| failed.error)
+    }
+
+    /// Sends a request as [`ConnectionPool::send`] does. A request for which there is no connection comes back
+    /// with the error.
+    ///
+    /// # Errors
+    /// If there is no connection, or it fails before there is a head.
+    pub(crate) async fn try_send(
+        self: &Arc<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, FailedRequest> {
         let fault = request.body().fault();
         let mut left = SENT_AGAIN_MAX;
         loop {
@@ -156,7 +181,12 @@ impl ConnectionPool {
             let connected = match idle {
                 Some(link) => Connected::One(Box::new(link)),
                 // In a box: it is large, and rare.
-                None => Box::pin(self.connect()).await?,
+                None => match Box::pin(self.connect()).await {
+                    Ok(connected) => connected,
+                    Err(error) => {
+                        return Err(FailedRequest { error, unsent: Some(Box::new(request)) });
+                    }
+                },
             };
             let mut link = match connected {
                 Connected::One(link) => link,
@@ -170,7 +200,7 @@ impl ConnectionPool {
                             request = untaken;
                             continue;
                         }
-                        _ => return Err(cause(failed.error, fault.as_ref())),
+                        _ => return Err(cause(failed.error, fault.as_ref()).into()),
                     },
                 },
             };
@@ -184,14 +214,14 @@ impl ConnectionPool {
             match poll_fn(|cx| link.poll_sent(cx, sent.as_mut())).await {
                 // `Upgrade` is never forwarded, and HTTP/2 has no such status.
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Err(UpstreamError::Switched);
+                    return Err(UpstreamError::Switched.into());
                 }
                 Ok(response) => {
                     return Ok(response.map(|body| UpstreamBody::of(body, *link, Arc::clone(self))));
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if reused => request = unsent,
-                    _ => return Err(cause(error.into_error(), fault.as_ref())),
+                    _ => return Err(cause(error.into_error(), fault.as_ref()).into()),
                 },
             }
         }

@@ -124,20 +124,31 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&moved).ok()
 }
 
+/// All headers of a message but those of its connection, for the next connection of the same proxy.
+pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(headers.len() + 2);
+    keep(headers, |name| *name == EXPECT, &mut passed);
+    passed
+}
+
 fn forward(
     headers: HeaderMap,
     passage: &Passage<'_>,
     ours: impl Fn(&HeaderName) -> bool,
     passed: &mut HeaderMap,
 ) {
-    let named = named_by_connection(&headers);
     let stays = |name: &HeaderName| {
-        is_hop_by_hop(name)
-            || named.contains(name)
-            || (passage.body_changes && is_about_the_body(name))
+        (passage.body_changes && is_about_the_body(name))
             || passage.rules.remove.contains(name)
             || ours(name)
     };
+    keep(headers, stays, passed);
+}
+
+/// Adds the headers that neither belong to one connection nor stay for another reason.
+fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
+    let named = named_by_connection(&headers);
+    let stays = |name: &HeaderName| is_hop_by_hop(name) || named.contains(name) || stays(name);
     let mut last: Option<HeaderName> = None;
     for (name, value) in headers {
         // A name comes with its first value only.

@@ -51,6 +51,8 @@ pub enum Refusal {
     NoRoute,
     /// The admin listener has no such page.
     NoPage,
+    /// The request on the address of a fleet was not passed on by another replica.
+    NotPassedOn,
     /// More connections are open than the listener serves.
     Busy,
     /// The proxy has failed: a fault of Milepost.
@@ -59,7 +61,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal once.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoHost,
         Self::TwoHosts,
         Self::Host,
@@ -80,6 +82,7 @@ impl Refusal {
         Self::ForeignChange,
         Self::NoRoute,
         Self::NoPage,
+        Self::NotPassedOn,
         Self::Busy,
         Self::Fault,
     ];
@@ -94,6 +97,7 @@ impl Refusal {
             | Self::Origin
             | Self::CrossSite
             | Self::OperatorsOnly
+            | Self::NotPassedOn
             | Self::ForeignChange => StatusCode::FORBIDDEN,
             Self::BodyType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
@@ -130,6 +134,7 @@ impl Refusal {
             Self::ForeignChange => "foreign-change",
             Self::NoRoute => "no-route",
             Self::NoPage => "no-page",
+            Self::NotPassedOn => "not-passed-on",
             Self::Busy => "busy",
             Self::Fault => "fault",
         }
@@ -189,6 +194,9 @@ impl Refusal {
             }
             Self::NoRoute => "no route is here; use the path of one, as the operator named it",
             Self::NoPage => "no page is here; use /livez, /readyz, /metrics or /log-level",
+            Self::NotPassedOn => {
+                "this address is for the other replicas of this proxy; use the address for clients"
+            }
             Self::Busy => {
                 "this proxy has as many connections open as it serves; try again soon, or raise \
                  max_connections in [server]"

@@ -115,6 +115,14 @@ impl RequestBody {
         Self::Passing(Box::new(PassingBody::unlimited(body)))
     }
 
+    /// The body as it came, if it passes and nothing of it has been read.
+    pub(crate) fn into_unread(self) -> Option<Incoming> {
+        match self {
+            Self::Passing(mut passing) if passing.first.is_empty() => passing.rest.take(),
+            _ => None,
+        }
+    }
+
     /// The place of the error of a body that is on its way.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         match self {

@@ -27,6 +27,10 @@ const SHARDS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     ended: AtomicBool,
+    /// Another replica should begin new sessions.
+    turns_newcomers_away: AtomicBool,
+    /// Sessions that end with this process take no new calls.
+    turns_calls_away: AtomicBool,
     waiting: [Arc<Notify>; SHARDS],
     next: AtomicUsize,
 }
@@ -35,6 +39,26 @@ impl Shutdown {
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
+    }
+
+    /// From now on other replicas begin new sessions: this one will end soon.
+    pub(crate) fn turn_newcomers_away(&self) {
+        self.turns_newcomers_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a new session should begin at another replica.
+    pub(crate) fn turns_newcomers_away(&self) -> bool {
+        self.turns_newcomers_away.load(Ordering::Relaxed)
+    }
+
+    /// From now on sessions that end with this process take no new calls.
+    pub(crate) fn turn_calls_away(&self) {
+        self.turns_calls_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a session that ends with this process takes no new calls.
+    pub(crate) fn turns_calls_away(&self) -> bool {
+        self.turns_calls_away.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -4,6 +4,7 @@ pub(crate) mod fuzz_bodies;
 mod fuzz_corpus;
 pub(crate) mod fuzz_http;
 pub(crate) mod fuzz_messages;
+pub(crate) mod fuzz_seal;
 mod lines;
 mod sse;
 pub(crate) mod sse_rig;

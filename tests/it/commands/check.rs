@@ -241,6 +241,22 @@ fn oversights_are_warned_of() {
         ),
         &[&own("[admin]")],
     );
+    // Where the file tells of other replicas; one machine behind a front is no fleet.
+    let linger = |upstream: &str| route(upstream) + "[server]\nlinger = \"10s\"\n";
+    let lone = |place: &str| {
+        format!(
+            "{place}: with several replicas, as server.linger suggests, a session of this server is known to one replica only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id to the replica that gave it (docs/fleet.md)"
+        )
+    };
+    let fleet =
+        format!("[fleet]\nkey = [\"{}\"]\nadvertise = \"127.0.0.1:7334\"\n", "0".repeat(64));
+    let child = "upstream.command = [\"sh\"]";
+    check(&linger(child), &[&lone("3:20: route.upstream.command")]);
+    let sse = "upstream.sse = \"http://127.0.0.1:7331/sse\"";
+    check(&linger(sse), &[&lone("3:16: route.upstream.sse")]);
+    check(&linger("upstream.url = \"http://127.0.0.1:7331/mcp\""), &[]);
+    check(&(linger(child) + &fleet), &[]);
+    check(&(route(child) + "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n"), &[]);
     let dialect = |pointer: &str, uses: &str| {
         let dialect =
             format!("[[dialect]]\nname = \"acme\"\nmethod = \"a/b\"\nprogress = \"{pointer}\"\n");

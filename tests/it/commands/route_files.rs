@@ -46,7 +46,10 @@ pub(crate) fn parse(text: &str) -> Result<Routes, RoutesError> {
 }
 
 pub(crate) fn environment() -> Environment {
-    [("TOKEN", "s3cret"), ("KUZU_DB", "/var/kuzu"), ("EMPTY", "")].into_iter().collect()
+    let fleet_key = "0123456789abcdef".repeat(4);
+    let variables =
+        [("TOKEN", "s3cret"), ("KUZU_DB", "/var/kuzu"), ("EMPTY", ""), ("POD_IP", "10.0.0.1")];
+    variables.into_iter().chain([("FLEET_KEY", &*fleet_key)]).collect()
 }
 
 /// Everything but the dialects' functions, which have no other form that can be compared.

@@ -18,9 +18,10 @@ Every setting: its key in the [route file](route-file.md), its default, its flag
 `src/config`. [`proxy.toml`](../proxy.toml) has each key in an example.
 ";
 
-const TABLES: [(&str, &str, &str); 11] = [
+const TABLES: [(&str, &str, &str); 12] = [
     ("Server", "[server]", "server"),
     ("Admin", "[admin]", "admin"),
+    ("Fleet", "[fleet]", "fleet"),
     ("State", "[state]", "state"),
     ("RouteTable", "[[route]]", "route"),
     ("Headers", "`headers` of a route", "route.headers"),

@@ -3,6 +3,7 @@
 
 mod bridge;
 pub(crate) mod direct;
+mod fleet;
 mod heap;
 mod listeners;
 pub(crate) mod raw;

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::pem;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::File;
+use crate::config::routes::fleet::{Fleet, FleetSettings};
 use crate::config::routes::keys::ScopeTable;
 use crate::config::routes::route::{Admin, Server, ServerTls, StateSettings};
 use crate::config::settings::SettingScope;
@@ -74,6 +75,24 @@ pub(super) fn certificate<S: SettingScope>(
     files.key = folder.join(&files.key);
     let chain = pem::certificates(&files.certificate).map_err(|what| wrong("certificate", what))?;
     pem::key(&files.key, chain).map_err(|what| wrong("key", what))
+}
+
+/// The other replicas, if the file has a table for them. `taken`: the addresses of the other listeners.
+pub(super) fn fleet(
+    table: Option<&ScopeTable<FleetSettings>>,
+    taken: [Option<SocketAddr>; 2],
+) -> Result<Option<Fleet>, ConfigError> {
+    let Some(table) = table else { return Ok(None) };
+    let fleet = table.over(FleetSettings::default());
+    let wrong = |key: &str, what: String| {
+        let place = table.place(key).or_else(|| table.first_place());
+        ConfigError::new(place.unwrap_or_default(), what)
+    };
+    if taken.contains(&Some(fleet.listen)) && fleet.listen.port() != 0 {
+        let what = format!("{} is another listener's; another port is expected", fleet.listen);
+        return Err(wrong("listen", what));
+    }
+    Fleet::of(fleet).map(Some).map_err(|(key, what)| wrong(key, what))
 }
 
 /// The folder for data that outlives the process, if the file names one.

@@ -16,6 +16,7 @@ use url::Url;
 
 use super::env::{EnvValues, Environment, expand};
 use super::file::File;
+use super::fleet::Fleet;
 use super::keys::{self, RouteSection};
 use super::route::{Admin, Route, Server, Upstream};
 use crate::config::routes::diagnostics::ConfigError;
@@ -30,6 +31,7 @@ pub use preset::PresetSettings;
 pub(super) struct ResolvedConfig {
     pub(super) server: Server,
     pub(super) admin: Admin,
+    pub(super) fleet: Option<Fleet>,
     pub(super) state: Option<StateDir>,
     pub(super) defaults: Settings,
     pub(super) routes: Vec<Route>,
@@ -57,6 +59,7 @@ fn resolve(
     env_values: &mut EnvValues,
 ) -> Result<ResolvedConfig, ConfigError> {
     let (server, admin) = listeners::read(file, folder)?;
+    let fleet = listeners::fleet(file.fleet.as_ref(), [Some(server.listen), admin.listen])?;
     let state = listeners::state(&file.state, folder);
     let mut own = dialects::read(&file.dialect)?;
     let mut routes: Vec<Route> = Vec::new();
@@ -74,6 +77,7 @@ fn resolve(
     Ok(ResolvedConfig {
         server,
         admin,
+        fleet,
         state,
         defaults,
         routes,

@@ -87,6 +87,8 @@ fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
         check(&admin_api, HERE, ready, "HEAD /livez host=localhost", 200);
         let status = if ready { 200 } else { 503 };
         check(&admin_api, HERE, ready, "GET /readyz host=localhost:7333", status);
+        let status = if ready { 200 } else { 404 };
+        check(&admin_api, HERE, ready, "GET /readyz?404", status);
         check(&admin_api, HERE, ready, "POST /livez", 405);
         check(&admin_api, HERE, ready, "DELETE /readyz", 405);
         check(&admin_api, HERE, ready, "GET /page.html", 404);

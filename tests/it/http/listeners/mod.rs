@@ -18,7 +18,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use milepost::config::routes::{Admin, Route, Server, Upstream};
-use milepost::gateway::listen::{Admitted, Handler, Listeners, ServeError};
+use milepost::gateway::listen::{Admitted, Handler, Listeners, ServeError, StopSignal};
 use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -115,7 +115,7 @@ impl Talker {
 struct Running {
     address: SocketAddr,
     admin: SocketAddr,
-    stop: mpsc::Sender<()>,
+    stop: mpsc::Sender<StopSignal>,
     task: JoinHandle<u8>,
 }
 
@@ -138,14 +138,19 @@ async fn start(server: Server) -> Running {
         bind(&server, &Admin { listen: Some(loopback()), ..Admin::default() }).await.unwrap();
     let address = site.address().unwrap();
     let admin = site.admin_address().unwrap().unwrap();
-    let (stop, stopped) = mpsc::channel(2);
+    let (stop, stopped) = mpsc::channel(3);
     let task = tokio::spawn(site.serve(stopped));
     Running { address, admin, stop, task }
 }
 
 impl Running {
+    /// SIGTERM.
     async fn stop(&self) {
-        self.stop.send(()).await.unwrap();
+        self.signal(StopSignal::Terminate).await;
+    }
+
+    async fn signal(&self, signal: StopSignal) {
+        self.stop.send(signal).await.unwrap();
     }
 
     /// The exit code, when it has stopped.

@@ -119,3 +119,76 @@ async fn streams_of_http_2_are_ended_too() {
     assert_eq!(site.code().await, 0);
     let _ = timeout(STUCK, connection).await.unwrap();
 }
+
+/// A site that lingers for long.
+async fn lingering() -> Running {
+    start(Server { linger: Duration::from_secs(60), ..server() }).await
+}
+
+#[tokio::test]
+async fn a_listener_that_lingers_is_not_ready_but_serves_everything() {
+    let site = start(Server { linger: Duration::from_secs(2), ..server() }).await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "3000").await;
+    let mut listening = Talk::with(site.address).await;
+    listening.say("GET /a", "").await;
+    listening.hear(": hello").await;
+    let mut idle = Talk::with(site.address).await;
+    idle.say("POST /a", "0").await;
+    let begun = Instant::now();
+    site.stop().await;
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(status(site.admin, "GET /readyz").await, 503);
+    assert_eq!(status(site.admin, "GET /readyz?404").await, 404);
+    assert_eq!(status(site.admin, "GET /livez").await, 200);
+    // The connection of before and a new one are served, and their clients are asked to connect elsewhere.
+    idle.say("POST /a", "1").await;
+    let heard = idle.rest().await.0;
+    assert!(heard.contains("done 1") && heard.contains("\r\nconnection: close\r\n"), "{heard}");
+    let mut late = Talk::with(site.address).await;
+    late.say("POST /a", "2").await;
+    assert!(late.rest().await.0.contains("done 2"));
+    let (answer, _) = listening.rest().await;
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{answer}");
+    assert!(TcpStream::connect(site.address).await.is_err());
+    assert!(call.rest().await.0.contains("done 3000"));
+    assert_eq!(site.code().await, 0);
+}
+
+#[tokio::test]
+async fn a_second_signal_skips_the_time_in_which_a_listener_lingers() {
+    let site = lingering().await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "1000").await;
+    sleep(Duration::from_millis(100)).await;
+    let begun = Instant::now();
+    site.stop().await;
+    sleep(Duration::from_millis(100)).await;
+    assert!(TcpStream::connect(site.address).await.is_ok());
+    site.stop().await;
+    assert!(call.rest().await.0.contains("done 1000"));
+    assert_eq!(site.code().await, 0);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn the_third_signal_cuts_the_calls_of_a_listener_that_lingered() {
+    let site = lingering().await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "60000").await;
+    sleep(Duration::from_millis(100)).await;
+    for _ in 0..3 {
+        site.stop().await;
+    }
+    assert_eq!(call.rest().await.0, "");
+    assert_eq!(site.code().await, 1);
+}
+
+#[tokio::test]
+async fn a_person_who_interrupts_does_not_wait_for_load_balancers() {
+    let site = lingering().await;
+    let begun = Instant::now();
+    site.signal(StopSignal::Interrupt).await;
+    assert_eq!(site.code().await, 0);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}

@@ -1,10 +1,13 @@
 //! SIGTERM: who may finish, who is told, and the exit code.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::proxy::Start;
 use super::*;
+use crate::support::messages::{agreement, initialize};
+use crate::support::until;
 
 /// Heartbeats often enough not to wait for them.
 const BEATS: &str = r#"heartbeat = { after = "100ms", every = "100ms" }"#;
@@ -175,4 +178,109 @@ fn what_is_only_piped_may_finish_too() {
             scope.spawn(move || finishes(answer));
         }
     });
+}
+
+/// Calls that each client of [`nothing_is_refused_or_lost_under_load`] makes before the signal.
+const BEFORE: usize = 5;
+
+#[test]
+fn nothing_is_refused_or_lost_under_load() {
+    let upstream = Upstream::start();
+    let start = Start { server: r#"linger = "5m""#, ..Start::default() };
+    let mut proxy = Proxy::with(&start, &route(&upstream));
+    let stopping = AtomicBool::new(false);
+    let clients = 4;
+    thread::scope(|scope| {
+        let (stopping, proxy) = (&stopping, &proxy);
+        // A front: its probes learn that the process is not ready, and then it sends nothing more.
+        let client = move || {
+            let mut done = 0;
+            while done < BEFORE || !stopping.load(Relaxed) {
+                let mut asked = post(proxy, &call("7", "1"));
+                assert_eq!(asked.status(), 200, "{}", proxy.log());
+                assert_eq!(asked.events().last(), Some(&result_event("7")));
+                done += 1;
+            }
+            // What was on its way when the probe was answered.
+            let mut late = post(proxy, &call("7", "1"));
+            assert_eq!(late.events().last(), Some(&result_event("7")));
+            done + 1
+        };
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+        let server = scope.spawn(move || {
+            let mut served = 0;
+            loop {
+                let mut server = upstream.asked();
+                if server.body.contains("\"over\"") {
+                    server.json(&result("0"));
+                    return served;
+                }
+                served += 1;
+                server.events().say(legacy_progress("7", "nearly"));
+                // Longer than the listener takes to close, for the calls that are open then.
+                thread::sleep(Duration::from_millis(20));
+                server.say(result_event("7")).end();
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        proxy.terminate();
+        proxy.logged(&[" stopping ", "linger_s=300"]);
+        until("readiness says no", || proxy.probe("/readyz").0 == 503);
+        assert_eq!(proxy.probe("/readyz?404"), (404, "stopping\n".to_owned()));
+        assert!(proxy.accepts());
+        stopping.store(true, Relaxed);
+        let asked: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        let mut over = post(proxy, &call("0", "\"over\""));
+        over.rest();
+        assert_eq!(server.join().unwrap(), asked);
+    });
+    // Nobody has to wait for the rest of the time.
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
+    assert!(!proxy.log().contains("cut what"), "{}", proxy.log());
+}
+
+#[test]
+fn a_replica_that_lingers_lets_others_begin_sessions() {
+    let upstream = Upstream::start();
+    let start = Start { server: r#"linger = "5m""#, ..Start::default() };
+    let routes = format!(
+        "[fleet]\nkey = [\"{}\"]\nlisten = \"127.0.0.1:0\"\nadvertise = \"127.0.0.1:7334\"\n\
+         [[route]]\npath = \"/a\"\n{}\n[[route]]\npath = \"/b\"\nupstream.command = [\"cat\"]\n",
+        "5a".repeat(32),
+        route(&upstream)
+    );
+    let mut proxy = Proxy::serving(&start, &routes);
+    let mut begun = post(&proxy, &initialize("2025-06-18"));
+    let session = "mcp-session-id: s\r\ncontent-type: application/json\r\n";
+    upstream.asked().answer("200 OK", session, agreement("2025-06-18"));
+    let id = begun.header("mcp-session-id").unwrap();
+    assert_eq!(begun.status(), 200);
+    proxy.terminate();
+    proxy.logged(&[" stopping "]);
+    until("it lingers", || proxy.probe("/readyz").0 == 503);
+    for path in ["/a", "/b"] {
+        let first = initialize("2025-06-18");
+        let mut newcomer = Exchange::send(proxy.address(), "POST", path, &POST, &first);
+        assert_eq!(newcomer.status(), 503, "{path}");
+        assert_eq!(newcomer.header("retry-after").as_deref(), Some("1"));
+        let error = json(&newcomer.rest());
+        assert_eq!(error["id"], "i");
+        assert!(
+            error["error"]["message"].as_str().unwrap().starts_with("this replica is stopping")
+        );
+    }
+    let accept = [("accept", "text/event-stream")];
+    let mut newcomer = Exchange::send(proxy.address(), "GET", "/b/sse", &accept, "");
+    assert_eq!(newcomer.status(), 503);
+    assert_eq!(newcomer.header("retry-after").as_deref(), Some("1"));
+    // Whoever has a session is served.
+    let headers = [POST[0], POST[1], ("mcp-session-id", &*id)];
+    let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", ""));
+    let mut server = upstream.asked();
+    assert!(server.head.to_lowercase().contains("mcp-session-id: s\r\n"), "{}", server.head);
+    server.json(&result("7"));
+    assert_eq!(asked.rest(), result("7"));
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
 }

@@ -1,0 +1,26 @@
+//! The settings of `[fleet]`.
+
+use super::super::format::{List, Maybe, Switch};
+use super::super::{FormatField, Setting, SettingOptions, SettingScope};
+use crate::config::routes::fleet::FleetSettings;
+use crate::config::values::text::{Address, FleetKeyText, Hidden};
+
+settings! { FleetSettings, Self::default();
+    /// The keys that all replicas share: 64 hexadecimal digits each, as from `openssl rand -hex 32`. The first
+    /// seals ids, every one opens them. To change a key without losing a session, roll out `[old, new]`, then
+    /// `[new, old]`, then `[new]`.
+    "key" List<FleetKeyText> => key { default: "none, and the table needs one" }
+    /// The address where other replicas pass requests on to this one. What does not come from a replica with the
+    /// same key gets 403.
+    "listen" Address => listen {}
+    /// The address under which other replicas reach `listen`, an address and no name.
+    "advertise" Maybe<Address> => advertise { default: "none, and the table needs one" }
+    /// The address of a Valkey or Redis that all replicas reach, such as `rediss://user:password@valkey:6379`: after the end
+    /// of a replica one other replica inherits each of its sessions, and sends heartbeats in them. Without a store, and
+    /// where it does not answer, such sessions go on without heartbeats. Needs a program with the feature
+    /// `fleet-valkey`, as the packages have it.
+    "valkey" Maybe<Hidden> => valkey { default: "none" }
+    /// Seals the ids of new sessions. With false the replica opens and passes on, and seals nothing: for the
+    /// rollout that brings the table to replicas of which some do not have the table yet.
+    "seal" Switch => seal {}
+}

@@ -1,0 +1,86 @@
+//! Event ids that name the requests of their stream, so that any replica can answer for a stream whose
+//! replica is gone.
+//!
+//! `STREAM-NUMBER` is the id without a fleet. In a fleet `STREAM-NUMBER-REQUESTS` follows, where REQUESTS are the
+//! ids of the requests of the stream, in base64url. A client names its own requests only, so nothing is sealed:
+//! the session's id, which comes with it, is.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, own_error};
+use crate::transport::http::body::Batch;
+
+/// Bytes that ids of the requests of one stream may have for event ids to name them.
+const NAMED_IDS_MAX: usize = 256;
+
+/// The part of an event id that names the requests of its stream; `None` if there are none, or too many.
+pub(crate) fn requests_part(ids: &[Bytes]) -> Option<Box<str>> {
+    let text = ids.join(&b","[..]);
+    (!text.is_empty() && text.len() <= NAMED_IDS_MAX).then(|| URL_SAFE_NO_PAD.encode(text).into())
+}
+
+/// The requests that an event id names, each as JSON text.
+pub(crate) fn requests_in(event_id: &[u8]) -> Vec<Bytes> {
+    let Some(part) = event_id.splitn(3, |byte| *byte == b'-').nth(2) else { return Vec::new() };
+    let text = URL_SAFE_NO_PAD.decode(part).ok().filter(|text| text.len() <= NAMED_IDS_MAX);
+    let array = Bytes::from([&b"["[..], &text.unwrap_or_default(), b"]"].concat());
+    let Some((elements, end)) = json::elements(&array) else { return Vec::new() };
+    let ids = elements.into_iter().map(|id| array.slice(id));
+    let ids: Vec<Bytes> = ids.filter(|id| Key::read(id).is_some()).collect();
+    if end == array.len() { ids } else { Vec::new() }
+}
+
+/// Events that end these requests with an error.
+pub(crate) fn error_events(requests: &[Bytes], why: &str) -> Bytes {
+    let mut events = Batch::default();
+    for id in requests {
+        crate::gateway::bridge::frame::event(None, &own_error(id, why, None), &mut events);
+    }
+    let mut bytes = Vec::new();
+    while let Some(piece) = events.take() {
+        bytes.extend_from_slice(&piece);
+    }
+    bytes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(ids: &[&'static str]) {
+        let ids: Vec<Bytes> = ids.iter().map(|id| Bytes::from_static(id.as_bytes())).collect();
+        let part = requests_part(&ids).unwrap();
+        let event_id = format!("3-17-{part}");
+        assert_eq!(requests_in(event_id.as_bytes()), ids);
+    }
+
+    #[test]
+    fn event_ids_name_the_requests_of_their_stream() {
+        check(&["7"]);
+        check(&["\"a-b,c\"", "12345678901234567890"]);
+        assert_eq!(requests_part(&[]), None);
+        assert_eq!(requests_part(&[Bytes::from(vec![b'1'; NAMED_IDS_MAX + 1])]), None);
+    }
+
+    #[test]
+    fn an_event_id_of_others_names_none() {
+        let part = |text: &str| format!("3-17-{}", URL_SAFE_NO_PAD.encode(text));
+        for id in [
+            "",
+            "3",
+            "3-17",
+            "3-17-",
+            "3-17-!",
+            &part("}"),
+            &part("1]"),
+            &part("{}"),
+            &part("null"),
+        ] {
+            assert!(requests_in(id.as_bytes()).is_empty(), "{id}");
+        }
+    }
+}

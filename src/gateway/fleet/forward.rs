@@ -1,0 +1,116 @@
+//! A request is passed on to the replica that has its session, as a plain pipe.
+
+use std::sync::Arc;
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::passport::{ClientFacts, FORWARDED};
+use super::peers::LEAVING;
+use super::seal::Owner;
+use super::{FleetMember, in_origin_form, now_ms, random_numbers};
+use crate::gateway::refusals::text;
+use crate::observe::error_chain::error_chain;
+use crate::observe::metrics::FleetEvent;
+use crate::transport::http::body::Body;
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::connection_pool::FailedRequest;
+use crate::transport::http::headers::next_hop_headers;
+use crate::transport::http::in_flight::InFlightGuard;
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::shutdown::PipedStream;
+use crate::transport::mcp_http::content::Content;
+
+impl FleetMember {
+    /// Passes a request on to the replica `to`, and returns the response while it arrives.
+    ///
+    /// # Errors
+    /// The request itself, if that replica cannot be reached.
+    pub(super) async fn pass_on(
+        self: &Arc<Self>,
+        to: Owner,
+        request: Request<Incoming>,
+        client: &ClientFacts,
+    ) -> Result<Response<Body>, Box<Request<Incoming>>> {
+        // A GET may be a stream that never ends; nobody waits for that.
+        let is_get = request.method() == Method::GET;
+        let begun = Instant::now();
+        let open = (!is_get).then(|| self.calls.open());
+        let (mut parts, body) = request.into_parts();
+        in_origin_form(&mut parts);
+        parts.headers = next_hop_headers(parts.headers);
+        let passport = random_numbers()
+            .and_then(|[nonce, _]| self.office.sign(&parts, client, now_ms(), nonce));
+        let Some(passport) = passport else {
+            return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, "no passport can be made"));
+        };
+        parts.headers.insert(FORWARDED, passport);
+        let request = Request::from_parts(parts, RequestBody::unlimited(body));
+        let sent = self.peers.pool(to.address).try_send(request).await;
+        let failed = match sent {
+            Ok(response) => {
+                self.counts.count(FleetEvent::PassedOn);
+                if !is_get {
+                    tracing::info!(
+                        owner = %to.address,
+                        status = response.status().as_u16(),
+                        took_ms = begun.elapsed().as_millis() as u64,
+                        "passed on"
+                    );
+                }
+                if response.headers().contains_key(LEAVING) {
+                    self.peers.mark_leaving(to);
+                }
+                return Ok(self.piped(response, open.map_or(HopBody::Stream, HopBody::Call)));
+            }
+            Err(failed) => failed,
+        };
+        let FailedRequest { error, unsent } = failed;
+        let unsent = unsent.and_then(|request| {
+            let (mut parts, body) = request.into_parts();
+            parts.headers.remove(FORWARDED);
+            Some(Box::new(Request::from_parts(parts, body.into_unread()?)))
+        });
+        let owner = to.address.to_string();
+        if let Some(request) = unsent {
+            tracing::warn!(owner, error = error_chain(&error), "a replica cannot be reached");
+            self.peers.mark_down(to.address);
+            return Err(request);
+        }
+        self.counts.count(FleetEvent::Failed);
+        if let UpstreamError::RequestBody(unread) = &error {
+            return Ok(text(unread.status(), &unread.to_string()));
+        }
+        tracing::warn!(
+            owner,
+            error = error_chain(&error),
+            "a request that was passed on has failed"
+        );
+        let why = "the replica that has this session has ended in the middle of the request";
+        Ok(text(StatusCode::BAD_GATEWAY, why))
+    }
+
+    /// The owner's response, unchanged.
+    fn piped(&self, response: Response<UpstreamBody>, pipe: HopBody) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        parts.headers = next_hop_headers(parts.headers);
+        parts.headers.remove(LEAVING);
+        let body = match pipe {
+            HopBody::Stream if Content::of(&parts.headers) == Content::Events => {
+                Body::Stream(Box::new(PipedStream::new(body, &self.shutdown)))
+            }
+            HopBody::Stream => Body::piped(None, body, None),
+            HopBody::Call(open) => Body::piped(None, body, Some(open)),
+        };
+        Response::from_parts(parts, body)
+    }
+}
+
+/// The kind of a response that is passed on.
+enum HopBody {
+    /// It may be a stream on which the client only listens.
+    Stream,
+    /// A call, for whose end the shutdown waits.
+    Call(InFlightGuard),
+}

@@ -1,0 +1,327 @@
+//! Several replicas behind one balancer: any replica serves any request.
+//!
+//! ```text
+//! client ─> any replica ─> whose session? ─┬─ mine ──────> the routes
+//!                                          ├─ another's ─> its fleet address ─> the routes there
+//!                                          └─ gone ──────> the routes here, if the server has an address
+//! ```
+//!
+//! The id of a session that a client is given is sealed ([`seal`]): it holds the replica that owns the session
+//! and the id of the server. The replica that gets a request opens it. There is no membership and no
+//! election, and a store only if the operator wants one: [`heirs`]. A replica passes a request on once, as it came.
+
+pub mod course;
+pub(crate) mod event_id;
+mod forward;
+pub mod heirs;
+pub(crate) mod passport;
+pub(crate) mod peers;
+pub mod seal;
+pub(crate) mod session;
+#[cfg(feature = "fleet-valkey")]
+pub(crate) mod valkey;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use self::course::{Course, course};
+use self::heirs::{Heir, Heirs, OwnerStore, SessionKey};
+use self::passport::{ClientFacts, PassportError, PassportOffice};
+use self::peers::Peers;
+use self::seal::{IdKind, Opened, Owner, Seal, SealedId};
+use self::session::{FleetSeal, FleetSession, rename};
+use crate::config::routes::{self, FleetKey, Route, Upstream};
+use crate::gateway::bridge::NO_SESSION;
+use crate::gateway::bridge::responses::refusal;
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::refusals::{events_head, text};
+use crate::observe::metrics::{FleetCounts, FleetEvent};
+use crate::protocol::trace_context::to_hex;
+use crate::transport::http::body::Body;
+use crate::transport::http::endpoints::EndpointKind;
+use crate::transport::http::in_flight::InFlight;
+use crate::transport::http::shutdown::Shutdown;
+use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
+use crate::transport::random::random_bytes;
+
+pub use self::peers::DialReplica;
+
+/// The error of a request whose replica has ended with the server.
+const LOST: &str =
+    "the replica that ran the MCP server of this session has ended; initialize a new session";
+
+/// The part of this replica in its fleet.
+pub struct FleetMember {
+    /// The address where other replicas pass requests on.
+    pub(crate) listen: SocketAddr,
+    seal: Arc<FleetSeal>,
+    office: PassportOffice,
+    peers: Peers,
+    /// Who serves sessions whose owners are gone, if there is a store for that.
+    heirs: Option<Heirs>,
+    counts: FleetCounts,
+    calls: Arc<InFlight>,
+    shutdown: Arc<Shutdown>,
+}
+
+/// The replicas of one session that a request tries, one after the other: its owner, and heirs that the store names.
+const REPLICAS_TRIED_MAX: usize = 3;
+
+/// Another replica has passed the request on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PassedOn;
+
+impl FleetMember {
+    /// The part of a proxy in the fleet of these settings; if there is a `dial`, it replaces the network.
+    /// `None` if the system gives no random bytes.
+    pub fn join(
+        settings: &routes::Fleet,
+        proxy: &Proxy,
+        dial: Option<DialReplica>,
+    ) -> Option<Arc<Self>> {
+        Self::join_with(settings, proxy, dial, None)
+    }
+
+    /// The same with a store, in which replicas settle who serves a session whose owner is gone.
+    pub fn join_with(
+        settings: &routes::Fleet,
+        proxy: &Proxy,
+        dial: Option<DialReplica>,
+        store: Option<Arc<dyn OwnerStore>>,
+    ) -> Option<Arc<Self>> {
+        let keys = || settings.keys.iter().map(FleetKey::reveal);
+        let [boot, _] = random_numbers()?;
+        let me = Owner { address: settings.advertise, boot };
+        Some(Arc::new(Self {
+            listen: settings.listen,
+            heirs: store.map(|store| Heirs::of(me, store)),
+            seal: Arc::new(FleetSeal { me, seal: Seal::new(keys())?, seals: settings.seal }),
+            office: PassportOffice::new(keys()),
+            peers: Peers::new(dial),
+            counts: proxy.metrics.fleet(),
+            // Requests that are passed on are calls too.
+            calls: Arc::clone(&proxy.calls),
+            shutdown: Arc::clone(&proxy.shutdown),
+        }))
+    }
+
+    /// The settings in words. Keys are shown by their numbers, which every sealed id shows too.
+    pub(crate) fn words(settings: &routes::Fleet) -> String {
+        let routes::Fleet { keys, listen, advertise, seal, .. } = settings;
+        let numbers = Seal::new(keys.iter().map(FleetKey::reveal));
+        let numbers: Vec<u8> = numbers.iter().flat_map(Seal::numbers).collect();
+        format!("listen {listen}, advertise {advertise}, keys {}, seal {seal}", to_hex(&numbers))
+    }
+
+    /// Takes a request that another replica passes on: removes what that one says of its client, and returns it.
+    ///
+    /// # Errors
+    /// If no replica with the same key has just passed it on.
+    pub(crate) fn admit(&self, parts: &mut Parts) -> Result<ClientFacts, PassportError> {
+        let client = self.office.check(parts, now_ms())?;
+        parts.headers.remove(passport::FORWARDED);
+        parts.extensions.insert(PassedOn);
+        self.counts.count(FleetEvent::Received);
+        Ok(client)
+    }
+
+    /// Decides where a request is served. The request that comes back is served here, and its session has the
+    /// name that the server knows. The error is the response: the owner's, or why there is none.
+    pub(crate) async fn receive(
+        self: &Arc<Self>,
+        route: &Arc<Route>,
+        part: &EndpointKind,
+        request: Request<Incoming>,
+        client: &ClientFacts,
+    ) -> Result<Request<Incoming>, Box<Response<Body>>> {
+        if route.opaque {
+            return Ok(request);
+        }
+        let (mut parts, body) = request.into_parts();
+        let is_passed_on = parts.extensions.get::<PassedOn>().is_some();
+        let mut session = FleetSession::new(&self.seal, route, client.name.clone());
+        let (kind, opened) = session.opened(part, &parts);
+        let mut request = match opened {
+            Opened::Plain => {
+                parts.extensions.insert(session);
+                return Ok(Request::from_parts(parts, body));
+            }
+            Opened::Forged => return Err(Box::new(no_session(kind))),
+            Opened::Sealed(SealedId { owner, id }) => {
+                session.note_name(kind, &parts, &id);
+                let request = Request::from_parts(parts, body);
+                let heritage = self.heritage(route, part, &id);
+                // A replica that is leaving keeps the sessions that no other replica can serve.
+                let moves = has_address(route, part);
+                let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
+                let (request, place) = found.await?;
+                session.is_taken_over = place == ServedHere::Unsettled;
+                let (mut parts, body) = request.into_parts();
+                rename(kind, &mut parts, &id);
+                let request = Request::from_parts(parts, body);
+                if place != ServedHere::Owned {
+                    self.take_over(route, part, &request)?;
+                }
+                request
+            }
+        };
+        request.extensions_mut().insert(session);
+        Ok(request)
+    }
+
+    /// The name under which the store has a session, if another replica can inherit it.
+    fn heritage(
+        &self,
+        route: &Route,
+        part: &EndpointKind,
+        id: &[u8],
+    ) -> Option<(&Heirs, SessionKey)> {
+        let heirs = self.heirs.as_ref().filter(|_| has_address(route, part))?;
+        Some((heirs, SessionKey::of(&route.path, id)))
+    }
+
+    /// Finds the replica that serves a request: passes the request on, or returns it where this one serves it. The
+    /// error is the response.
+    async fn find_server(
+        self: &Arc<Self>,
+        owner: Owner,
+        heritage: Option<(&Heirs, SessionKey)>,
+        moves: bool,
+        is_passed_on: bool,
+        mut request: Request<Incoming>,
+        client: &ClientFacts,
+    ) -> Result<(Request<Incoming>, ServedHere), Box<Response<Body>>> {
+        let me = self.seal.me;
+        if heritage.is_some_and(|(heirs, session)| heirs.is_mine(session)) {
+            return Ok((request, ServedHere::Owned));
+        }
+        let mut decided = course(owner, me, is_passed_on, |peer| self.peers.is_down(peer));
+        let (mut target, mut gone) = (owner, None);
+        for _ in 0..REPLICAS_TRIED_MAX {
+            match decided {
+                Course::Here => return Ok((request, ServedHere::Owned)),
+                // Whoever passed it on may know this address as that of an heir that has ended.
+                Course::Loop if heritage.is_none() => break,
+                Course::Loop | Course::Gone => {}
+                Course::Elsewhere(_) if moves && self.peers.is_leaving(target) => {}
+                Course::Elsewhere(_) => {
+                    match self.pass_on(target, request, client).await {
+                        Ok(response) => return Err(Box::new(response)),
+                        // That replica cannot be reached.
+                        Err(unsent) => request = *unsent,
+                    }
+                }
+            }
+            let Some((heirs, session)) = heritage else {
+                return Ok((request, ServedHere::Unsettled));
+            };
+            let heir = match heirs.settle(session, gone).await {
+                Heir::Me => return Ok((request, ServedHere::Inherited)),
+                Heir::Unknown => return Ok((request, ServedHere::Unsettled)),
+                Heir::Other(heir) => heir,
+            };
+            decided = course(heir, me, is_passed_on, |peer| self.peers.is_down(peer));
+            if decided == Course::Loop {
+                break;
+            }
+            // If that is no heir any more, the next claim replaces it.
+            (target, gone) = (heir, Some(heir));
+        }
+        if decided == Course::Loop {
+            self.counts.count(FleetEvent::Loop);
+            let why = "another replica has passed this request on, and its session is not here";
+            return Err(Box::new(text(StatusCode::LOOP_DETECTED, why)));
+        }
+        Ok((request, ServedHere::Unsettled))
+    }
+
+    /// The owner of the session of a request is gone: goes on here if the server has an address. The error is the
+    /// response if the server was lost with the owner, and the client has to be told.
+    fn take_over(
+        &self,
+        route: &Route,
+        part: &EndpointKind,
+        request: &Request<Incoming>,
+    ) -> Result<(), Box<Response<Body>>> {
+        if has_address(route, part) {
+            self.counts.count(FleetEvent::TakenOver);
+            return Ok(());
+        }
+        self.counts.count(FleetEvent::Lost);
+        let last = request.headers().get(LAST_EVENT_ID).filter(|_| request.method() == Method::GET);
+        let lost = last.map_or_else(Vec::new, |id| event_id::requests_in(id.as_bytes()));
+        if lost.is_empty() {
+            // The route itself says that there is no such session.
+            return Ok(());
+        }
+        // Nobody else will ever answer these.
+        tracing::info!(
+            route = route.path,
+            requests = lost.len(),
+            "a stream was lost with its replica"
+        );
+        let mut response = Response::new(Body::from(event_id::error_events(&lost, LOST)));
+        *response.headers_mut() = events_head();
+        Err(Box::new(response))
+    }
+}
+
+/// How this replica serves a request of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServedHere {
+    /// The session is its own.
+    Owned,
+    /// The session is its own from now on.
+    Inherited,
+    /// The owner is gone, and other replicas may serve the session at the same time.
+    Unsettled,
+}
+
+/// Whether the server behind a request can be reached by every replica.
+fn has_address(route: &Route, part: &EndpointKind) -> bool {
+    matches!(&route.upstream, Upstream::Http(http) if http.url.is_some())
+        && *part == EndpointKind::Endpoint
+}
+
+/// The response where a client names a session that nobody has.
+fn no_session(kind: IdKind) -> Response<Body> {
+    match kind {
+        IdKind::Session => refusal(StatusCode::NOT_FOUND, NO_SESSION, None),
+        IdKind::Endpoint => {
+            text(StatusCode::NOT_FOUND, "there is no such stream; open one with a GET")
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Random numbers; `None` if the system has none.
+fn random_numbers() -> Option<[u64; 2]> {
+    let bytes = random_bytes()?;
+    let (one, rest) = bytes.split_first_chunk::<8>()?;
+    Some([u64::from_be_bytes(*one), u64::from_be_bytes(*rest.first_chunk::<8>()?)])
+}
+
+/// The target of a request in the form of HTTP/1.1: the path, and the host as a header.
+fn in_origin_form(parts: &mut Parts) {
+    if let Some(authority) = parts.uri.authority().map(|authority| authority.as_str().to_owned()) {
+        if !parts.headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::try_from(authority)
+        {
+            parts.headers.insert(HOST, host);
+        }
+        if let Some(target) = parts.uri.path_and_query().cloned() {
+            parts.uri = target.into();
+        }
+    }
+}

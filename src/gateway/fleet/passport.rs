@@ -1,0 +1,293 @@
+//! `Milepost-Forwarded`: what a replica says of a request that it passes on, authenticated.
+//!
+//! ```text
+//! Milepost-Forwarded: 1;TIME;NONCE;CLIENT;LOCAL;SECURE;NAME;MAC
+//! ```
+//!
+//! TIME is in milliseconds since 1970, CLIENT and LOCAL are the two ends of the client's connection, NAME is the
+//! name in the client's certificate (base64url), and MAC is an HMAC-SHA-256 over all of it and over the method,
+//! the path with its query, and the headers that say whose the request is. A header is taken once, within
+//! [`AGE_MAX`] of its time.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use ring::hmac;
+
+use crate::transport::http::client_name::ClientName;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
+
+/// The header.
+pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("milepost-forwarded");
+
+/// The largest difference between the clocks of two replicas, with the time on the way.
+pub(crate) const AGE_MAX: Duration = Duration::from_secs(30);
+
+/// Headers that are kept in mind so that none is taken twice. Beyond it the oldest are forgotten, and headers of
+/// before that time are refused.
+const SEEN_MAX: usize = 1 << 17;
+
+/// What the replica that took a request knows of its client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientFacts {
+    /// The address of the client.
+    pub(crate) remote: SocketAddr,
+    /// The address that the client connected to.
+    pub(crate) local: SocketAddr,
+    /// Whether the client uses TLS.
+    pub(crate) secure: bool,
+    /// The name in its certificate.
+    pub(crate) name: Option<ClientName>,
+}
+
+/// Why a request on the address of a fleet is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PassportError {
+    /// There is no such header, or it cannot be read.
+    #[error("no other replica has passed the request on")]
+    None,
+    /// Another key, or the request was changed.
+    #[error("the request was not passed on by a replica with the same key")]
+    Forged,
+    /// The clocks differ, or the header is old.
+    #[error("the request was passed on too long ago; do the clocks of the replicas differ?")]
+    Old,
+    /// The header was taken before.
+    #[error("the request was passed on twice")]
+    Twice,
+}
+
+impl PassportError {
+    /// The name in logs and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "not-forwarded",
+            Self::Forged => "forged",
+            Self::Old => "old",
+            Self::Twice => "twice",
+        }
+    }
+}
+
+/// Writes and reads the header.
+pub(crate) struct PassportOffice {
+    /// The first signs, all are accepted.
+    keys: Vec<hmac::Key>,
+    seen: Mutex<SeenNonces>,
+}
+
+impl PassportOffice {
+    /// With the keys of a fleet.
+    pub(crate) fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Self {
+        let derived = |key: &[u8; 32]| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+            let own = hmac::sign(&key, b"milepost forwarded");
+            hmac::Key::new(hmac::HMAC_SHA256, own.as_ref())
+        };
+        Self { keys: keys.into_iter().map(derived).collect(), seen: Mutex::default() }
+    }
+
+    /// The header for a request. `now`: milliseconds since 1970; `nonce`: a random number.
+    pub(crate) fn sign(
+        &self,
+        parts: &Parts,
+        client: &ClientFacts,
+        now: u64,
+        nonce: u64,
+    ) -> Option<HeaderValue> {
+        let ClientFacts { remote, local, secure, name } = client;
+        let name = name.as_ref().map_or("", ClientName::as_str);
+        let name = URL_SAFE_NO_PAD.encode(name);
+        let secure = u8::from(*secure);
+        let facts = format!("1;{now};{nonce:016x};{remote};{local};{secure};{name}");
+        let mac = hmac::sign(self.keys.first()?, &signed(&facts, parts));
+        let mac = URL_SAFE_NO_PAD.encode(mac);
+        HeaderValue::try_from(format!("{facts};{mac}")).ok()
+    }
+
+    /// Reads the header of a request.
+    ///
+    /// # Errors
+    /// If no replica with the same key has just passed it on.
+    pub(crate) fn check(&self, parts: &Parts, now: u64) -> Result<ClientFacts, PassportError> {
+        let mut values = parts.headers.get_all(FORWARDED).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return Err(PassportError::None);
+        };
+        let text = value.to_str().map_err(|_| PassportError::None)?;
+        let (facts, mac) = text.rsplit_once(';').ok_or(PassportError::None)?;
+        let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| PassportError::None)?;
+        let signed = signed(facts, parts);
+        if !self.keys.iter().any(|key| hmac::verify(key, &signed, &mac).is_ok()) {
+            return Err(PassportError::Forged);
+        }
+        // Another version than this writes it otherwise.
+        let (time, nonce, client) = read(facts).ok_or(PassportError::None)?;
+        let age = u64::try_from(AGE_MAX.as_millis()).unwrap_or(u64::MAX);
+        if now.abs_diff(time) > age {
+            return Err(PassportError::Old);
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.take(nonce, time, now, age).map(|()| client)
+    }
+}
+
+fn read(facts: &str) -> Option<(u64, u64, ClientFacts)> {
+    let mut parts = facts.split(';');
+    if parts.next() != Some("1") {
+        return None;
+    }
+    let time = parts.next()?.parse().ok()?;
+    let nonce = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let remote = parts.next()?.parse().ok()?;
+    let local = parts.next()?.parse().ok()?;
+    let secure = parts.next()? == "1";
+    let name = String::from_utf8(URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok()?;
+    let name = (!name.is_empty()).then(|| ClientName::passed_on(&name));
+    parts.next().is_none().then_some((time, nonce, ClientFacts { remote, local, secure, name }))
+}
+
+/// The bytes that are signed. Each part has its length before it, so that none can lend a byte to the next.
+fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
+    let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+    let mut bytes = Vec::with_capacity(256);
+    let mut add = |part: &[u8]| {
+        bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        bytes.extend_from_slice(part);
+    };
+    [facts, parts.method.as_str(), target].iter().for_each(|part| add(part.as_bytes()));
+    for name in [&SESSION_ID, &AUTHORIZATION, &LAST_EVENT_ID] {
+        let mut values = parts.headers.get_all(name).iter();
+        add(values.next().map_or(b"", HeaderValue::as_bytes));
+        // None of them may be there twice, and a reader of the last value would read another.
+        add(&[u8::from(values.next().is_some())]);
+    }
+    bytes
+}
+
+/// The nonces of headers that were taken, in two halves: the older half is forgotten when the newer is full or
+/// old enough.
+#[derive(Default)]
+struct SeenNonces {
+    newer: HashSet<u64>,
+    older: HashSet<u64>,
+    /// When the newer half began, in milliseconds since 1970.
+    since: u64,
+    /// Headers of before that time may have been forgotten.
+    known_from: u64,
+}
+
+impl SeenNonces {
+    fn take(&mut self, nonce: u64, time: u64, now: u64, age: u64) -> Result<(), PassportError> {
+        // A header may be from `age` ago until `age` from now: for twice that time it must be known.
+        let is_full = self.newer.len() >= SEEN_MAX;
+        if is_full || now.saturating_sub(self.since) > 2 * age {
+            if is_full {
+                self.known_from = self.since;
+            }
+            self.older = std::mem::take(&mut self.newer);
+            self.since = now;
+        }
+        if time < self.known_from {
+            return Err(PassportError::Old);
+        }
+        if self.older.contains(&nonce) || !self.newer.insert(nonce) {
+            return Err(PassportError::Twice);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_000;
+
+    fn office(keys: &[u8]) -> PassportOffice {
+        let keys: Vec<[u8; 32]> = keys.iter().map(|byte| [*byte; 32]).collect();
+        PassportOffice::new(&keys)
+    }
+
+    fn request(lines: &[(&str, &str)]) -> Parts {
+        let mut request = Request::post("/r?x=1");
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn client() -> ClientFacts {
+        ClientFacts {
+            remote: "[2001:db8::7]:4711".parse().unwrap(),
+            local: "10.0.0.1:7332".parse().unwrap(),
+            secure: true,
+            name: Some(ClientName::passed_on("cn:a; b")),
+        }
+    }
+
+    fn passed_on(lines: &[(&str, &str)], by: &PassportOffice, nonce: u64) -> Parts {
+        let mut parts = request(lines);
+        let header = by.sign(&parts, &client(), NOW, nonce).unwrap();
+        parts.headers.insert(FORWARDED, header);
+        parts
+    }
+
+    #[test]
+    fn a_replica_with_a_common_key_is_believed_once() {
+        let (old, both) = (office(&[1]), office(&[2, 1]));
+        let parts = passed_on(&[("mcp-session-id", "a")], &old, 5);
+        assert_eq!(both.check(&parts, NOW + 100), Ok(client()));
+        assert_eq!(both.check(&parts, NOW + 200), Err(PassportError::Twice));
+        assert_eq!(old.check(&passed_on(&[], &both, 6), NOW), Err(PassportError::Forged));
+    }
+
+    #[test]
+    fn a_header_is_for_its_request_and_for_its_time() {
+        let office = office(&[1]);
+        let lines = [("mcp-session-id", "a"), ("authorization", "Bearer x")];
+        let good = || passed_on(&lines, &office, 1);
+        let mut cases = vec![good(), good(), good(), good(), good()];
+        cases[0].method = http::Method::GET;
+        cases[1].uri = "/s?x=1".parse().unwrap();
+        cases[2].headers.insert("mcp-session-id", "b".parse().unwrap());
+        cases[3].headers.append("authorization", "Bearer y".parse().unwrap());
+        cases[4].headers.insert("last-event-id", "1-1".parse().unwrap());
+        for parts in &cases {
+            assert_eq!(office.check(parts, NOW), Err(PassportError::Forged));
+        }
+        assert_eq!(office.check(&request(&lines), NOW), Err(PassportError::None));
+        assert_eq!(office.check(&good(), NOW + 30_001), Err(PassportError::Old));
+        assert_eq!(office.check(&good(), NOW - 30_001), Err(PassportError::Old));
+        assert_eq!(office.check(&good(), NOW - 30_000), Ok(client()));
+    }
+
+    #[test]
+    fn a_header_is_known_as_long_as_it_could_be_taken() {
+        let mut seen = SeenNonces::default();
+        let age = 30_000;
+        for step in 0..10_u64 {
+            let now = NOW + step * 10_000;
+            assert_eq!(seen.take(step, now + age, now, age), Ok(()));
+            for earlier in 0..=step.min(5) {
+                let again = seen.take(step - earlier, now, now, age);
+                assert_eq!(again, Err(PassportError::Twice), "{step} {earlier}");
+            }
+        }
+        for nonce in 0..2 * SEEN_MAX as u64 {
+            assert_eq!(seen.take(1000 + nonce, NOW + 200_000, NOW + 200_000, age), Ok(()));
+        }
+        assert!(seen.newer.len() + seen.older.len() <= 2 * SEEN_MAX);
+        let late = seen.take(1, NOW + 199_999, NOW + 200_001, age);
+        assert_eq!(late, Err(PassportError::Old), "what was taken then may be forgotten");
+    }
+}

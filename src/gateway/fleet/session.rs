@@ -1,0 +1,144 @@
+//! The fleet's part in one request: the names of its session, sealed and as the server has them.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Response, Uri};
+
+use super::seal::{IdBinding, IdKind, Opened, Owner, Seal};
+use crate::config::routes::Route;
+use crate::transport::http::body::Body;
+use crate::transport::http::client_name::ClientName;
+use crate::transport::http::endpoints::EndpointKind;
+use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::random::random_bytes;
+
+/// The parameter with the sealed query in an endpoint of HTTP+SSE.
+const KEY: &str = "sessionId";
+
+/// What seals the ids of this replica.
+pub(super) struct FleetSeal {
+    /// This process.
+    pub(super) me: Owner,
+    pub(super) seal: Seal,
+    /// Whether new ids are sealed.
+    pub(super) seals: bool,
+}
+
+/// What a request has to know of the fleet: an extension of its head.
+#[derive(Clone)]
+pub(crate) struct FleetSession {
+    seal: Arc<FleetSeal>,
+    route: Arc<Route>,
+    principal: Option<ClientName>,
+    /// The session that the request names, as the client has it and as the server has it.
+    named: Option<(HeaderValue, HeaderValue)>,
+    /// Its owner is gone, and this replica serves it without knowing all of it.
+    pub(super) is_taken_over: bool,
+}
+
+impl FleetSession {
+    pub(super) fn new(
+        seal: &Arc<FleetSeal>,
+        route: &Arc<Route>,
+        principal: Option<ClientName>,
+    ) -> Self {
+        let (seal, route) = (Arc::clone(seal), Arc::clone(route));
+        Self { seal, route, principal, named: None, is_taken_over: false }
+    }
+
+    /// The fleet's part in a request, if there is a fleet.
+    pub(crate) fn of(parts: &Parts) -> Option<&Self> {
+        parts.extensions.get()
+    }
+
+    /// Notes the session of a request as the client has it, and as the server has it.
+    pub(super) fn note_name(&mut self, kind: IdKind, parts: &Parts, id: &[u8]) {
+        let text = parts.headers.get(SESSION_ID).filter(|_| kind == IdKind::Session);
+        self.named = text.cloned().zip(HeaderValue::from_bytes(id).ok());
+    }
+
+    fn bound_to(&self, kind: IdKind) -> IdBinding<'_> {
+        let principal = self.principal.as_ref().map_or("", ClientName::as_str);
+        IdBinding { kind, route: &self.route.path, principal }
+    }
+
+    /// The session that a request names, opened.
+    pub(super) fn opened(&self, part: &EndpointKind, parts: &Parts) -> (IdKind, Opened) {
+        let (kind, text) = match part {
+            EndpointKind::Endpoint | EndpointKind::Sse => {
+                (IdKind::Session, parts.headers.get(SESSION_ID).map(HeaderValue::as_bytes))
+            }
+            EndpointKind::Messages(_) => {
+                (IdKind::Endpoint, sealed_query(parts.uri.query().unwrap_or_default()))
+            }
+            EndpointKind::WellKnown(_) => (IdKind::Session, None),
+        };
+        let opened = text.map(|text| self.seal.seal.open(text, &self.bound_to(kind)));
+        (kind, opened.unwrap_or(Opened::Plain))
+    }
+
+    fn seal(&self, kind: IdKind, id: &[u8]) -> Option<String> {
+        if !self.seal.seals {
+            return None;
+        }
+        let bytes = random_bytes()?;
+        let (nonce, _) = bytes.split_first_chunk::<12>()?;
+        self.seal.seal.seal(self.seal.me, id, *nonce, &self.bound_to(kind))
+    }
+
+    /// The query of an endpoint of HTTP+SSE, as the client of this replica gets it.
+    pub(crate) fn endpoint_query(&self, query: &str) -> String {
+        match self.seal(IdKind::Endpoint, query.as_bytes()) {
+            Some(sealed) => format!("{KEY}={sealed}"),
+            None => query.to_owned(),
+        }
+    }
+
+    /// Whether the session was another replica's, and this one does not know all of it.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
+
+    /// Seals the session that a response names. A client that has the session keeps its name for it.
+    pub(crate) fn seal_response(&self, response: &mut Response<Body>) {
+        let Some(id) = response.headers().get(SESSION_ID) else { return };
+        let known = self.named.as_ref().filter(|(_, known)| known == id);
+        let sealed = match known {
+            Some((text, _)) => Some(text.clone()),
+            None => self
+                .seal(IdKind::Session, id.as_bytes())
+                .and_then(|sealed| HeaderValue::try_from(sealed).ok()),
+        };
+        if let Some(sealed) = sealed {
+            response.headers_mut().insert(SESSION_ID, sealed);
+        }
+    }
+}
+
+/// The sealed part of a query, if it has one.
+fn sealed_query(query: &str) -> Option<&[u8]> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| *name == KEY).map(|(_, text)| text.as_bytes())
+}
+
+/// Gives the session of a request the name that the server knows.
+pub(super) fn rename(kind: IdKind, parts: &mut Parts, id: &[u8]) {
+    match kind {
+        IdKind::Session => {
+            if let Ok(id) = HeaderValue::from_bytes(id) {
+                parts.headers.insert(SESSION_ID, id);
+            }
+        }
+        IdKind::Endpoint => {
+            let path = parts.uri.path();
+            let target = format!("{path}?{}", String::from_utf8_lossy(id));
+            let mut uri = parts.uri.clone().into_parts();
+            if let Ok(target) = PathAndQuery::try_from(target) {
+                uri.path_and_query = Some(target);
+                parts.uri = Uri::from_parts(uri).unwrap_or_else(|_| parts.uri.clone());
+            }
+        }
+    }
+}

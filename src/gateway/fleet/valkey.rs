@@ -1,0 +1,203 @@
+//! The store of a fleet in Valkey or Redis: `mp:{session}:o` is the owner of a session, for a minute.
+//!
+//! One task speaks to the server, and requests reach it through a bounded queue. A server that is down, slow, empty
+//! or full changes nothing but who may send heartbeats.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use prometheus_client::metrics::counter::Counter;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, RedisError, cmd, pipe};
+use tokio::sync::{mpsc, oneshot};
+
+use super::heirs::{HeirClaim, OWNED_FOR, OwnerStore, SessionKey};
+use super::seal::Owner;
+use crate::config::routes::Secret;
+
+/// Commands that wait for the task that speaks to the server. A further one is an error of the store.
+const COMMANDS_MAX: usize = 1024;
+
+/// Sessions that are renewed in one pipeline.
+const RENEWED_AT_ONCE: usize = 256;
+
+/// The longest time that the server may take for an answer.
+const ANSWER_MAX: Duration = Duration::from_millis(200);
+
+/// The longest time of connecting to the server.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// The longest pause between two attempts to connect.
+const RECONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// Claims a session: the owner that is there stays, unless it is the one that is gone.
+const SETTLE: &str = "local now = redis.call('GET', KEYS[1]) \
+     if not now or now == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) return ARGV[1] end \
+     return now";
+
+/// Renews an entry, if it is still the replica's own.
+const RENEW: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end \
+     return 0";
+
+enum StoreCommand {
+    Settle(HeirClaim, oneshot::Sender<Owner>),
+    Renew(Owner, Vec<SessionKey>),
+}
+
+/// The store.
+pub(crate) struct Valkey {
+    commands: mpsc::Sender<StoreCommand>,
+    errors: Counter,
+}
+
+impl Valkey {
+    /// The store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the first
+    /// use. `errors` counts failures.
+    ///
+    /// # Errors
+    /// If the address is none of Valkey or Redis. The error does not hold the address.
+    pub(crate) fn open(address: &Secret, errors: Counter) -> Result<Self, RedisError> {
+        let client = Client::open(address.reveal())?;
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(ANSWER_MAX))
+            .set_connection_timeout(Some(CONNECT_MAX))
+            .set_number_of_retries(1)
+            .set_max_delay(RECONNECT_MAX);
+        let connection = ConnectionManager::new_lazy_with_config(client, config)?;
+        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        tokio::spawn(speak(connection, received, errors.clone()));
+        Ok(Self { commands, errors })
+    }
+
+    fn send(&self, command: StoreCommand) {
+        if self.commands.try_send(command).is_err() {
+            self.errors.inc();
+        }
+    }
+}
+
+impl OwnerStore for Valkey {
+    fn settle(&self, claim: HeirClaim) -> BoxFuture<'static, Option<Owner>> {
+        let (answer, answered) = oneshot::channel();
+        self.send(StoreCommand::Settle(claim, answer));
+        answered.map(Result::ok).boxed()
+    }
+
+    fn renew(&self, owner: Owner, sessions: Vec<SessionKey>) {
+        self.send(StoreCommand::Renew(owner, sessions));
+    }
+}
+
+/// Speaks to the server, one command after the other.
+async fn speak(
+    mut connection: ConnectionManager,
+    mut commands: mpsc::Receiver<StoreCommand>,
+    errors: Counter,
+) {
+    let mut is_failing = false;
+    while let Some(command) = commands.recv().await {
+        let done = match command {
+            // Whoever asked may have gone on without the answer.
+            StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
+            StoreCommand::Settle(claim, answer) => match settle(&mut connection, claim).await {
+                Ok(owner) => {
+                    if let Some(owner) = owner {
+                        let _ = answer.send(owner);
+                    }
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            StoreCommand::Renew(owner, sessions) => renew(&mut connection, owner, &sessions).await,
+        };
+        match done {
+            Ok(()) if is_failing => tracing::info!("the store of the fleet answers again"),
+            Err(error) => {
+                errors.inc();
+                if !is_failing {
+                    let error = error.to_string();
+                    tracing::warn!(
+                        error,
+                        "the store of the fleet does not answer; sessions of replicas that have ended go on without \
+                         heartbeats"
+                    );
+                }
+                is_failing = true;
+                continue;
+            }
+            Ok(()) => {}
+        }
+        is_failing = false;
+    }
+}
+
+async fn settle(
+    connection: &mut ConnectionManager,
+    claim: HeirClaim,
+) -> Result<Option<Owner>, RedisError> {
+    let gone = claim.gone.map(text).unwrap_or_default();
+    let owner: String = cmd("EVAL")
+        .arg(SETTLE)
+        .arg(1)
+        .arg(place(claim.session))
+        .arg(text(claim.claimant))
+        .arg(gone)
+        .arg(milliseconds())
+        .query_async(connection)
+        .await?;
+    Ok(read(&owner))
+}
+
+async fn renew(
+    connection: &mut ConnectionManager,
+    owner: Owner,
+    sessions: &[SessionKey],
+) -> Result<(), RedisError> {
+    for some in sessions.chunks(RENEWED_AT_ONCE) {
+        let mut pipeline = pipe();
+        for session in some {
+            let renewal = pipeline.cmd("EVAL").arg(RENEW).arg(1).arg(place(*session));
+            renewal.arg(text(owner)).arg(milliseconds()).ignore();
+        }
+        pipeline.query_async::<()>(connection).await?;
+    }
+    Ok(())
+}
+
+fn milliseconds() -> u64 {
+    u64::try_from(OWNED_FOR.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn place(session: SessionKey) -> String {
+    format!("mp:{{{}}}:o", session.text())
+}
+
+/// An owner as the store has it.
+fn text(owner: Owner) -> String {
+    format!("{} {:x}", owner.address, owner.boot)
+}
+
+fn read(text: &str) -> Option<Owner> {
+    let (address, boot) = text.split_once(' ')?;
+    let address: SocketAddr = address.parse().ok()?;
+    Some(Owner { address, boot: u64::from_str_radix(boot, 16).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_read_as_they_are_written() {
+        for address in ["10.0.0.1:7334", "[fd00::7]:1"] {
+            let owner = Owner { address: address.parse().unwrap(), boot: u64::MAX - 7 };
+            assert_eq!(read(&text(owner)), Some(owner));
+        }
+        for wrong in ["", "10.0.0.1:7334", "10.0.0.1 7", "10.0.0.1:7334 x"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        assert!(place(SessionKey::of("/r", b"id")).starts_with("mp:{"));
+    }
+}

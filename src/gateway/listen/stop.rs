@@ -1,0 +1,48 @@
+//! Signals to stop.
+
+use std::{future, io};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Signals that wait to be received. The third one cuts everything at the latest, so a fourth has nothing
+/// to add.
+const SIGNALS_MAX: usize = 3;
+
+/// A signal to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSignal {
+    /// SIGTERM: a supervisor stops the process, and fronts may still send requests for a while.
+    Terminate,
+    /// SIGINT: a person stops the process.
+    Interrupt,
+}
+
+/// A receiver of one message for each SIGTERM and SIGINT.
+///
+/// # Errors
+/// If the system does not deliver signals.
+pub(super) fn signals() -> io::Result<mpsc::Receiver<StopSignal>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (sender, receiver) = mpsc::channel(SIGNALS_MAX);
+    tokio::spawn(async move {
+        loop {
+            let signal = tokio::select! {
+                _ = terminate.recv() => StopSignal::Terminate,
+                _ = interrupt.recv() => StopSignal::Interrupt,
+                () = sender.closed() => return,
+            };
+            let _ = sender.try_send(signal);
+        }
+    });
+    Ok(receiver)
+}
+
+/// The next signal. Waits for ever where none can come any more.
+pub(super) async fn next_signal(stop: &mut mpsc::Receiver<StopSignal>) -> StopSignal {
+    match stop.recv().await {
+        Some(signal) => signal,
+        None => future::pending().await,
+    }
+}

@@ -1,0 +1,175 @@
+//! A replica is killed: what others serve in its place, and what its clients are told at once.
+
+use super::replicas::{Client, HTTP, Replicas, SSE, STDIO, Spread};
+use super::scenarios::{begin_over_http, begin_over_stdio, endpoint, event_ids};
+use crate::http::rig::{check, ms, pass, secs, settle};
+use crate::support::messages::{call, event_with, initialize, progress, result};
+
+#[tokio::test(start_paused = true)]
+async fn a_server_over_http_goes_on_behind_another_replica() {
+    for kills in 0..100 {
+        let mut replicas = Replicas::new(3, HTTP);
+        let mut client = begin_over_http(&mut replicas, Spread::RoundRobin, "s").await;
+        let lost = client.post(&replicas, call(1, 1));
+        let asked = replicas.asked().await;
+        asked.events(&[]);
+        let before = kills % 4;
+        for figure in 1..=before {
+            asked.chunk(event_with(&format!("e{figure}"), &progress(1, figure)));
+        }
+        settle().await;
+        replicas.kill(0).await;
+        assert!(
+            before == 0 || lost.is_broken() || lost.is_over(),
+            "its stream ends with the replica"
+        );
+        let last = (before > 0).then(|| format!("e{before}"));
+        // The third request was the call, so these come to the second and third replica.
+        client.next(3);
+        let back = client.get(&replicas, last.as_deref());
+        let resumed = replicas.asked().await;
+        assert_eq!(resumed.request.header("mcp-session-id"), Some("s"));
+        resumed.events(&[]);
+        for figure in before + 1..=20 {
+            resumed.chunk(event_with(&format!("e{figure}"), &progress(1, figure)));
+        }
+        resumed.chunk(event_with("a", &result(1)));
+        resumed.end();
+        settle().await;
+        let told = back.messages();
+        assert_eq!(told.last(), Some(&result(1)), "the answer comes in any case");
+        assert_eq!(told.len(), usize::try_from(21 - before).unwrap(), "{told:?}");
+        check([&lost, &back]);
+        assert!(replicas.events("taken-over") >= 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_serve_in_the_place_of_an_owner_add_no_heartbeats() {
+    let mut replicas = Replicas::new(3, HTTP);
+    let mut client = begin_over_http(&mut replicas, Spread::RoundRobin, "s").await;
+    let mine = client.post(&replicas, call(1, 1));
+    let asked = replicas.asked().await;
+    asked.events(&[]);
+    pass(secs(12)).await;
+    assert!(!mine.messages().is_empty(), "the owner breaks the silence");
+    asked.say(result(1));
+    asked.end();
+    settle().await;
+    replicas.kill(0).await;
+    client.next(3);
+    for id in [2, 3] {
+        let answer = client.post(&replicas, call(id, id));
+        let asked = replicas.asked().await;
+        asked.events(&[]);
+        pass(secs(12)).await;
+        assert_eq!(answer.messages(), Vec::<String>::new());
+        asked.say(progress(id, 1));
+        asked.say(result(id));
+        asked.end();
+        settle().await;
+        assert_eq!(answer.messages(), [progress(id, 1), result(id)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_down_is_not_tried_for_five_seconds() {
+    let mut replicas = Replicas::new(2, HTTP);
+    let mut client = begin_over_http(&mut replicas, Spread::Sticky, "s").await;
+    replicas.kill(0).await;
+    let named = format!("Mcp-Session-Id: {}", client.session.take().unwrap());
+    for (round, tries) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
+        if round == 3 {
+            pass(secs(5)).await;
+        }
+        let headers = [&*named, crate::http::rig::BOTH];
+        let answer = replicas.send(1, "POST /r", &headers, call(round, round).as_bytes());
+        replicas.asked().await.json(&[], &result(round));
+        settle().await;
+        assert_eq!(answer.text(), result(round));
+        assert_eq!(replicas.tries(), tries, "round {round}");
+    }
+    assert_eq!(replicas.events("taken-over"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_of_a_child_that_died_with_its_replica_is_told_at_once() {
+    let mut replicas = Replicas::new(3, STDIO);
+    let (mut client, server) = begin_over_stdio(&mut replicas, Spread::RoundRobin).await;
+    let lost = client.post(&replicas, call("\"seven\"", 7));
+    settle().await;
+    server.say(progress(7, 1));
+    settle().await;
+    let ids = event_ids(&lost);
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    replicas.kill(0).await;
+    assert!(lost.is_broken());
+    for id in &ids {
+        let back = client.get(&replicas, Some(id));
+        pass(ms(1)).await;
+        if client.next(3) == 0 {
+            client.next(3);
+        }
+        if back.spoken().is_none() {
+            continue;
+        }
+        assert_eq!(back.status(), 200);
+        let told = back.messages();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains(r#""id":"seven","error":"#), "{told:?}");
+        assert!(back.is_over());
+    }
+    assert!(replicas.events("lost") >= 1);
+    // What else is asked of the session has one answer: begin anew.
+    let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
+    let next = call(8, 8);
+    for (start, body) in [("POST /r", next.as_bytes()), ("GET /r", b""), ("DELETE /r", b"")] {
+        let headers = [&*named, crate::http::rig::BOTH];
+        let answer = replicas.send(1, start, &headers, body);
+        settle().await;
+        assert_eq!(answer.status(), 404, "{start}");
+    }
+    // And that works at once.
+    let mut anew = Client::new(Spread::NeverOwner);
+    anew.next(3);
+    let begun = anew.post(&replicas, initialize("2025-11-25"));
+    let _server = replicas.started().await;
+    assert!(begun.is_silent());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_starts_anew_is_another_owner() {
+    let mut replicas = Replicas::new(2, HTTP);
+    let client = begin_over_http(&mut replicas, Spread::Sticky, "s").await;
+    replicas.restart(0, Some(&super::replicas::table(0, &[super::replicas::KEY]))).await;
+    let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
+    for to in [0, 1] {
+        let body = call(1, 1);
+        let headers = [&*named, crate::http::rig::BOTH];
+        let answer = replicas.send(to, "POST /r", &headers, body.as_bytes());
+        let asked = replicas.asked().await;
+        assert_eq!(asked.request.header("mcp-session-id"), Some("s"));
+        asked.json(&[], &result(1));
+        settle().await;
+        assert_eq!(answer.text(), result(1), "{to}");
+    }
+    assert_eq!(replicas.events("taken-over"), 2);
+    assert_eq!(replicas.events("loop"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_http_sse_ends_with_its_replica() {
+    let mut replicas = Replicas::new(2, SSE);
+    let stream = replicas.send(0, "GET /r/sse", &["Accept: text/event-stream"], b"");
+    let wire = replicas.asked().await;
+    wire.events(&[]);
+    wire.chunk("event: endpoint\ndata: /post?session=1\n\n");
+    settle().await;
+    let start = format!("POST {}", endpoint(&stream));
+    replicas.kill(0).await;
+    assert!(stream.is_broken());
+    let post = replicas.send(1, &start, &[], call(1, 1).as_bytes());
+    settle().await;
+    assert_eq!(post.status(), 404);
+    assert!(replicas.asks_nothing().await);
+}
