@@ -1,6 +1,6 @@
 //! A client that will not wait: it calls a tool over stdio and gives up when it hears nothing.
 //!
-//! It does as the TypeScript SDK does with `resetTimeoutOnProgress`: each call has a timeout, which
+//! The client does as the TypeScript SDK does with `resetTimeoutOnProgress`: each call has a timeout, which
 //! starts anew with every valid progress notification for the call's own token. What a server does
 //! wrong on the way it reports, as a `fault`: progress for a token that is not active, progress
 //! without a proper figure, figures that do not rise, lines that are no messages, answers that are
@@ -57,7 +57,7 @@ struct Client {
     /// Do not ask for progress
     #[arg(long)]
     no_token: bool,
-    /// What to use for a token: a text of one's own, or the request's id as the official SDKs do
+    /// The token: a text of one's own, or the request's id as the official SDKs do
     #[arg(long, value_enum, default_value_t = TokenAs::Text)]
     token_as: TokenAs,
     /// The tool to call

@@ -1,6 +1,6 @@
 //! KuzuMem-MCP, a memory bank on a graph database, in eight of its generations.
 //!
-//! It streamed what its tools were doing long before it agreed with the specification on how. Each
+//! The server streamed the work of its tools long before it agreed with the specification on how. Each
 //! generation tells of the same work in its own way; over stdio:
 //!
 //! * `k1` (May 2025, hand-written): a method of its own, the request's id for a token, and the
@@ -77,7 +77,7 @@ use words::{marked, pino, spread, standard, stringified};
 /// One generation of KuzuMem-MCP.
 #[derive(Parser)]
 struct KuzuMem {
-    /// Which generation to be [default: k1 over stdio, k5 over HTTP]
+    /// The generation of the server [default: k1 over stdio, k5 over HTTP]
     #[arg(long, visible_alias = "variant", value_enum)]
     generation: Option<Generation>,
     /// Time between the steps of a tool [default: 50ms for pagerank, 5ms else]
@@ -287,7 +287,7 @@ impl KuzuMem {
         ));
     }
 
-    /// What `console.log` adds to the wire.
+    /// The text that `console.log` adds to the wire.
     fn chatter(&self, call: &Call, step: &Fields, at: usize) {
         let (tool, status) = (&call.tool, &step[0].1.as_str().unwrap_or_default());
         let print = |text: &str| call.client.print(text);

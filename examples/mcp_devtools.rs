@@ -8,7 +8,7 @@
 //! {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"","progress":8,"progressToken":"t"}}
 //! ```
 //!
-//! It looks for the token in `arguments._meta`, where no client puts it, and takes only strings, so that
+//! The server looks for the token in `arguments._meta`, where no client puts it, and takes only strings, so that
 //! without `milepost wrap --ask-token-in-arguments` no call has progress; `--token-from meta` looks where the
 //! token is. A goroutine apart from the answer's writes its notifications, so that some may come after the
 //! answer: so does `--late N`.

@@ -51,7 +51,7 @@ struct Plexus {
     /// Time between the events of an activation
     #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = support::duration)]
     pace: Duration,
-    /// Which variant to be
+    /// The variant of the server
     #[arg(long, value_enum, default_value_t = Variant::P2)]
     variant: Variant,
     /// Make up a token for every call and not use the client's
@@ -72,7 +72,7 @@ enum Variant {
 }
 use Variant::{P0, P1, P2};
 
-/// What an activation streams.
+/// The items that an activation streams.
 enum Event {
     Progress(&'static str, Option<f32>),
     Data(&'static str),

@@ -44,7 +44,7 @@ struct Scout {
     listen: Listen,
 }
 
-/// What the database says of a run.
+/// The state of a run in the database.
 struct State {
     step: Option<u32>,
     steps: Option<u32>,

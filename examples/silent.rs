@@ -1,6 +1,6 @@
 //! A server that says nothing until it answers: the commonest of them all.
 //!
-//! It stands for every MCP server whose tools run long without a word, and behaves in all other
+//! The example stands for every MCP server whose tools run long without a word, and behaves in all other
 //! respects: its `burst` tool even reports progress, by the book, but writes "100 %" and the answer
 //! in one piece, as servers do that report the end and return. A client on the TypeScript SDK that
 //! reads both at once handles the answer first and calls the progress an error.

@@ -51,7 +51,7 @@ use support::{Call, Cancelled, Fields, Library, Listen, Server, Tool};
 /// One generation of SwissArmyHammer.
 #[derive(Parser)]
 struct SwissArmyHammer {
-    /// Which generation to be
+    /// The generation of the server
     #[arg(long, visible_alias = "variant", value_enum, default_value_t = Generation::S0)]
     generation: Generation,
     /// Time between the steps of a tool

@@ -12,9 +12,9 @@ use super::text::quoted;
 /// Whom a server talks to.
 #[derive(Clone)]
 pub(crate) enum Client {
-    /// Whoever reads our stdout.
+    /// The client that reads our stdout.
     Stdio,
-    /// Who has sent a POST and waits for what becomes of it.
+    /// A client that has sent a POST and waits for its response.
     Http(Post),
 }
 

@@ -1,4 +1,4 @@
-//! What the tools of `kuzumem.rs` do and say, before a generation puts it on the wire.
+//! The work and words of the tools of `kuzumem.rs`, before a generation puts them on the wire.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::{Call, Fields};
 
-/// What a tool does, before a generation tells of it.
+/// The work of a tool, before a generation tells of it.
 pub(crate) struct Work {
     /// The time between its steps.
     pub(crate) pace: Duration,
@@ -19,7 +19,7 @@ fn place(call: &Call) -> (&str, &str) {
     (call.text("repository").unwrap_or("demo"), call.text("branch").unwrap_or("main"))
 }
 
-/// What preparing a memory bank comes to.
+/// The result of preparing a memory bank.
 pub(crate) fn success(call: &Call) -> Fields {
     let (repository, branch) = place(call);
     let message = format!("Memory bank initialized for {repository} (branch: {branch})");

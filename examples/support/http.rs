@@ -31,7 +31,7 @@ use super::{Calls, Listen, Server, dispatch};
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Answer = Response<Body>;
 
-/// What a client has begun and not ended.
+/// The requests and streams that a client has begun and not ended.
 struct Session {
     id: Option<String>,
     calls: Arc<Calls>,
@@ -53,7 +53,7 @@ impl Session {
     }
 }
 
-/// Who has sent a POST.
+/// A client that has sent a POST.
 #[derive(Clone)]
 pub(crate) struct Post {
     stream: UnboundedSender<Vec<Said>>,
@@ -291,7 +291,7 @@ impl<S: Server> Host<S> {
         match self.sessions().get(id) {
             _ if id.is_empty() => Err(Refusal::NoSession),
             Some(session) => Ok(Arc::clone(session)),
-            // It takes whatever looks like one of its own.
+            // The server takes each id that looks like one of its own.
             None if self.library == Library::McpGo && id.starts_with("mcp-session-") => {
                 Ok(Session::new(Some(id.to_owned())))
             }
@@ -299,7 +299,7 @@ impl<S: Server> Host<S> {
         }
     }
 
-    /// What an answer says of its session.
+    /// The session header of an answer.
     fn name<'a>(&self, session: &'a Session, opening: bool) -> Option<&'a str> {
         session.id.as_deref().filter(|_| opening || self.library.repeats_session())
     }
@@ -345,11 +345,11 @@ fn frame(text: String) -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(text.into()))
 }
 
-/// What is said on one stream, on its way.
+/// The messages of one stream, on their way.
 struct Flow {
     events: Events,
     said: UnboundedReceiver<Vec<Said>>,
-    /// What is written already.
+    /// The bytes that are written already.
     ready: Option<String>,
     /// How many answers are to come.
     left: usize,
@@ -358,7 +358,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// What is written next, in one piece.
+    /// The bytes that are written next, in one piece.
     async fn next(&mut self) -> Option<String> {
         if self.ready.is_some() {
             return self.ready.take();

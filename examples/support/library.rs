@@ -11,7 +11,7 @@ use super::text::{quoted, uuid};
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENTS: &str = "text/event-stream";
 
-/// What a server speaks HTTP with.
+/// The library with which a server speaks HTTP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
     /// The official TypeScript SDK of spring 2025, with one session for all that come. `once`: the
@@ -25,11 +25,11 @@ pub(crate) enum Library {
     Rmcp17,
     /// mcp-go 0.43.
     McpGo,
-    /// What KuzuMem-MCP had written by hand.
+    /// The code that KuzuMem-MCP had written by hand.
     KuzuMem,
     /// The same on better-sse.
     BetterSse,
-    /// What Plexus had planned.
+    /// The plan of Plexus.
     Plan,
     /// None, and by the book. `json`: answers are plain JSON, with headers that come `early` or not
     /// before the body.
@@ -37,7 +37,7 @@ pub(crate) enum Library {
 }
 use Library::{BetterSse, KuzuMem, McpGo, Plain, Plan, Python, Rmcp012, Rmcp17, TypeScript};
 
-/// What a POST is answered with.
+/// The answer to a POST.
 pub(crate) enum Shape {
     Events,
     Json {
@@ -62,7 +62,7 @@ pub(crate) enum Refusal {
 }
 
 impl Library {
-    /// What a request for `method` is answered with.
+    /// The answer to a request for `method`.
     pub(crate) fn shape(self, method: &str, accept: &str) -> Shape {
         match self {
             TypeScript { .. } | Python | Rmcp012 | Rmcp17 | Plain { json: false, .. } => {
@@ -148,7 +148,7 @@ impl Library {
     pub(crate) fn batch(self) -> usize {
         match self {
             TypeScript { .. } | BetterSse => usize::MAX,
-            // It takes the end of the request's body for the client's leaving, and stops.
+            // The server takes the end of the request's body for the client's leaving, and stops.
             KuzuMem => 1,
             _ => 0,
         }
@@ -215,14 +215,14 @@ impl Library {
     }
 }
 
-/// What the events of a stream are numbered by, where they are.
+/// The numbers of the events of a stream, where they have some.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// The answer to `initialize`.
     Opening,
     /// The answer to a later request, the n-th of its session.
     Request(u64),
-    /// What a client has sent a GET for.
+    /// The purpose of a client's GET.
     Session,
 }
 
@@ -235,7 +235,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// What comes before anything is said.
+    /// The text before the first message.
     pub(crate) fn preface(&self) -> Option<String> {
         match self.library {
             BetterSse => Some("retry:2000\n\n".to_owned()),
@@ -250,7 +250,7 @@ impl Events {
         }
     }
 
-    /// What a message looks like.
+    /// The form of a message.
     pub(crate) fn write(&self, said: &Said) -> String {
         let Said { json, answers, event } = said;
         match self.library {
@@ -272,7 +272,7 @@ impl Events {
         }
     }
 
-    /// What is written when nothing has been for so long.
+    /// The text that is written after a silence, and its length.
     pub(crate) fn keep_alive(&self) -> Option<(Duration, String)> {
         let (every, comment) = match self.library {
             Python => {

@@ -1,4 +1,4 @@
-//! What the example servers share: an MCP server, small enough to misbehave in.
+//! The common part of the example servers: an MCP server, small enough to misbehave in.
 //!
 //! Every `tools/call` runs on a thread of its own and tells its [`Client`] what it has to say, over
 //! stdio or HTTP: a tool does not know which. Over stdio the main thread reads one JSON-RPC message a
@@ -40,7 +40,7 @@ const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-
 /// The client has taken its request back: there is nothing left to say.
 pub(crate) struct Cancelled;
 
-/// What `tools/list` tells of a tool.
+/// A tool as `tools/list` describes it.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
@@ -77,7 +77,7 @@ pub(crate) struct Call {
     cancelled: Arc<AtomicBool>,
 }
 
-/// What makes one server differ from the next. The defaults are those of an official SDK.
+/// The differences between servers. The defaults are those of an official SDK.
 pub(crate) trait Server: Send + Sync + 'static {
     /// Name and version, for `serverInfo`.
     fn identity(&self) -> (&'static str, &'static str);
@@ -85,7 +85,7 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// Where it listens.
     fn listen(&self) -> Listen;
 
-    /// What it speaks HTTP with.
+    /// The library with which it speaks HTTP.
     fn library(&self) -> Library;
 
     /// The tools on offer.
@@ -122,7 +122,7 @@ pub(crate) trait Server: Send + Sync + 'static {
         }
     }
 
-    /// What there is at another path than that of MCP, as JSON; the body is null if there is none.
+    /// The JSON at another path than that of MCP; the body is null if there is none.
     fn elsewhere(&self, _method: &str, _path: &str, _body: &Value) -> Option<String> {
         None
     }

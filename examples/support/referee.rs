@@ -1,18 +1,18 @@
-//! What `impatient_client.rs` makes of each line a server writes: the rules, as a client sees them.
+//! The judgement of `impatient_client.rs` on each line of a server: the rules, as a client sees them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// What a line meant.
+/// The meaning of a line.
 pub(crate) enum Event {
     /// Valid progress of a call.
     Progress { id: u64, text: String },
     /// The answer to a request: its result, or why there is none.
     Answer {
         id: u64,
-        /// It calls the request by a string where it was a number: a fault.
+        /// The line calls the request by a string where it was a number: a fault.
         misnamed: bool,
         outcome: Result<Value, String>,
     },

@@ -229,8 +229,8 @@ mod tests {
     use super::*;
     use crate::progress::durations::{Durations, Sample};
 
-    fn entry(route: &str, tool: &str, millis: &[u32], figured: bool) -> ToolRow {
-        let samples = millis.iter().map(|millis| Sample { millis: *millis, figured });
+    fn entry(route: &str, tool: &str, millis: &[u32], has_figure: bool) -> ToolRow {
+        let samples = millis.iter().map(|millis| Sample { millis: *millis, has_figure });
         let durations = Durations::new(samples, 2, 1);
         ToolRow { route: route.to_owned(), tool: tool.to_owned(), durations, seen: 1000 }
     }

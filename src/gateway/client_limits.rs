@@ -136,8 +136,8 @@ impl ClientLimit {
         }
     }
 
-    /// What is limited, and the key of the limit.
-    fn words(self) -> (&'static str, &'static str) {
+    /// The limited thing in words, and the key of the limit.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::Connections => ("connections", "max_client_connections of [server]"),
             Self::Streams => ("streams", "max_client_streams of [server]"),
@@ -163,7 +163,7 @@ impl ClientLimit {
 
 /// The refusal of a client that has as much as it may.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this client has as many {} as it may: see {}", limit.words().0, limit.words().1)]
+#[error("this client has as many {} as it may: see {}", limit.texts().0, limit.texts().1)]
 pub(crate) struct OverLimit {
     /// The client, for the log.
     pub(crate) client: CountedClient,
@@ -173,7 +173,7 @@ pub(crate) struct OverLimit {
     pub(crate) retry_after: Duration,
 }
 
-/// What one client has.
+/// The permits of one client.
 #[derive(Default)]
 struct ClientEntry {
     counts: [usize; ClientLimit::ALL.len()],
@@ -186,7 +186,7 @@ impl ClientEntry {
     }
 }
 
-/// What each client has. An entry leaves with its last permit, or a minute after the last start of a child, so
+/// The permits of each client. An entry leaves with its last permit, or a minute after the last start of a child, so
 /// that there are never more entries than permits and recent starts.
 pub struct ClientLimits {
     maxima: ArcSwap<ClientMaxima>,
@@ -289,7 +289,7 @@ impl ClientLimits {
             return Ok(());
         }
         let mut known = self.lock();
-        // Those that have no permit leave here, which costs less than the start.
+        // Clients without a permit leave here, which costs less than the start.
         known.retain(|_, entry| entry.is_needed(now));
         let started = known.entry(client.clone()).or_default().starts.start(max, now);
         started.map_err(|retry_after| {

@@ -60,7 +60,7 @@ pub struct Proxy {
     pub(crate) bodies: Arc<ByteBudget>,
     /// Large answers in files.
     pub(crate) spilled: Arc<ByteBudget>,
-    /// What each client has open.
+    /// The connections, streams and sessions of each client.
     pub(crate) clients: Arc<ClientLimits>,
 }
 
@@ -93,7 +93,7 @@ impl Proxy {
             spilled: Arc::default(),
         };
         let prepared = proxy.prepare(routes, memory)?;
-        let (_, nothing) = proxy.take(routes, prepared);
+        let (_, nothing) = proxy.apply(routes, prepared);
         nothing.retire();
         Ok(Arc::new(proxy))
     }
@@ -125,14 +125,14 @@ impl Proxy {
         self.shutdown.end();
     }
 
-    /// Answers an admitted request to an endpoint of a route. `ours`: its `Authorization` was for
+    /// Answers an admitted request to an endpoint of a route. `proxy_auth`: its `Authorization` was for
     /// Milepost.
     pub async fn handle(
         self: Arc<Self>,
         served: ServedRoute,
         part: EndpointKind,
         request: Request<Incoming>,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let ServedRoute { mut live, removed } = served;
@@ -148,11 +148,15 @@ impl Proxy {
         match part {
             // In boxes: what is rare must not make the way of a call larger.
             EndpointKind::WellKnown(path) => {
-                Box::pin(live.direct.well_known(parts, &path, ours)).await
+                Box::pin(live.direct.well_known(parts, &path, proxy_auth)).await
             }
-            EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, ours, write_state)).await,
-            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, ours)).await,
-            EndpointKind::Endpoint => self.endpoint(live, parts, body, ours, write_state).await,
+            EndpointKind::Sse => {
+                Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
+            }
+            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, proxy_auth)).await,
+            EndpointKind::Endpoint => {
+                self.endpoint(live, parts, body, proxy_auth, write_state).await
+            }
         }
     }
 
@@ -161,7 +165,7 @@ impl Proxy {
         live: Arc<LiveRoute>,
         parts: Parts,
         body: PostedBody,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let (state, direct) = (&live.state, &live.direct);
@@ -169,22 +173,22 @@ impl Proxy {
             // A client of HTTP+SSE may look for its stream here.
             let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
             return if looks && state.sse.is_some() {
-                Box::pin(open_sse(&live, parts, body, ours, write_state)).await
+                Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
             } else {
-                Box::pin(self.bridge(live, parts, body, ours, write_state)).await
+                Box::pin(self.bridge(live, parts, body, proxy_auth, write_state)).await
             };
         };
         if state.route.opaque {
             let body = RequestBody::from(body);
-            return Box::pin(direct.forward(target, parts, body, ours)).await;
+            return Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
         }
         match parts.method {
-            Method::POST => direct.post(target, parts, body, ours, write_state).await,
-            Method::GET => Box::pin(direct.get(target, parts, ours, write_state)).await,
+            Method::POST => direct.post(target, parts, body, proxy_auth, write_state).await,
+            Method::GET => Box::pin(direct.get(target, parts, proxy_auth, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);
                 let head = RequestHead::of(state.caller(&parts), &parts);
-                let response = Box::pin(direct.forward(target, parts, body, ours)).await;
+                let response = Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
                 let status = response.status();
                 if head.method == Method::DELETE
                     && let Some(id) = head.session_id()
@@ -206,7 +210,7 @@ impl Proxy {
         mut live: Arc<LiveRoute>,
         parts: Parts,
         body: PostedBody,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         match parts.method {
@@ -223,7 +227,7 @@ impl Proxy {
                         None => return no_route(),
                     };
                 }
-                live.bridge.post(parts, posted, ours, write_state).await
+                live.bridge.post(parts, posted, proxy_auth, write_state).await
             }
             // Later revisions have nothing to listen to, and nothing to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
@@ -239,19 +243,24 @@ async fn open_sse(
     live: &LiveRoute,
     parts: Parts,
     body: PostedBody,
-    ours: bool,
+    proxy_auth: bool,
     write_state: WriteState,
 ) -> Response<Body> {
     match &live.state.sse {
-        Some(target) => live.direct.open_stream(target, parts, body, ours, write_state).await,
-        None => live.bridge.open_stream(&parts, ours, write_state),
+        Some(target) => live.direct.open_stream(target, parts, body, proxy_auth, write_state).await,
+        None => live.bridge.open_stream(&parts, proxy_auth, write_state),
     }
 }
 
 /// A client of HTTP+SSE posts for its stream.
-async fn post_sse(live: &LiveRoute, parts: Parts, body: PostedBody, ours: bool) -> Response<Body> {
+async fn post_sse(
+    live: &LiveRoute,
+    parts: Parts,
+    body: PostedBody,
+    proxy_auth: bool,
+) -> Response<Body> {
     match &live.state.sse {
-        Some(target) => live.direct.post_to_stream(target, parts, body, ours).await,
+        Some(target) => live.direct.post_to_stream(target, parts, body, proxy_auth).await,
         None => live.bridge.post_to_stream(parts, body).await,
     }
 }

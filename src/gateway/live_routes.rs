@@ -221,7 +221,7 @@ impl Proxy {
 
     /// Serves these routes from now on, and returns the changes. Open calls keep their settings.
     /// Previous servers are retired when they get no more requests: [`Retired::retire`].
-    pub fn take(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
+    pub fn apply(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
         self.bodies.set_max(routes.server().max_unread_bytes as u64);

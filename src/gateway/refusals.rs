@@ -78,7 +78,7 @@ pub(crate) fn refuse(
     version: Version,
 ) -> Response<Body> {
     let mut response = not_taken(state, unread);
-    // What is left of its body is not read.
+    // The rest of its body is not read.
     if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

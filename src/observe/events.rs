@@ -130,7 +130,7 @@ impl Large {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
         let text = self.scan.stand_in(self.len);
-        // What broke off does so here too.
+        // A message that broke off does so here too.
         if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
@@ -303,7 +303,7 @@ impl EventEmitter {
                 let (mut large, framed) = self.large_to_clients.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
-                // What was left out is counted once: a repair may have made it longer.
+                // The bytes left out are counted once: a repair may have made the message longer.
                 let is_answer = large.scan.is_whole() && large.scan.kind() == Kind::Response;
                 let text = match own {
                     Some((_, len)) if is_answer => large.scan.stand_in(len),

@@ -162,7 +162,7 @@ impl Masking {
             }
             Some(b'"') => {
                 let Some(words) = json::decode_str(value) else {
-                    // It is no string that anyone could read.
+                    // The text is no string that anyone could read.
                     let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
                     return out.extend_from_slice(self.words(&words).as_bytes());
                 };
@@ -171,7 +171,7 @@ impl Masking {
                 } else {
                     self.words(&words)
                 };
-                // What has no secret stays as it was written.
+                // Text without a secret stays as it was written.
                 if masked == words {
                     out.extend_from_slice(value);
                 } else {

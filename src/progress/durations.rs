@@ -32,7 +32,7 @@ pub struct Sample {
     /// The duration in milliseconds.
     pub millis: u32,
     /// Whether the server reported a value of its own.
-    pub figured: bool,
+    pub has_figure: bool,
 }
 
 /// The end of a call, as far as anything is learned from the call.
@@ -52,7 +52,7 @@ impl SampleOutcome {
         let took = call.ended.saturating_duration_since(call.opened).as_millis();
         let millis = u32::try_from(took).unwrap_or(u32::MAX);
         match call.outcome {
-            Outcome::Result => Some(Self::Took(Sample { millis, figured: call.figured })),
+            Outcome::Result => Some(Self::Took(Sample { millis, has_figure: call.has_figure })),
             Outcome::Error | Outcome::ToolError => Some(Self::Failed),
             Outcome::Cancelled | Outcome::TimedOut => Some(Self::GivenUp),
             Outcome::Interim
@@ -122,7 +122,7 @@ impl Durations {
 
     /// Whether the server reported values in one of the calls.
     pub fn are_figured(&self) -> bool {
-        self.samples.iter().any(|sample| sample.figured)
+        self.samples.iter().any(|sample| sample.has_figure)
     }
 
     fn sorted(&self) -> Vec<u32> {
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     fn durations(seconds: &[u32]) -> Durations {
-        let sample = |s: &u32| Sample { millis: s * 1000, figured: false };
+        let sample = |s: &u32| Sample { millis: s * 1000, has_figure: false };
         Durations::new(seconds.iter().map(sample), 0, 0)
     }
 
@@ -332,7 +332,7 @@ mod tests {
             &[40, 20, 30],
             &[(12, "0.4 of 30"), (20, "0.666 of 30"), (21, "0.525 of 40"), (39, "0.975 of 40")],
         );
-        // Those that took 2 s are out of the question after 5.
+        // Samples of 2 s are out of the question after 5.
         check(&[2, 2, 2, 60, 2, 64], &[(1, "0.5 of 2"), (5, "0.078 of 64"), (62, "0.968 of 64")]);
         check(&[1000, 1000], &[(999, "0.99 of 1000")]);
         check(&[0, 0], &[(0, "0.99 of 0"), (1, "longer than 0")]);
@@ -342,10 +342,10 @@ mod tests {
     fn one_call_alone_or_one_with_figures_says_nothing() {
         assert_eq!(durations(&[40]).usual(), None);
         let mut some = durations(&[40, 40]);
-        some.note(SampleOutcome::Took(Sample { millis: 40_000, figured: true }));
+        some.note(SampleOutcome::Took(Sample { millis: 40_000, has_figure: true }));
         assert_eq!(some.usual(), None);
         for _ in 0..REMEMBERED {
-            some.note(SampleOutcome::Took(Sample { millis: 1000, figured: false }));
+            some.note(SampleOutcome::Took(Sample { millis: 1000, has_figure: false }));
         }
         assert!(some.usual().is_some(), "long ago");
         assert_eq!(some.samples().len(), REMEMBERED);

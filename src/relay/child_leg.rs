@@ -62,7 +62,7 @@ impl ChildLeg {
                 return Poll::Ready(received);
             }
             if self.spool.is_some() && self.pipe.is_writing() {
-                // It was told something just now.
+                // The server was told something just now.
                 cx.waker().wake_by_ref();
             }
         }
@@ -141,7 +141,7 @@ impl ServerLeg for ChildLeg {
     fn enter_raw_mode(&mut self) -> bool {
         let is_raw = self.spool.is_none() && self.pipe.enter_raw_mode();
         if is_raw {
-            // Who only looks on answers nothing.
+            // A client that only looks on answers nothing.
             self.probe.settle();
         }
         is_raw

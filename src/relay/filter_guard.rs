@@ -28,7 +28,7 @@ pub struct FilterGuard {
     filter: Filter,
     policy: Arc<Policy>,
     /// The stream for messages of no request.
-    home: StreamId,
+    rest: StreamId,
     failed: Option<Box<Failed>>,
     emitter: Option<Box<EventEmitter>>,
     /// Events that the emitter has seen and no caller has taken.
@@ -56,8 +56,8 @@ fn show_decision(emitter: &mut EventEmitter, filter: &Filter, event: &FilterEven
 
 impl FilterGuard {
     /// Guards `filter`, whose policy is `policy`.
-    pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
-        Self { filter, policy, home, failed: None, emitter: None, recorded: VecDeque::new() }
+    pub fn new(filter: Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
+        Self { filter, policy, rest, failed: None, emitter: None, recorded: VecDeque::new() }
     }
 
     /// Tells `emitter` all that passes from now on.
@@ -171,7 +171,7 @@ impl FilterGuard {
         let at_work = at_work.filter(|_| !self.policy.remap);
         self.failed = Some(Box::new(Failed { queue: queue.into(), ..Failed::default() }));
         if let Some((stream, message)) = at_work {
-            self.forward(stream.unwrap_or(self.home), &message);
+            self.forward(stream.unwrap_or(self.rest), &message);
         }
     }
 
@@ -219,10 +219,10 @@ impl FilterGuard {
 
     fn stream_of(&self, origin: Origin) -> StreamId {
         match origin {
-            Origin::Shared => self.home,
+            Origin::Shared => self.rest,
             Origin::Stream(id) if self.filter.has_stream(id) => id,
-            // It pairs with requests that are no longer known.
-            Origin::Stream(_) => self.home,
+            // The stream pairs with requests that are no longer known.
+            Origin::Stream(_) => self.rest,
         }
     }
 

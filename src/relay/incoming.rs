@@ -28,7 +28,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     return self.clients_gone();
                 }
                 FromClient::Over => return self.clients_gone(),
-                FromClient::Settings(policy) => self.take(&policy),
+                FromClient::Settings(policy) => self.set_policy(&policy),
                 FromClient::Raw(bytes) => self.server.send_raw(bytes),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Principal(stream, principal) => {
@@ -71,7 +71,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // What the server has written before is not about this.
+            // Text that the server wrote before is not about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -156,7 +156,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
         if let Some(answered) = answered {
-            // What waits of its progress goes first.
+            // Its waiting progress goes first.
             self.spooled.push(response.into_reader_for(answered));
         }
         Disposition::Consumed

@@ -191,7 +191,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     /// Requests from now on go by `policy`.
-    fn take(&mut self, policy: &Arc<Policy>) {
+    fn set_policy(&mut self, policy: &Arc<Policy>) {
         if policy.listens_to(TextSource::Stderr) {
             self.diagnostics.listen();
         }

@@ -1,4 +1,4 @@
-//! What the filter has for clients: each stream that may have something is looked at, and no other.
+//! The filter's messages for clients: each stream that may have some is looked at, and no other.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -38,14 +38,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let mut expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
         let mut looks = std::mem::take(&mut self.again);
         if self.filter.try_with(|_| ()).is_none() {
-            // What the failed filter had is given out stream by stream.
+            // The messages of the failed filter are given out stream by stream.
             looks = self.streams().collect();
         } else if expiry.is_some_and(|expiry| expiry <= now) {
             // The look at any stream ends the requests that have waited too long.
             looks.extend(self.streams().find(|stream| self.clients.is_ready(*stream)));
         }
         while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
-            // What is not ready will be written, and has changed then.
+            // A stream that is not ready will be written, and has changed then.
             if self.clients.is_ready(stream) {
                 self.look_at(stream, now);
             }
@@ -78,7 +78,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if is_full {
             self.again.push(stream);
         }
-        // What cannot be written although its time has come waits for something else.
+        // A message that cannot be written although its time has come waits for something else.
         let due = due.filter(|_| !is_full).map(|due| due.max(now + AGAIN));
         self.deadlines.set(stream, due);
     }

@@ -37,7 +37,7 @@ pub struct Pipe {
     gone: bool,
     outbox: Outbox,
     /// Bytes are passed on as they come.
-    passes: bool,
+    is_raw: bool,
     /// Bytes that have just come, if they are.
     fresh: Option<Bytes>,
     /// Pieces of a large message have been put in the outbox, and no line end behind them.
@@ -67,7 +67,7 @@ impl Pipe {
             open: true,
             gone: false,
             outbox: Outbox::default(),
-            passes: false,
+            is_raw: false,
             fresh: None,
             midway: false,
         }
@@ -102,7 +102,7 @@ impl Pipe {
             let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
             let bytes = read.unwrap_or_default();
             self.open = bytes > 0;
-            if self.passes && bytes > 0 {
+            if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
                 self.fresh = Some(Bytes::copy_from_slice(fresh));
             }
@@ -123,13 +123,13 @@ impl Pipe {
     }
 
     fn put(&mut self, payload: &Payload) {
-        if !self.passes {
+        if !self.is_raw {
             self.outbox.push_message(payload);
         }
     }
 
     fn put_piece(&mut self, piece: Bytes) {
-        if !self.passes {
+        if !self.is_raw {
             self.midway = piece.last().map_or(self.midway, |last| *last != b'\n');
             self.outbox.push(piece);
         }
@@ -209,7 +209,7 @@ impl ClientLeg for Pipe {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        self.passes = true;
+        self.is_raw = true;
         true
     }
 
@@ -291,7 +291,7 @@ impl ServerLeg for Pipe {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        self.passes = true;
+        self.is_raw = true;
         true
     }
 

@@ -13,7 +13,7 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::{Origin, Payload};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{FromServer, ServerLeg};
-use crate::relay::spooled_response::{Kept, SpoolError, SpooledResponse};
+use crate::relay::spooled_response::{SpoolError, SpooledBytes, SpooledResponse};
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::spill::Spill;
 
@@ -39,13 +39,13 @@ enum SpoolState {
     /// A large message is coming.
     Coming(Box<Coming>),
     /// A piece of the message is being written.
-    Writing(Box<Scan>, BoxFuture<'static, Result<Kept, SpoolError>>),
+    Writing(Box<Scan>, BoxFuture<'static, Result<SpooledBytes, SpoolError>>),
 }
 
 struct Coming {
     scan: Box<Scan>,
     /// The file so far, or the error after which the rest is not kept.
-    kept: Result<Kept, SpoolError>,
+    kept: Result<SpooledBytes, SpoolError>,
 }
 
 impl SpoolLarge {
@@ -128,7 +128,7 @@ impl SpoolLarge {
         match received {
             FromServer::Start(_, piece) => {
                 let (spill, room) = (Spill::new(self.limits.max), self.limits.budget.room());
-                let (scan, kept) = (Box::default(), Ok(Kept { spill, room }));
+                let (scan, kept) = (Box::default(), Ok(SpooledBytes { spill, room }));
                 self.state = SpoolState::Coming(Box::new(Coming { scan, kept }));
                 self.take(piece);
                 None

@@ -16,27 +16,27 @@ pub struct SpoolLeg<L> {
     leg: L,
     spool: SpoolLarge,
     /// A large request or notification passes: its kind was known from its first piece.
-    passes: bool,
+    is_raw: bool,
 }
 
 impl<L: ServerLeg> SpoolLeg<L> {
     /// `leg` with files for its large messages, within these limits.
     pub fn new(leg: L, limits: SpillLimits) -> Self {
-        Self { leg, spool: SpoolLarge::new(limits), passes: false }
+        Self { leg, spool: SpoolLarge::new(limits), is_raw: false }
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // What comes on the response to a POST has one owner from its beginning.
+        // A message on the response to a POST has one owner from its beginning.
         match &received {
             FromServer::Start(Origin::Shared, piece) => {
                 let mut scan = Scan::default();
                 scan.feed(piece);
-                self.passes = matches!(scan.kind(), Kind::Request | Kind::Notification);
+                self.is_raw = matches!(scan.kind(), Kind::Request | Kind::Notification);
             }
             FromServer::Piece(Origin::Shared, _) | FromServer::End(Origin::Shared, _) => {}
             _ => return Some(received),
         }
-        if self.passes { Some(received) } else { self.spool.intercept(received, &mut self.leg) }
+        if self.is_raw { Some(received) } else { self.spool.intercept(received, &mut self.leg) }
     }
 }
 

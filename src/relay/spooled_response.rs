@@ -13,12 +13,12 @@ use crate::transport::byte_budget::{BudgetExceeded, ByteRoom};
 use crate::transport::spill::{Spill, SpillError};
 
 /// A message in a file, and its part of the bytes of all such messages.
-pub(super) struct Kept {
+pub(super) struct SpooledBytes {
     pub(super) spill: Spill,
     pub(super) room: ByteRoom,
 }
 
-impl Kept {
+impl SpooledBytes {
     pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), SpoolError> {
         self.room.hold(piece.len()).map_err(|BudgetExceeded| SpoolError::NoRoom)?;
         Ok(self.spill.push(piece).await?)
@@ -37,12 +37,12 @@ pub(super) enum SpoolError {
 /// A whole response in a file, and the ids and kind that a scan has found in it.
 pub struct SpooledResponse {
     scan: Scan,
-    kept: Kept,
+    kept: SpooledBytes,
 }
 
 impl SpooledResponse {
     /// A response of which `scan` has read all, in a file.
-    pub(super) fn new(scan: Scan, kept: Kept) -> Self {
+    pub(super) fn new(scan: Scan, kept: SpooledBytes) -> Self {
         Self { scan, kept }
     }
 
@@ -59,7 +59,7 @@ impl SpooledResponse {
     /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
         let SpooledAnswer { stream, repairs } = answer;
-        let Kept { spill, room } = self.kept;
+        let SpooledBytes { spill, room } = self.kept;
         let rest = Some(spill.into_reader().boxed());
         SpoolReader { stream, scan: self.scan, repairs, rest, begun: false, _room: room }
     }

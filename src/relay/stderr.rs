@@ -72,7 +72,7 @@ impl DiagnosticsSink {
     /// Reads the waiting text in the pipe, which was written before the next message. Does nothing
     /// unless the lines are kept.
     pub(crate) fn catch_up(&mut self) {
-        // Whoever is woken by it polls again before it waits.
+        // The task that it wakes polls again before it waits.
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..CATCH_UP_MAX / ERRORS_READ {
             if self.terminal.is_none() || !matches!(self.poll(&mut cx), Poll::Ready(_)) {
@@ -131,7 +131,7 @@ impl DiagnosticsSink {
     /// Writes the remaining text, also from the server's standard error; gives up if nothing is
     /// taken for `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
-        // Who holds it open and is silent has nothing to say about this server.
+        // A process that holds it open and is silent has nothing to say about this server.
         while self.from.is_some() && timeout(ERRORS_LAST, poll_fn(|cx| self.poll(cx))).await.is_ok()
         {
         }

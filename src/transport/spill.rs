@@ -84,7 +84,7 @@ impl Spill {
     async fn write(&mut self) -> io::Result<()> {
         let (folder, file, mut at) = (self.folder.clone(), self.file.clone(), self.written);
         let pieces = self.held.clone();
-        let file = aside(move || {
+        let file = on_blocking_thread(move || {
             let file = match file {
                 Some(file) => file,
                 None => Arc::new(tempfile::tempfile_in(folder)?),
@@ -120,7 +120,7 @@ impl Spill {
         }
         let length = (self.written - at).min(CHUNK as u64);
         let (Some(file), 1..) = (self.file.clone(), length) else { return Ok(None) };
-        let piece = aside(move || {
+        let piece = on_blocking_thread(move || {
             // The buffer holds at most a chunk.
             let mut piece = BytesMut::zeroed(length as usize);
             file.read_exact_at(&mut piece, at)?;
@@ -131,7 +131,7 @@ impl Spill {
 }
 
 /// Runs work that may wait for a disk on a thread where nothing else waits.
-async fn aside<T: Send + 'static>(
+async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     task::spawn_blocking(work).await.map_err(io::Error::other)?

@@ -1,4 +1,4 @@
-//! What clients are shown of five legacy systems, without Milepost and with it: the table in
+//! Five legacy systems as clients are shown them, without Milepost and with it: the table in
 //! `docs/legacy-systems.md`. Each row plays an example server over a transport of the real one.
 
 use std::io::{BufRead, BufReader, Write as _};
@@ -242,11 +242,11 @@ static SYSTEMS: [(&str, &[Row]); 5] = [
     ),
 ];
 
-/// What a client was shown of a call.
+/// A call as its client was shown it.
 #[derive(Default)]
 struct Shown {
     updates: Vec<String>,
-    /// What became of the answer; empty: it arrived.
+    /// The fate of the answer; empty: it arrived.
     answer: &'static str,
 }
 
@@ -423,7 +423,7 @@ fn over_sse(address: &str, path: &str, tool: &str) -> Shown {
     })
 }
 
-/// What is shown without and with Milepost.
+/// The texts that are shown without and with Milepost.
 fn play(row: &Row, over: Over) -> [Shown; 2] {
     let (name, options) = row.server.split_first().unwrap();
     let options = [options, &["--pace", PACE]].concat();

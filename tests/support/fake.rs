@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-/// What such a server was asked.
+/// The requests that such a server was sent.
 pub(crate) struct Asked {
     pub(crate) method: String,
     pub(crate) path: String,

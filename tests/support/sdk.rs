@@ -42,9 +42,9 @@ pub(crate) fn wrapped(options: &[&str], server: &[String]) -> Vec<String> {
     own.map(|&word| word.to_owned()).chain(server.iter().cloned()).collect()
 }
 
-/// What became of one session.
+/// The end of one session.
 pub(crate) struct Report {
-    /// What the driver printed.
+    /// The lines that the driver printed.
     pub(crate) json: Value,
     /// From start to end.
     pub(crate) took: Duration,
@@ -283,7 +283,7 @@ impl Proxy {
         admin.unwrap()
     }
 
-    /// What it has logged.
+    /// The lines that it has logged.
     pub(crate) fn log(&self) -> String {
         self.listener.said.lock().unwrap().clone()
     }

@@ -171,7 +171,7 @@ impl Session {
         lines
     }
 
-    /// What has been written to standard error.
+    /// The text that has been written to standard error.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.lock().unwrap()).into_owned()
     }

@@ -66,7 +66,7 @@ pub enum MessageFault {
 
 impl MessageFault {
     /// The description of the fault.
-    pub const fn words(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Method => "not a method of MCP",
             Self::Token => "not a token of this client",

@@ -69,7 +69,7 @@ pub enum DemoError {
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
     /// The client received an invalid message.
-    #[error("the client got a message that it cannot use ({}): {line}", fault.words())]
+    #[error("the client got a message that it cannot use ({}): {line}", fault.text())]
     Invalid {
         /// The fault of the message.
         fault: MessageFault,

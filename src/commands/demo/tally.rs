@@ -66,8 +66,7 @@ impl DemoTally {
             return format!("Without Milepost, no message for {silent:.1} s.");
         }
         let (usable, sent) = (self.usable, self.sent);
-        let faults =
-            self.faults.iter().map(|(fault, count)| format!("{count} x {}", fault.words()));
+        let faults = self.faults.iter().map(|(fault, count)| format!("{count} x {}", fault.text()));
         let faults = faults.collect::<Vec<_>>().join(", ");
         let why = if faults.is_empty() { faults } else { format!(" ({faults})") };
         format!("Without Milepost, usable: {usable} of {sent}{why}.")

@@ -105,13 +105,13 @@ pub(super) struct Link {
     arrivals: mpsc::Receiver<TimedArrival>,
     reporter: Reporter,
     tasks: JoinSet<()>,
-    way: Way,
+    kind: LinkKind,
     /// The time until which the remaining output of an ended server is read.
     drain_until: Option<Instant>,
 }
 
 /// The kind of the link.
-enum Way {
+enum LinkKind {
     ChildProcess(ByteWriter, Box<ChildProcess>),
     /// A child behind the proxy, inside this process.
     Proxied(ByteWriter, JoinHandle<()>),
@@ -119,16 +119,16 @@ enum Way {
 }
 
 impl Link {
-    fn new(way: Way) -> Self {
+    fn new(kind: LinkKind) -> Self {
         let (to, arrivals) = mpsc::channel(WAITING_MAX);
         let reporter = Reporter { to, reads: Arc::default() };
-        Self { arrivals, reporter, tasks: JoinSet::new(), way, drain_until: None }
+        Self { arrivals, reporter, tasks: JoinSet::new(), kind, drain_until: None }
     }
 
     /// Starts a server.
     pub(super) fn start(program: &Program) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(program, Stderr::Piped)?;
-        let mut link = Self::new(Way::ChildProcess(Box::new(pipes.stdin), Box::new(child)));
+        let mut link = Self::new(LinkKind::ChildProcess(Box::new(pipes.stdin), Box::new(child)));
         link.tasks.spawn(read_lines(Box::new(pipes.stdout), link.reporter.clone()));
         if let Some(errors) = pipes.stderr {
             link.tasks.spawn(read_errors(Box::new(errors), link.reporter.clone()));
@@ -150,8 +150,8 @@ impl Link {
         let observer = added.begin(id, "", Scope::Whole, &policy);
         let start = std::time::Instant::now();
         let emitter = EventEmitter::new(id, start, observer.into_iter().collect());
-        let relay = |server, aside| {
-            let mut relay = Relay::with_sole_stream(policy, client, server, aside);
+        let relay = |server, diagnostics| {
+            let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
             relay.set_emitter(emitter);
             relay
         };
@@ -162,27 +162,27 @@ impl Link {
             child.run(None).await;
         });
         let (reader, writer) = tokio::io::split(ours);
-        let mut link = Self::new(Way::Proxied(Box::new(writer), running));
+        let mut link = Self::new(LinkKind::Proxied(Box::new(writer), running));
         link.tasks.spawn(read_lines(Box::new(reader), link.reporter.clone()));
         Ok(link)
     }
 
     /// To a server over HTTP. Nothing is connected.
     pub(super) fn over_http(web: Web) -> Self {
-        Self::new(Way::Web(Box::new(web)))
+        Self::new(LinkKind::Web(Box::new(web)))
     }
 
     /// The state of the HTTP connection, if the link is one.
     pub(super) fn web(&mut self) -> Option<&mut Web> {
-        match &mut self.way {
-            Way::Web(web) => Some(web),
+        match &mut self.kind {
+            LinkKind::Web(web) => Some(web),
             _ => None,
         }
     }
 
     /// The next arrival; `None` at `deadline`. May be cancelled at any time.
     pub(super) async fn next(&mut self, deadline: Instant) -> Option<TimedArrival> {
-        if let (Way::ChildProcess(_, child), None) = (&mut self.way, self.drain_until) {
+        if let (LinkKind::ChildProcess(_, child), None) = (&mut self.kind, self.drain_until) {
             tokio::select! {
                 biased;
                 arrived = self.arrivals.recv() => return arrived,
@@ -203,8 +203,8 @@ impl Link {
 
     /// Sends a message to the server; `Err` if the message cannot be sent.
     pub(super) async fn send_message(&mut self, message: &Message) -> Result<(), String> {
-        match &mut self.way {
-            Way::ChildProcess(writer, _) | Way::Proxied(writer, _) => {
+        match &mut self.kind {
+            LinkKind::ChildProcess(writer, _) | LinkKind::Proxied(writer, _) => {
                 let line = [&message.raw()[..], b"\n"].concat();
                 let write = async {
                     writer.write_all(&line).await?;
@@ -216,7 +216,7 @@ impl Link {
                     Ok(Ok(())) => Ok(()),
                 }
             }
-            Way::Web(web) => {
+            LinkKind::Web(web) => {
                 self.tasks.spawn(web.post(message, self.reporter.clone()));
                 Ok(())
             }
@@ -225,26 +225,26 @@ impl Link {
 
     /// Opens the GET stream, on transports with GET streams.
     pub(super) fn listen(&mut self) {
-        if let Way::Web(web) = &self.way {
+        if let LinkKind::Web(web) = &self.kind {
             self.tasks.spawn(web.get(self.reporter.clone()));
         }
     }
 
     /// The exit of a server that `doctor` started, if the server has ended.
     pub(super) async fn exit(&mut self) -> Option<String> {
-        let Way::ChildProcess(_, child) = &mut self.way else { return None };
+        let LinkKind::ChildProcess(_, child) = &mut self.kind else { return None };
         timeout(EXIT_WAIT, child.wait()).await.ok().map(|exit| exit.to_string())
     }
 
     /// Ends the connection, and a server that `doctor` started, with all its descendants.
     pub(super) async fn close(mut self) {
-        match self.way {
-            Way::ChildProcess(writer, mut child) => {
+        match self.kind {
+            LinkKind::ChildProcess(writer, mut child) => {
                 child.note_descendants().await;
                 drop(writer);
                 child.shut_down(GRACE).await;
             }
-            Way::Proxied(writer, mut running) => {
+            LinkKind::Proxied(writer, mut running) => {
                 // Both halves: the client is gone then, and nobody is waited for.
                 self.tasks.shutdown().await;
                 drop(writer);
@@ -252,7 +252,7 @@ impl Link {
                     running.abort();
                 }
             }
-            Way::Web(web) => {
+            LinkKind::Web(web) => {
                 self.tasks.shutdown().await;
                 web.end_session().await;
             }

@@ -28,14 +28,14 @@ use crate::transport::http::via::Via;
 const ENDS: Duration = Duration::from_secs(10);
 
 /// Routes that are served on a port of their own.
-struct Served {
+struct TemporaryServer {
     address: SocketAddr,
     stop: mpsc::Sender<()>,
     running: JoinHandle<u8>,
     proxy: Arc<Proxy>,
 }
 
-impl Served {
+impl TemporaryServer {
     /// Serves routes on the loopback interface.
     async fn start(routes: &Routes, added: &AddedProgress) -> Result<Self, StartError> {
         let via = Via::random()?;
@@ -119,7 +119,7 @@ impl Inspection {
                     routes.set_request_headers(&route.request_headers);
                 }
                 let path = routes.find(None)?.path.clone();
-                let served = Served::start(&routes, &terms.added).await?;
+                let served = TemporaryServer::start(&routes, &terms.added).await?;
                 let done = async {
                     let url = served.url(&path, known.is_sse)?;
                     let link = web_link(

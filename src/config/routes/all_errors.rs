@@ -113,7 +113,7 @@ impl TakenPart {
             TomlStep::Element(_) => None,
         });
         let what = schema::name_tables(key.as_deref(), what.to_owned());
-        // What an unknown key is meant to be, or where it belongs.
+        // The key that an unknown key is meant to be, or its place.
         let meant =
             ["did you mean ", "it belongs to "].iter().find_map(|word| what.split_once(word));
         let meant = meant.iter().flat_map(|(_, rest)| rest.split('`').skip(1).step_by(2));

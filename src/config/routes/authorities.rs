@@ -8,7 +8,7 @@ const SYSTEM: &str = "system";
 /// Certificate authorities: those of files, those of the system, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
-    /// Those of the system are trusted too.
+    /// The authorities of the system are trusted too.
     pub system: bool,
     /// PEM files with authorities.
     pub files: Vec<PathBuf>,

@@ -1,6 +1,6 @@
-//! What one client may have of what all clients use.
+//! The shares of one client in the things that all clients use.
 
-/// What each client may have; 0 is any number.
+/// The limits of each client; 0 is any number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientMaxima {
     /// Open connections.

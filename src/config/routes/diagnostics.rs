@@ -21,7 +21,7 @@ impl ConfigError {
         Self { at: span.start, what: what.into() }
     }
 
-    /// What serde says of a value at `span`, in our words.
+    /// The complaint of serde about a value at `span`, in our words.
     pub(super) fn within(span: Range<usize>, error: toml::de::Error) -> Self {
         Self::new(error.span().unwrap_or(span), reword(error.message()))
     }
@@ -38,7 +38,7 @@ impl From<toml::de::Error> for ConfigError {
     }
 }
 
-/// What is wrong with a value that is no table or list, in the words of serde.
+/// The fault of a value that is no table or list, in the words of serde.
 pub(super) fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
     struct Reject<'a>(&'a str);
     impl<'de> Visitor<'de> for Reject<'_> {

@@ -76,14 +76,14 @@ impl EnvValues {
     }
 
     /// Notes for whom the variables of a string are.
-    fn note(&mut self, place: &Place, names: Vec<String>) {
+    fn note(&mut self, place: &VariableLocation, names: Vec<String>) {
         match place.kind {
-            PlaceKind::Server => {
+            VariableUse::Server => {
                 let route = place.route.unwrap_or_default();
                 self.servers.entry(route).or_default().extend(names);
             }
-            PlaceKind::Secret => self.secrets.extend(names),
-            PlaceKind::Other => {}
+            VariableUse::Secret => self.secrets.extend(names),
+            VariableUse::Other => {}
         }
     }
 
@@ -112,17 +112,17 @@ impl std::fmt::Debug for EnvValues {
 
 /// Where a value stands.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct VariableLocation {
     /// The keys above, joined by points.
     path: String,
     /// The number of the route, from 0.
     route: Option<usize>,
-    kind: PlaceKind,
+    kind: VariableUse,
 }
 
 /// For whom the variables of a value are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum PlaceKind {
+enum VariableUse {
     /// For Milepost, and no secret.
     #[default]
     Other,
@@ -132,16 +132,16 @@ enum PlaceKind {
     Server,
 }
 
-impl Place {
+impl VariableLocation {
     fn below(&self, key: &str) -> Self {
         let path = match &*self.path {
             "" => key.to_owned(),
             above => format!("{above}.{key}"),
         };
         let kind = match self.kind {
-            PlaceKind::Other if path == "route.upstream.env" => PlaceKind::Server,
-            PlaceKind::Other if path == "route.headers" || ["bearer", "key"].contains(&key) => {
-                PlaceKind::Secret
+            VariableUse::Other if path == "route.upstream.env" => VariableUse::Server,
+            VariableUse::Other if path == "route.headers" || ["bearer", "key"].contains(&key) => {
+                VariableUse::Secret
             }
             kind => kind,
         };
@@ -161,8 +161,8 @@ pub(super) fn expand(
     environment: &Environment,
 ) -> Result<EnvValues, ConfigError> {
     let mut env_values = EnvValues::default();
-    let top = Place::default();
-    let mut unread: Vec<(Place, &mut Spanned<DeValue<'_>>)> =
+    let top = VariableLocation::default();
+    let mut unread: Vec<(VariableLocation, &mut Spanned<DeValue<'_>>)> =
         table.iter_mut().map(|(key, value)| (top.below(key.get_ref()), value)).collect();
     while let Some((place, value)) = unread.pop() {
         let span = value.span();

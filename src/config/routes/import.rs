@@ -230,7 +230,7 @@ impl ImportDraft {
         if !variables.is_empty() {
             keys.push(format!("upstream.env = {}", table(variables)));
         }
-        // What another path is relative to only its client knows.
+        // Only the client knows the folder of another path.
         if let Some(folder) = text(server, "cwd")?.map(|folder| self.references(folder))
             && (folder.starts_with('/') || folder.starts_with("${"))
         {

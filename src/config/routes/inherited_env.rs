@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 
-/// Which variables a server inherits.
+/// The variables that a server inherits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InheritedEnv {
     /// All, except for those that are meant for Milepost alone.
     All,
-    /// Those that say who and where the user is, and how the network is reached.
+    /// The variables that describe the user, the place and the network.
     Safe,
     /// These.
     Names(Vec<String>),

@@ -25,7 +25,7 @@ pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<Pa
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let mut files = Vec::new();
     search(table.get_ref(), "", &mut |file| {
-        // What cannot be filled in is refused elsewhere.
+        // A text that cannot be filled in is refused elsewhere.
         if let Ok(file) = environment.fill(file)
             && files.len() < NAMED_MAX
         {

@@ -78,7 +78,7 @@ pub struct Server {
     pub max_connections: usize,
     /// The time without a request after which a connection of HTTP/2 is closed; `None`: never.
     pub http2_idle_timeout: Option<Duration>,
-    /// What each client may have.
+    /// The limits of each client.
     pub clients: ClientMaxima,
     /// Whether `serve` raises its soft limit of descriptors to the hard one.
     pub raise_descriptors: bool,
@@ -333,10 +333,10 @@ pub struct HeaderRules {
 /// The handling of headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedRule {
-    /// They pass unchanged.
+    /// The headers pass unchanged.
     #[default]
     Pass,
-    /// They are left out.
+    /// The headers are left out.
     Drop,
     /// The client is added; what others than trusted fronts say is left out.
     Append,

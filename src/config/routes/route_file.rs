@@ -45,7 +45,7 @@ pub enum RoutesError {
     Writable {
         /// The file.
         path: PathBuf,
-        /// Who may write what.
+        /// The file, and the users who may write it.
         who: String,
     },
     /// A file without any route was to take the place of a file that is served.
@@ -56,7 +56,7 @@ pub enum RoutesError {
     },
 }
 
-/// What to do about a file that others may write.
+/// The treatment of a file that others may write.
 const WRITERS_CURE: &str =
     "let only root and the user who runs milepost own and write the file and its folders";
 
@@ -179,13 +179,13 @@ impl Routes {
         self.strict_files
     }
 
-    /// Who besides root and this user may write the file, if it names commands.
+    /// The users besides root and this user who may write the file, if it names commands.
     fn other_writer(&self) -> Option<String> {
         let is_command = |route: &Route| matches!(route.upstream, Upstream::Command(_));
         self.routes.iter().any(is_command).then(|| writers::other_writer(&self.path)).flatten()
     }
 
-    /// What the operator should know about a file that is accepted: others may write it though it names
+    /// The warnings about an accepted file: others may write it though it names
     /// commands, or a key means something else than in earlier versions.
     pub fn file_warnings(&self) -> Vec<ConfigFault> {
         let writer = self.other_writer().map(|who| {

@@ -1,4 +1,4 @@
-//! Who else may write a route file: whoever writes a file that names commands runs them as this user.
+//! The other users who may write a route file: a user who writes a file that names commands runs them as this user.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ const GROUP_WRITES: u32 = 0o020;
 /// In a folder with this bit only the owner of a file can put another file in its place.
 const STICKY: u32 = 0o1000;
 
-/// Who besides root and this user may write a file or put another file in its place, in words; `None` if
+/// The users besides root and this user who may write a file or put another file in its place, in words; `None` if
 /// nobody may. The user's own group is no other.
 pub(super) fn other_writer(file: &Path) -> Option<String> {
     let given = absolute(file).ok()?;
@@ -31,7 +31,7 @@ pub(super) fn other_writer(file: &Path) -> Option<String> {
     })
 }
 
-/// Who else may change a file, or what is in a folder.
+/// The other users who may change a file, or the files of a folder.
 fn stranger(known: &Metadata) -> Option<String> {
     let mode = known.mode();
     let may = |bit| mode & bit != 0 && !(known.is_dir() && mode & STICKY != 0);

@@ -421,7 +421,7 @@ impl ClientLeg for SessionLeg {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.signals.register(cx);
         while let Some(stream) = self.session.signals.next_drained() {
-            // What it has been given since then is still to be taken, and will be told of again.
+            // Messages given since then are still to be taken, and are signalled again.
             let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_unread());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));
@@ -435,7 +435,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_behind(&self) -> bool {
-        // What streams wait for stays with the filter, which says so.
+        // The messages that streams wait for stay with the filter, which says so.
         false
     }
 

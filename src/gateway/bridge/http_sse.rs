@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::Bridge;
-use super::launch::SessionRequest;
+use super::begin::SessionRequest;
 use super::post::{PostedMessage, broken_off, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
@@ -33,7 +33,7 @@ impl Bridge {
     pub(crate) fn open_stream(
         &self,
         parts: &Parts,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
@@ -50,9 +50,9 @@ impl Bridge {
         let session = match self.begin_session(&SessionRequest {
             kind: SessionKind::HttpSse,
             id: None,
-            ours,
+            proxy_auth,
             principal: None,
-            owner: self.owner_of(&parts.headers, ours),
+            owner: self.owner_of(&parts.headers, proxy_auth),
             certificate: parts.extensions.get().cloned(),
             client: parts.extensions.get(),
         }) {

@@ -25,7 +25,7 @@ impl SessionLeg {
         if !self.watch.has_changed() {
             return None;
         }
-        // It may have to end sooner than it was looked for.
+        // The session may have to end before the next look.
         self.timer.as_mut().reset(Instant::now());
         let state = self.watch.state();
         let shared = self.session.kind == SessionKind::Shared;

@@ -41,7 +41,7 @@ impl ListedTools {
                 }
             }
             TransmitKind::Progress | TransmitKind::Batch(..) => {}
-            // What was learned may be wrong now.
+            // The learned headers may be wrong now.
             _ if session.kind == SessionKind::Shared
                 && message().method().as_deref() == Some(mcp::TOOLS_CHANGED) =>
             {

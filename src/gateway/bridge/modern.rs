@@ -56,7 +56,7 @@ impl Bridge {
         parts: &Parts,
         said: PostedMessage,
         date: &str,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let PostedMessage::Whole(message) = said else {
@@ -92,7 +92,7 @@ impl Bridge {
             let text = error_answer(id.as_deref().unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
             return with_error(StatusCode::NOT_FOUND, text);
         }
-        match self.shared_session(parts, ours, id.as_deref()).await {
+        match self.shared_session(parts, proxy_auth, id.as_deref()).await {
             Ok(session) => {
                 let checked = session.tools().check(&parts.headers, &message);
                 match checked {

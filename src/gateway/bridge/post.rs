@@ -14,7 +14,7 @@ use http_body::Body as _;
 use tokio::time::{sleep, timeout};
 
 use super::Bridge;
-use super::launch::{self, SessionRequest};
+use super::begin::{self, SessionRequest};
 use super::session::{BridgeSession, ENDED, SessionCommand, SessionKind, requests};
 use super::upload::Upload;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
@@ -127,11 +127,11 @@ impl Bridge {
         self: &Arc<Self>,
         parts: Parts,
         posted: PostedMessage,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if let Some(date) = modern::date_of(&parts.headers, posted.message()) {
-            let answer = self.post_modern(&parts, posted, &date, ours, write_state);
+            let answer = self.post_modern(&parts, posted, &date, proxy_auth, write_state);
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
@@ -145,8 +145,14 @@ impl Bridge {
                 (session, message)
             }
             (session, posted) => {
-                return Box::pin(self.post_requests(&parts, posted, session, ours, write_state))
-                    .await;
+                return Box::pin(self.post_requests(
+                    &parts,
+                    posted,
+                    session,
+                    proxy_auth,
+                    write_state,
+                ))
+                .await;
             }
         };
         let _order = session.speaking.lock().await;
@@ -164,7 +170,7 @@ impl Bridge {
         parts: &Parts,
         posted: PostedMessage,
         session: Option<Arc<BridgeSession>>,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let permit = match self.stream_permit(parts, None) {
@@ -181,9 +187,9 @@ impl Bridge {
                 match self.begin_session(&SessionRequest {
                     kind: SessionKind::Own,
                     id,
-                    ours,
+                    proxy_auth,
                     principal: None,
-                    owner: self.owner_of(&parts.headers, ours),
+                    owner: self.owner_of(&parts.headers, proxy_auth),
                     certificate: parts.extensions.get().cloned(),
                     client: parts.extensions.get(),
                 }) {
@@ -276,7 +282,7 @@ impl PendingPost {
     /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
         let buffer = self.session.open(!self.reads_events);
-        // Whoever leaves from now on has left this stream.
+        // A client that leaves from now on has left this stream.
         let subscription = buffer.attach(None);
         let complete = match posted {
             PostedMessage::Whole(message) => {
@@ -306,7 +312,7 @@ impl PendingPost {
             Err(refusal) => return *refusal,
         };
         let over = poll_fn(|cx| subscription.poll_over(cx));
-        let patience = launch::start_timeout(&self.bridge.state);
+        let patience = begin::start_timeout(&self.bridge.state);
         let over = async {
             match patience {
                 Some(patience) => timeout(patience, over).await.ok(),

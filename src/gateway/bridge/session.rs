@@ -137,7 +137,7 @@ impl BridgeSession {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the headers of calls.
+    /// The known headers of calls.
     pub(crate) fn tools(&self) -> MutexGuard<'_, ToolHeaders> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,7 +74,7 @@ impl SharedServers {
             Some(_) if !restarts => SharedLookup::Dead,
             Some(died) => SharedLookup::At(died + pause(entry.deaths)),
             None if entry.session.was_ended() => SharedLookup::None,
-            // It is being ended, with all that it has started: its death counts only then.
+            // The server is being ended, with all that it has started: its death counts only then.
             None => SharedLookup::At(Instant::now() + LOOK_EVERY),
         }
     }
@@ -151,7 +151,7 @@ fn pause(deaths: u32) -> Duration {
     doubled.min(PAUSE_MAX)
 }
 
-/// Who shares a server: the clients of one certificate, else those of one `Authorization`. A server over
+/// The clients that share a server: those of one certificate, else those of one `Authorization`. A server over
 /// HTTP gets the `Authorization` of its first client, so that there both count.
 pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
     let name = parts.extensions.get::<ClientName>();

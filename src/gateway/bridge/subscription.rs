@@ -105,7 +105,7 @@ impl Subscription {
             let number = next.number;
             let broke_off = state.over && !next.whole;
             if broke_off && from == 0 {
-                // It will never be whole: its request gets an error.
+                // The message will never be whole: its request gets an error.
                 state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Who is counted as one client, and what it may have.
+//! The clients that are counted as one, and their limits.
 
 use super::*;
 
@@ -142,7 +142,7 @@ fn a_certificate_names_a_client_wherever_it_comes_from() {
         assert_eq!(client(from, Some(&ada), &token), "dns:ada.example.com");
     }
     assert_eq!(client("8.8.8.8", None, &token), "8.8.8.8");
-    // That of a front is not its client's.
+    // The certificate of a front is not its client's.
     assert_eq!(client("10.0.0.1", Some(&ada), &[]), "none");
 }
 

@@ -40,7 +40,7 @@ pub(crate) trait EventHandler: Send {
     /// The place where the stream's messages come from, for its filter.
     fn origin(&self) -> Origin;
     /// Asks the filter of the stream.
-    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T;
+    fn with_filter<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T;
     /// Whether the server's bytes pass, whatever the filter has for the client.
     fn observes(&self) -> bool;
     /// Whether large events are not shown to the filter.
@@ -62,7 +62,7 @@ pub(crate) trait EventHandler: Send {
     fn pass_piece(&mut self, piece: &Piece, out: &mut Batch, show: ShowPiece) -> bool {
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
         let is_message = !self.skips_large() && {
-            let fate = self.ask(|filter| show(filter, now(), origin, raw, text));
+            let fate = self.with_filter(|filter| show(filter, now(), origin, raw, text));
             !matches!(fate, Disposition::NotAMessage(_))
         };
         if !is_message || self.observes() {
@@ -76,7 +76,7 @@ pub(crate) trait EventHandler: Send {
     /// The large event has ended.
     fn end_large(&mut self, out: &mut Batch) {
         let origin = self.origin();
-        self.ask(|filter| filter.finish_large(now(), origin, None));
+        self.with_filter(|filter| filter.finish_large(now(), origin, None));
         self.collect(out);
     }
     /// Appends the bytes that are due now.
@@ -85,7 +85,7 @@ pub(crate) trait EventHandler: Send {
     fn last_read(&mut self, _: std::time::Instant) {}
     /// The client has become slow, or fast again. All progress to a slow client is thinned.
     fn slow(&mut self, slow: bool) {
-        self.ask(|filter| filter.apply(now(), Input::SetClientSlow(slow)));
+        self.with_filter(|filter| filter.apply(now(), Input::SetClientSlow(slow)));
     }
     /// The time of the next collection, if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
@@ -254,7 +254,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         let mut last = Batch::default();
         self.handler.ended(error, &mut last);
         self.handler.collect(&mut last);
-        // What is left is no event, but it is the server's; nothing of Milepost's own may become a part of it.
+        // The rest is no event, but the server's text; nothing of Milepost's own may become a part of it.
         if last.is_empty() || self.events.at_boundary() {
             self.out.raw(&rest.unwrap_or_default());
         } else if within {
@@ -291,7 +291,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
                 self.over |= !self.handler.is_open();
                 continue;
             }
-            // What is due may be all there is room for.
+            // The due messages may take all the room.
             self.collect();
             if self.over || self.out.is_full() {
                 return;

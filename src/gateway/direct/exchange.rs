@@ -218,7 +218,7 @@ impl Exchange {
             match known {
                 Some(Delivery::Moved) => return Handled::Elsewhere,
                 Some(Delivery::Passes) => {
-                    self.pass(message, repaired, out);
+                    self.forward(message, repaired, out);
                     return Handled::AsItIs;
                 }
                 Some(Delivery::OutOfPlace(reason)) => {
@@ -231,7 +231,7 @@ impl Exchange {
             }
         }
         if let Disposition::NotAMessage(_) = fate {
-            self.pass(message, None, out);
+            self.forward(message, None, out);
         }
         if self.ends_with_answer {
             // Such a server never ends its response: no other answer is to be expected.
@@ -257,7 +257,7 @@ impl Exchange {
     }
 
     /// Forwards a message, or what takes its place, behind the earlier messages.
-    fn pass(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
+    fn forward(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
         if self.observing {
             return;
         }
@@ -325,7 +325,7 @@ impl EventHandler for Exchange {
         ORIGIN
     }
 
-    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+    fn with_filter<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
         question(&mut self.filter)
     }
 

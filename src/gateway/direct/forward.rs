@@ -29,12 +29,16 @@ impl Direct {
         target: &Target,
         parts: Parts,
         body: RequestBody,
-        ours: bool,
+        proxy_auth: bool,
     ) -> Response<Body> {
         // A GET may be a stream that never ends; nobody waits for that.
         let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
-        let request =
-            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
+        let request = self.state.forwarder.request(
+            target.address(parts.uri.query()),
+            parts,
+            body,
+            proxy_auth,
+        );
         match target.client.send(request).await {
             Ok(response)
                 if open.is_none() && Content::of(response.headers()) == Content::Events =>
@@ -48,7 +52,12 @@ impl Direct {
         }
     }
 
-    pub(crate) async fn well_known(&self, parts: Parts, path: &str, ours: bool) -> Response<Body> {
+    pub(crate) async fn well_known(
+        &self,
+        parts: Parts,
+        path: &str,
+        proxy_auth: bool,
+    ) -> Response<Body> {
         let (Some(target), Ok(path)) = (
             self.state.endpoint.as_ref().or(self.state.sse.as_ref()),
             PathAndQuery::try_from(path),
@@ -57,7 +66,8 @@ impl Direct {
         };
         let is_resource = path.path().contains(PROTECTED_RESOURCE) && parts.method == Method::GET;
         let address = (&target.host, target.at(path));
-        let request = self.state.forwarder.request(address, parts, RequestBody::empty(), ours);
+        let request =
+            self.state.forwarder.request(address, parts, RequestBody::empty(), proxy_auth);
         let response = match target.client.send(request).await {
             Ok(response) => response,
             Err(error) => return unreachable(&self.state, &error, None),
@@ -89,14 +99,14 @@ impl Direct {
         &self,
         target: &Target,
         parts: Parts,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         if let Some(held) = self.held_get(&request_head, &write_state).await {
             return held;
         }
-        let (head, body, permit) = match self.open_events(target, parts, ours).await {
+        let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => {
                 if let Some(id) = request_head.session_id()
@@ -118,7 +128,7 @@ impl Direct {
         &self,
         target: &Target,
         parts: Parts,
-        ours: bool,
+        proxy_auth: bool,
     ) -> Result<(http::response::Parts, UpstreamBody, StreamPermit), Box<Response<Body>>> {
         let permit = self.state.permit(parts.extensions.get());
         let permit = permit.map_err(|none| Box::new(no_room(&none)))?;
@@ -126,7 +136,7 @@ impl Direct {
             target.address(parts.uri.query()),
             parts,
             RequestBody::empty(),
-            ours,
+            proxy_auth,
         );
         let response = match target.client.send(request).await {
             Ok(response) => response,

@@ -46,7 +46,7 @@ impl SseServerHandler {
         let base = self.direct.state.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
-            // What stands behind that may be a secret.
+            // The text behind that point may be a secret.
             let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.direct.state.route.path,
@@ -131,7 +131,7 @@ impl EventHandler for SseServerHandler {
         Origin::Shared
     }
 
-    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+    fn with_filter<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
         question(&mut self.stream.lock().filter)
     }
 
@@ -253,14 +253,14 @@ impl Direct {
         target: &Target,
         parts: Parts,
         body: PostedBody,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
             let body = RequestBody::from(body);
-            return self.forward(target, parts, body, ours).await;
+            return self.forward(target, parts, body, proxy_auth).await;
         }
-        let (head, body, permit) = match self.open_events(target, parts, ours).await {
+        let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => return *response,
         };
@@ -296,7 +296,7 @@ impl Direct {
         target: &Target,
         mut parts: Parts,
         body: PostedBody,
-        ours: bool,
+        proxy_auth: bool,
     ) -> Response<Body> {
         let endpoint =
             parts.uri.query().and_then(|query| self.sse_streams.lock().get(query).cloned());
@@ -329,7 +329,7 @@ impl Direct {
         for message in &asked {
             endpoint.stream.receive_one_way(Some(message), trace.as_ref());
         }
-        let response = self.send_on(target, &endpoint, parts, body, ours).await;
+        let response = self.send_on(target, &endpoint, parts, body, proxy_auth).await;
         for message in said.iter().filter(|_| response.status().is_success()) {
             endpoint.stream.receive_one_way(Some(message), trace.as_ref());
         }
@@ -349,10 +349,10 @@ impl Direct {
         endpoint: &SsePostTarget,
         parts: Parts,
         body: RequestBody,
-        ours: bool,
+        proxy_auth: bool,
     ) -> Response<Body> {
         let address = (&target.host, target.at(endpoint.on_server.clone()));
-        let request = self.state.forwarder.request(address, parts, body, ours);
+        let request = self.state.forwarder.request(address, parts, body, proxy_auth);
         let open = self.state.shared.calls.open();
         if let Some(control) = control_sender(&self.state.policy, &target.client, &request) {
             endpoint.stream.lock().control = Some(control);

@@ -41,8 +41,8 @@ impl EventHandler for Listening {
         Origin::Stream(self.member.stream)
     }
 
-    fn ask<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
-        self.member.session.ask(question)
+    fn with_filter<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+        self.member.session.with_filter(question)
     }
 
     fn observes(&self) -> bool {
@@ -56,12 +56,13 @@ impl EventHandler for Listening {
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         if let Some(id) = event.id() {
             let (session, stream) = (&self.member.session, self.member.stream);
-            let told = session.ask(|filter| filter.try_with(|filter| filter.value_on(stream)));
-            session.note_id(id, stream, told.flatten());
+            let sent_value =
+                session.with_filter(|filter| filter.try_with(|filter| filter.value_on(stream)));
+            session.note_id(id, stream, sent_value.flatten());
         }
         let member = &self.member;
         let origin = Origin::Stream(member.stream);
-        let rename = || member.session.ask(|filter| filter.repairs_event_name(origin));
+        let rename = || member.session.with_filter(|filter| filter.repairs_event_name(origin));
         let message = if self.observing { None } else { message_in(event, rename) };
         let Some(message) = message else {
             self.collect(out);
@@ -119,7 +120,7 @@ impl EventHandler for Listening {
 
     fn timeout(&self) -> Option<std::time::Instant> {
         let stream = self.member.stream;
-        self.member.session.ask(|filter| filter.poll_stream_timeout(stream))
+        self.member.session.with_filter(|filter| filter.poll_stream_timeout(stream))
     }
 
     fn listen(&mut self, cx: &mut Context<'_>) {

@@ -79,7 +79,7 @@ pub(crate) struct Mailbox {
     /// Whether a reader has looked: a response that is not a stream needs no mail.
     read: AtomicBool,
     /// The value that the client has been told last, in bits.
-    told: AtomicU64,
+    sent_value: AtomicU64,
     /// Cancellations of requests of the response that the server has not answered.
     cancels: AtomicUsize,
     waker: AtomicWaker,
@@ -132,12 +132,12 @@ impl Mailbox {
 
     /// The client of the response has been told this value of its only request.
     pub(crate) fn set_told(&self, value: Option<f64>) {
-        self.told.store(value.unwrap_or_default().to_bits(), Ordering::Relaxed);
+        self.sent_value.store(value.unwrap_or_default().to_bits(), Ordering::Relaxed);
     }
 
     /// The value that the client was told last; `None` if there is none, or if it is 0.
-    pub(crate) fn told(&self) -> Option<f64> {
-        Some(f64::from_bits(self.told.load(Ordering::Relaxed))).filter(|value| *value != 0.0)
+    pub(crate) fn sent_value(&self) -> Option<f64> {
+        Some(f64::from_bits(self.sent_value.load(Ordering::Relaxed))).filter(|value| *value != 0.0)
     }
 
     /// Whether the client is cancelling a request of the response.
@@ -194,7 +194,7 @@ mod tests {
         let fill = |bytes: usize, mail: &dyn Fn(Message) -> Mail| {
             let mailbox = Mailbox::default();
             let count = (0..9999).take_while(|_| mailbox.put(mail(message(bytes)))).count();
-            // What is taken makes room for as much.
+            // Mail that is taken makes room for as much.
             assert!(mailbox.take().is_some() && mailbox.put(mail(message(bytes))));
             assert!(!mailbox.put(mail(message(bytes))));
             count

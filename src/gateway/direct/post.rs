@@ -61,7 +61,7 @@ impl Direct {
         target: &Target,
         mut parts: Parts,
         body: PostedBody,
-        ours: bool,
+        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let read = match read_or_refuse(&self.state, body, &parts).await {
@@ -89,19 +89,23 @@ impl Direct {
             && (post.begins() || post.session.as_ref().is_some_and(|session| session.was_let_go()))
         {
             let mut headers = Box::new(parts.headers.clone());
-            if ours {
+            if proxy_auth {
                 headers.remove(header::AUTHORIZATION);
             }
             post.own_get = Some(headers);
         }
         if asks(post.message.as_ref()) {
             let trace = trace_of(&parts.headers);
-            let request =
-                self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
+            let request = self.state.forwarder.request(
+                target.address(parts.uri.query()),
+                parts,
+                body,
+                proxy_auth,
+            );
             return post.ask(target, request, trace).await;
         }
         let request =
-            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
+            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, proxy_auth);
         Box::pin(post.notify(target, request)).await
     }
 }
@@ -195,9 +199,9 @@ impl Post {
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
-                    let ours = session.receive_one_way(message, &self.direct.state.policy);
+                    let proxy_auth = session.receive_one_way(message, &self.direct.state.policy);
                     if let Some(control) = control {
-                        ours.into_iter().for_each(control);
+                        proxy_auth.into_iter().for_each(control);
                     }
                 }
                 self.direct.state.forwarder.piped(response, Some(open))
@@ -210,7 +214,7 @@ impl Post {
         &self.direct.state.route
     }
 
-    /// What the request goes by.
+    /// The settings of the request.
     pub(crate) fn policy(&self) -> &Arc<Policy> {
         &self.direct.state.policy
     }
@@ -276,11 +280,14 @@ impl Post {
         let (id, caller) = (self.request_head.session_id(), self.request_head.caller);
         if status.is_success() {
             match (&self.session, id) {
-                (Some(session), _) => session.prove(caller),
+                (Some(session), _) => session.mark_accepted(caller),
                 (None, None) => self.direct.accepted.set(caller, true),
                 (None, Some(id)) => {
                     let policy = &self.direct.state.policy;
-                    self.direct.sessions.find_or_begin(id, policy, true, beside).prove(caller);
+                    self.direct
+                        .sessions
+                        .find_or_begin(id, policy, true, beside)
+                        .mark_accepted(caller);
                 }
             }
             if let Some(headers) = &self.own_get {
@@ -310,7 +317,7 @@ impl Post {
                 let policy = &self.direct.state.policy;
                 let beside = exchange.filter_id();
                 let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
-                session.prove(self.request_head.caller);
+                session.mark_accepted(self.request_head.caller);
                 exchange.join(&session, message, &self.direct.state.policy);
             }
         }
@@ -381,7 +388,7 @@ impl Post {
             idle: self.direct.state.route.idle_timeout,
         };
         let write_state = self.write_state.clone();
-        // What an answer that has begun may yet teach needs no headers.
+        // An answer that has begun teaches without headers.
         let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
         let mut stream = EventStream::new(exchange, upstream, silence, write_state);

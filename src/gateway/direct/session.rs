@@ -173,7 +173,7 @@ impl Session {
     }
 
     /// Notes that the server has served a caller.
-    pub(crate) fn prove(&self, caller: u64) {
+    pub(crate) fn mark_accepted(&self, caller: u64) {
         let mut shared = self.lock();
         shared.proven = Some(caller);
         shared.refused.take_if(|refused| *refused == caller);
@@ -296,8 +296,8 @@ impl Session {
                 Delivery::OutOfPlace(_) | Delivery::Unknown => {}
             }
         }
-        let told = shared.filter.try_with(|filter| filter.stream_of_log(now(), origin, message));
-        if let Some(mailbox) = told.flatten().and_then(|stream| shared.streams.get(&stream)) {
+        let found = shared.filter.try_with(|filter| filter.stream_of_log(now(), origin, message));
+        if let Some(mailbox) = found.flatten().and_then(|stream| shared.streams.get(&stream)) {
             shared.post(mailbox, Mail::Log(message.clone().framed(Framing::Apart(None)), on));
         }
         if is_part(message) {
@@ -319,7 +319,7 @@ impl Session {
     }
 
     /// Asks the filter of a listening stream.
-    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
+    pub(crate) fn with_filter<T>(&self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
         question(&mut self.lock().filter)
     }
 

@@ -186,7 +186,7 @@ mod tests {
         let older = begin(&sessions, &ids[1]).await;
         begin(&sessions, &ids[2]).await;
         advance(Duration::from_secs(1)).await;
-        older.prove(7);
+        older.mark_accepted(7);
         begin(&sessions, &ids[3]).await;
         assert_eq!(known(&sessions, &ids), [&ids[0], &ids[1], &ids[3]], "the third was unused");
         begin(&sessions, &ids[4]).await;

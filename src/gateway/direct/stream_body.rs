@@ -62,7 +62,7 @@ impl<J: EventHandler, U: Chunks<J>> EndingStream<J, U> {
     fn end(&mut self, why: &'static str) {
         self.stream.break_off(why);
         self.over = None;
-        // It has come; nobody is to be told twice.
+        // The answer has come; nobody is to be told twice.
         self.shutdown = Box::pin(Arc::<Notify>::default().notified_owned());
     }
 }

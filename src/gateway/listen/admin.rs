@@ -100,7 +100,7 @@ impl<H: Handler> AdminApi<H> {
     }
 
     /// From now on this holds.
-    pub(super) fn take(&self, server: &Server, admin: &Admin) {
+    pub(super) fn set_config(&self, server: &Server, admin: &Admin) {
         self.access.store(Arc::new(Access::new(server, admin, self.state.as_deref())));
     }
 

@@ -107,7 +107,7 @@ impl<H: Handler> Dispatcher<H> {
     }
 
     /// From now on this holds.
-    pub(super) fn take(&self, config: ServingConfig) {
+    pub(super) fn set_config(&self, config: ServingConfig) {
         self.config.store(Arc::new(config));
     }
 
@@ -213,7 +213,7 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     let Some(left_out) = may_log_refusal() else { return };
     let header = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
-        // What stands before a host may be a password.
+        // The text before a host may be a password.
         let value = value.map(|text| text.rsplit('@').next().unwrap_or_default());
         value.map(|text| text.chars().take(TOLD_MAX).collect::<String>())
     };
@@ -231,7 +231,7 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
 
 /// Reads a small part of a body that no handler needs.
 async fn read_some(parts: &Parts, body: Incoming) {
-    // Whoever waits to be asked for the body has not sent it.
+    // A client that waits to be asked for the body has not sent it.
     if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
         let mut body = Limited::new(body, REFUSED_BYTES_MAX);
         let end = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -76,7 +76,7 @@ impl Handler for Routed {
         admitted: Admitted,
     ) -> Response<Self::Body> {
         let Admitted { route_match, served, client, trusted_proxies, .. } = admitted;
-        let ours = admitted.authorization_was_ours;
+        let proxy_auth = admitted.authorization_was_ours;
         match served {
             Some(served) => {
                 let (remote, name) = (client.remote.ip(), client.name.as_ref());
@@ -104,7 +104,7 @@ impl Handler for Routed {
                     self.0.metrics().count_forwarded_dropped();
                 }
                 Arc::clone(&self.0)
-                    .handle(served, route_match.part, request, ours, client.write_state)
+                    .handle(served, route_match.part, request, proxy_auth, client.write_state)
                     .await
             }
             None => no_route(),
@@ -216,7 +216,7 @@ pub trait Handler: Send + Sync + 'static {
         Counter::default()
     }
 
-    /// What each client has open; `None` if no limit applies.
+    /// The connections, streams and sessions of each client; `None` if no limit applies.
     fn client_limits(&self) -> Option<&Arc<ClientLimits>> {
         None
     }

@@ -18,7 +18,7 @@ pub struct LastUse(Arc<Use>);
 struct Use {
     /// The number of uses of all connections of the listener.
     order: Arc<AtomicU64>,
-    /// That number at the last use of this connection.
+    /// The number at the last use of this connection.
     last: AtomicU64,
     /// Shared with each endless answer.
     answer: Arc<()>,

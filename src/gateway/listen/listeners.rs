@@ -275,9 +275,9 @@ impl<H: Handler> Controls<H> {
 
     /// Applies these settings, and the handler's current routes, to requests and connections from
     /// now on.
-    pub fn take(&self, ready: Readiness, server: &Server, admin: &Admin) {
-        self.front.take(ServingConfig::of(server.clone(), self.handler.served()));
-        self.admin_api.take(server, admin);
+    pub fn set_config(&self, ready: Readiness, server: &Server, admin: &Admin) {
+        self.front.set_config(ServingConfig::of(server.clone(), self.handler.served()));
+        self.admin_api.set_config(server, admin);
         self.terms.store(Arc::new(ready.0));
     }
 }

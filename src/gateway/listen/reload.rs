@@ -136,7 +136,7 @@ impl Reloading {
     /// Watches the file while it is served. `hangups` asks for a reload.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
         let mut watch = FileWatch::new(self.files());
-        // It may have changed since it was read at the start.
+        // The file may have changed since it was read at the start.
         let mut is_other = self.read().mark != self.mark_in_effect;
         // SIGHUP came while the file was being written: the next look answers it.
         let mut is_waiting = false;
@@ -191,7 +191,7 @@ impl Reloading {
             .map_err(|source| RoutesError::Unreadable { path, source });
         let named = match &text {
             Ok(text) => self.named_in(text),
-            // What it named last may be what it names again.
+            // The files that were named last may be named again.
             Err(_) => self.named.clone(),
         };
         RouteFileText { mark: self.mark(text.as_deref(), &named), text, named }
@@ -236,7 +236,7 @@ impl Reloading {
         let prepared = text.map_err(Into::into).and_then(|text| self.prepare(&text));
         match prepared {
             Ok((routes, ready, prepared)) => {
-                self.take(&routes, ready, prepared);
+                self.apply(&routes, ready, prepared);
                 (self.mark_in_effect, self.mark_refused) = (mark, None);
             }
             Err(error) => {
@@ -260,14 +260,14 @@ impl Reloading {
     }
 
     /// All that cannot.
-    fn take(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
-        let (changes, left) = self.proxy.take(routes, prepared);
+    fn apply(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
+        let (changes, left) = self.proxy.apply(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;
         // Without a table the listener that is there keeps the token that it asks for.
         if routes.admin().listen.is_some() {
             self.admin = routes.admin().clone();
         }
-        self.controls.take(ready, routes.server(), &self.admin);
+        self.controls.set_config(ready, routes.server(), &self.admin);
         left.retire();
         self.proxy.metrics().config().record_reload(Reload::Taken);
         for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {

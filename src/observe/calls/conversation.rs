@@ -251,7 +251,7 @@ impl Conversation {
             let of = token.and_then(|token| self.find_by(|entry| entry.has_token(&token)));
             let kept = CapturedMessage { at, fate: MessageFate::FromText, before: None, after };
             self.keep(of, kept, |state, kept| {
-                state.account.overheard += 1;
+                state.account.read_from_text += 1;
                 state.account.sent += 1;
                 state.figure.clone_from(&kept.after);
                 state.last_sent = Some(at);

@@ -124,7 +124,7 @@ impl Table {
         let state = entry.state();
         let (ended, outcome) = state.ended.unzip();
         let CallState { account, client, figure, .. } = &*state;
-        let Figure { progress, total, message } =
+        let ShownProgress { progress, total, message } =
             figure.as_ref().map(|text| figure_in(text, &entry.masks)).unwrap_or_default();
         CallJson {
             n: entry.number,
@@ -143,7 +143,7 @@ impl Table {
             spoke: state.last_received.map(|at| self.ms(at)),
             told: state.last_sent.map(|at| self.ms(at)),
             received: account.received,
-            overheard: account.overheard,
+            overheard: account.read_from_text,
             sent: account.sent,
             beats: account.beats,
             repaired: repaired(account).collect(),
@@ -207,14 +207,14 @@ fn reasons(verdict: Verdict) -> Vec<&'static str> {
 
 /// The progress of a call, as sent to its client.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Figure {
+struct ShownProgress {
     progress: Option<String>,
     total: Option<String>,
     message: Option<String>,
 }
 
 /// Reads the progress of a notification in any form.
-fn figure_in(text: &MessageText, masks: &Masks) -> Figure {
+fn figure_in(text: &MessageText, masks: &Masks) -> ShownProgress {
     let message = Message::parse(Bytes::copy_from_slice(&text.closed()));
     let params = message.params().unwrap_or_default();
     let words = |name| {
@@ -224,7 +224,7 @@ fn figure_in(text: &MessageText, masks: &Masks) -> Figure {
     };
     let number = |name| words(name).map(|words| cut(words, FIGURE_MAX));
     let message = words("message").map(|words| cut(masks.mask(&words).into_owned(), WORDS_MAX));
-    Figure { progress: number("progress"), total: number("total"), message }
+    ShownProgress { progress: number("progress"), total: number("total"), message }
 }
 
 fn cut(mut words: String, max: usize) -> String {

@@ -12,7 +12,7 @@ use crate::progress::{CallPolicy, Mode, Origin, Pacing, StreamId, StreamKind, St
 use crate::protocol::jsonrpc::Message;
 use crate::relay::filter_guard::FilterGuard;
 
-const WIRE: StreamId = StreamId(0);
+const SOLE_STREAM: StreamId = StreamId(0);
 
 /// A filter with an observer.
 struct Talk {
@@ -40,15 +40,15 @@ impl Talk {
     fn on(table: &Arc<Table>, mode: Mode) -> Self {
         let policy = policy(mode);
         let mut filter = crate::progress::Filter::new(Arc::clone(&policy));
-        filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::Immediate);
-        let mut filter = FilterGuard::new(filter, Arc::clone(&policy), WIRE);
+        filter.open_stream(SOLE_STREAM, StreamKind::Shared, StreamPacing::Immediate);
+        let mut filter = FilterGuard::new(filter, Arc::clone(&policy), SOLE_STREAM);
         look_on(table, &mut filter, Scope::Whole, &policy);
         Self { table: Arc::clone(table), filter, now: Instant::now() }
     }
 
     fn ask(&mut self, text: &str) {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
-        self.filter.client_message(self.now, WIRE, &message);
+        self.filter.client_message(self.now, SOLE_STREAM, &message);
         self.drain();
     }
 
@@ -68,7 +68,7 @@ impl Talk {
         self.say(&format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{rest}}}}}"#
         ));
-        // What is repaired is thinned.
+        // Repaired progress is thinned.
         self.pass(Duration::from_millis(100));
     }
 
@@ -78,8 +78,8 @@ impl Talk {
     }
 
     fn drain(&mut self) {
-        while self.filter.poll_transmit(self.now, WIRE).is_some() {
-            self.filter.apply(self.now, Input::MarkWritten(WIRE));
+        while self.filter.poll_transmit(self.now, SOLE_STREAM).is_some() {
+            self.filter.apply(self.now, Input::MarkWritten(SOLE_STREAM));
         }
         while self.filter.poll_event().is_some() {}
     }
@@ -207,7 +207,7 @@ fn each_call_of_several_gets_what_is_its_own() {
         assert!(said(1).contains(figure) && !said(1).starts_with('['), "{whole}");
     }
     assert_eq!(all(&talk.table)["routes"][0]["failed"], json!(1));
-    // It ends without an answer to the first.
+    // The stream ends without an answer to the first.
     let table = Arc::clone(&talk.table);
     drop(talk);
     assert_eq!(calls(&table)[0]["outcome"], json!("unanswered"));
@@ -255,14 +255,14 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     let mut session = FilterGuard::new(session, Arc::clone(&policy), StreamId(2));
     look_on(&table, &mut session, Scope::Session, &policy);
     let mut own = crate::progress::Filter::of_request(Arc::clone(&policy));
-    own.open_stream(WIRE, StreamKind::Exchange, StreamPacing::Immediate);
-    let mut own = FilterGuard::new(own, Arc::clone(&policy), WIRE);
+    own.open_stream(SOLE_STREAM, StreamKind::Exchange, StreamPacing::Immediate);
+    let mut own = FilterGuard::new(own, Arc::clone(&policy), SOLE_STREAM);
     look_on(&table, &mut own, Scope::Exchange, &policy);
     let now = Instant::now();
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":1}}}"#;
     let call = Message::parse(Bytes::from(call));
     session.client_message(now, StreamId(1), &call);
-    own.client_message(now, WIRE, &call);
+    own.client_message(now, SOLE_STREAM, &call);
     // As a shadow it is not told of twice.
     assert_eq!(calls(&table).len(), 1);
     session.take_over(now, &mut own, StreamId(1));
@@ -312,7 +312,7 @@ fn secrets_are_shown_nowhere() {
     let shown = shown.concat();
     assert!(!shown.contains("hunter") && !shown.contains("abcdef0123456789\""), "{shown}");
     assert!(!shown.contains("Bearer abc") && !shown.contains("xxx"), "{shown}");
-    // What names a request is none.
+    // A message that names a request is none.
     assert!(shown.contains("tok-0123456789abcdef"), "{shown}");
 }
 
@@ -353,7 +353,7 @@ fn no_table_and_no_queue_grows_without_bound() {
         }
         assert!(table.bytes.load(Ordering::Relaxed) <= BYTES_MAX + (1 << 20));
     }
-    // Those that opened first have had to make room.
+    // The calls that opened first have had to make room.
     assert!(one(&table, 6)["left_out"].as_u64().unwrap() >= 75);
     assert!(one(&table, 6)["messages"].as_array().unwrap().len() < FIRST_LAST);
     assert_eq!(one(&table, 700)["messages"].as_array().unwrap().len(), FIRST_LAST);
@@ -372,7 +372,7 @@ fn no_table_and_no_queue_grows_without_bound() {
     let gone: Vec<u64> = serde_json::from_str(gone.strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(gone.len(), OPEN_MAX - ENDED_MAX);
     assert_eq!(looking.round(), None);
-    // Who taps and does not read has as much as may wait, and is told of the rest.
+    // A tap that does not read has as much as may wait, and is told of the rest.
     let mut cx = Context::from_waker(Waker::noop());
     let mut shown = String::new();
     while let std::task::Poll::Ready(more) = tap.poll(&mut cx, 1 << 20) {

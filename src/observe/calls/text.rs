@@ -44,7 +44,7 @@ impl MessageText {
         if !self.is_cut {
             return String::from_utf8_lossy(&masking.mask(&self.bytes)).into_owned();
         }
-        // What was JSON is looked through as JSON: names say what a secret is.
+        // JSON is looked through as JSON: the names of its members mark secrets.
         let (mut text, closing) = closed(&self.bytes);
         text.extend_from_slice(&closing);
         let mut shown = masking.mask(&text);

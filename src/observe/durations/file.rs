@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
 /// # Errors
 /// If the system refuses.
 pub(super) fn set_aside(path: &Path, file: &File) -> io::Result<Option<PathBuf>> {
-    // Whoever has a file of this name open holds this lock.
+    // A process that has a file of this name open holds this lock.
     if file.try_lock().is_err() {
         return Ok(None);
     }

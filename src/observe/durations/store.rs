@@ -119,13 +119,15 @@ struct StoredDuration {
 
 impl StoredDuration {
     fn durations(&self) -> Durations {
-        let samples =
-            self.took.iter().map(|(millis, figured)| Sample { millis: *millis, figured: *figured });
+        let samples = self
+            .took
+            .iter()
+            .map(|(millis, has_figure)| Sample { millis: *millis, has_figure: *has_figure });
         Durations::new(samples, self.errors, self.given_up)
     }
 
     fn of(durations: &Durations, seen: u64) -> Self {
-        let took = durations.samples().map(|sample| (sample.millis, sample.figured));
+        let took = durations.samples().map(|sample| (sample.millis, sample.has_figure));
         let (errors, given_up) = (durations.errors, durations.given_up);
         Self { took: took.collect(), errors, given_up, seen }
     }
@@ -370,7 +372,7 @@ mod tests {
 
     fn calls(tools: &[(&str, &[u32])]) -> PendingSamples {
         let durations = |millis: &[u32]| {
-            let sample = |millis: &u32| Sample { millis: *millis, figured: false };
+            let sample = |millis: &u32| Sample { millis: *millis, has_figure: false };
             Durations::new(millis.iter().map(sample), 0, 0)
         };
         let tools = tools.iter().map(|(tool, millis)| ((*tool).into(), durations(millis)));

@@ -92,7 +92,7 @@ struct Cut {
 impl Cut {
     fn of(value: fmt::Arguments<'_>) -> Self {
         let mut cut = Self { text: String::new(), is_cut: false };
-        // What does not fit is left out, and that is known.
+        // A part that does not fit is left out, and the line says so.
         let _ = cut.write_fmt(value);
         cut
     }

@@ -325,7 +325,7 @@ impl Connection {
             counts.note(record);
             let more = match record {
                 FilterEvent::Opened(_) => 1,
-                // It may have been opened by another.
+                // Another filter may have opened the call.
                 FilterEvent::Call(_) if self.open > 0 => -1,
                 _ => 0,
             };
@@ -429,7 +429,7 @@ fn note_call(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
                 took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
                 outcome,
                 progress_in = account.received,
-                overheard = account.overheard,
+                overheard = account.read_from_text,
                 progress_out = account.sent,
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),

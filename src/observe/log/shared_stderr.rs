@@ -120,7 +120,7 @@ impl<W: Write> SharedWriter<W> {
             drop(self.changed.wait_timeout_while(state, patience, waits));
             to = self.writer();
             state = self.lock();
-            // Whoever ended the line has written them, and has done so now that `to` is free.
+            // The writer that ended the line has written them, and has done so now that `to` is free.
             if state.waiting.take().is_none() {
                 return Ok(());
             }

@@ -141,7 +141,7 @@ families! {
         "Events of calls whose work goes on after their clients gave them up (late), by event");
     progress_received: Counters = counters("progress_received",
         "Progress notifications of servers about calls that have ended");
-    overheard: Counters = counters("overheard_lines",
+    text_lines: Counters = counters("overheard_lines",
         "Lines of text and logs that could be taken for progress of calls that have ended");
     progress_sent: Counters = counters("progress_sent",
         "Progress notifications that clients got for calls that have ended, by origin: server, \

@@ -74,7 +74,7 @@ pub struct RouteCounts {
     refused: Each<2>,
     late_calls: Each<8>,
     progress_received: Counter,
-    overheard: Counter,
+    text_lines: Counter,
     progress_sent: Each<4>,
     refused_bodies: Each<7>,
     unread_requests: Counter,
@@ -156,7 +156,7 @@ impl RouteCounts {
                 LateEvent::ALL.map(LateEvent::name),
             ),
             progress_received: of.progress_received.get_or_create_owned(&labels),
-            overheard: of.overheard.get_or_create_owned(&labels),
+            text_lines: of.text_lines.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
             refused_bodies: Each::new(&of.refused_bodies, &labels, "reason", BODIES),
             unread_requests: of.unread_requests.get_or_create_owned(&labels),
@@ -213,7 +213,7 @@ impl RouteCounts {
         calls.add(call.outcome as usize, 1);
         let account = &call.account;
         self.progress_received.inc_by(account.received);
-        self.overheard.inc_by(account.overheard);
+        self.text_lines.inc_by(account.read_from_text);
         let added = account.beats + account.sent_from_text;
         let origins = [
             account.sent.saturating_sub(added),

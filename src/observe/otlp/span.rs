@@ -135,7 +135,7 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
         count("milepost.progress.repaired", account.repaired.values().sum()),
         count("milepost.progress.beats", account.beats),
         count("milepost.progress.estimates", account.estimates),
-        count("milepost.progress.overheard", account.overheard),
+        count("milepost.progress.overheard", account.read_from_text),
         KeyValue::new("milepost.silence.longest", call.silence.as_secs_f64()),
     ]);
     list

@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(found.len(), FILES_MAX + 1);
         assert_eq!(found[0], "1-mine.transcript");
         assert_eq!(found[1], "2020-01-01T00-00-00Z-0006-x.transcript");
-        // What is being written stays, and without room nothing begins.
+        // A recording that is being written stays, and without room none begins.
         for _ in 1..FILES_MAX {
             folder.begin("/a/b").unwrap().unwrap();
         }

@@ -25,7 +25,7 @@ pub const FILE_MAX: u64 = 64 << 20;
 const HEAD_MAX: usize = 64 << 10;
 
 /// A filter of the conversation.
-struct Part {
+struct RecordedFilter {
     /// The number of the part in the file.
     number: u64,
     /// The time that has been written: the beginning of all of them, at first.
@@ -48,7 +48,7 @@ pub(super) struct TranscriptFile {
     pub(super) used: u64,
     masking: Option<Masking>,
     start: Option<Instant>,
-    parts: BTreeMap<u64, Part>,
+    parts: BTreeMap<u64, RecordedFilter>,
     /// Parts that there have been.
     count: u64,
     /// The last message of a client, and of the server.
@@ -108,7 +108,7 @@ impl TranscriptFile {
         self.count += 1;
         let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
         let settings = own.filter(|own| *own != settings::write(&self.policy).words);
-        self.parts.insert(part, Part { number: self.count, at: None, settings });
+        self.parts.insert(part, RecordedFilter { number: self.count, at: None, settings });
     }
 
     /// A filter is gone; whether it was the last.

@@ -84,7 +84,7 @@ impl RecordWriter {
                 if transcript.is_over {
                     return;
                 }
-                // What is written is less than what passes: a fault in here ends one recording.
+                // Recordings matter less than the messages: a fault in here ends one recording.
                 let write = AssertUnwindSafe(|| {
                     transcript.left_out(left_out);
                     transcript.record_event(id.filter, *event);

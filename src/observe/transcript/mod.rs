@@ -146,7 +146,7 @@ pub fn summary(call: &Summary) -> String {
         account.repaired.iter().map(|(repair, n)| format!("{} {n}", repair.name())).collect();
     let withheld: Vec<String> =
         account.withheld.iter().map(|(reason, n)| format!("{} {n}", reason.name())).collect();
-    let overheard = match account.overheard {
+    let overheard = match account.read_from_text {
         0 => String::new(),
         lines => format!(" overheard {lines}"),
     };

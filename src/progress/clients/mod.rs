@@ -130,10 +130,10 @@ pub fn is_orderly(name: &str, version: &str) -> bool {
 /// contains, in any spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote
 /// 0.1.37)` are found.
 pub fn find(name: &str, version: &str) -> Option<&'static Row> {
-    let own = words(name);
+    let own = plain_text(name);
     let mut best: Option<(usize, &Row)> = None;
     for row in CLIENTS {
-        for known in row.names.iter().map(|known| words(known)) {
+        for known in row.names.iter().map(|known| plain_text(known)) {
             let fits = match row.version {
                 Some(only) => known == own && only == version,
                 None => own.contains(&*known),
@@ -162,7 +162,7 @@ pub fn titled(name: &str) -> Option<&'static Row> {
 }
 
 /// The words of a name in lower case, each between spaces: ` visual studio code `.
-fn words(name: &str) -> String {
+fn plain_text(name: &str) -> String {
     let name = name.to_lowercase();
     let parts = name.split(|sign: char| !sign.is_alphanumeric()).filter(|part| !part.is_empty());
     parts.fold(" ".to_owned(), |words, part| words + part + " ")

@@ -58,7 +58,7 @@ pub(crate) struct Pending {
     pub(crate) report: Report,
     /// The length of its message in bytes.
     pub(crate) bytes: usize,
-    /// What is mended of its frame, whatever becomes of the message.
+    /// The repairs of its frame, whatever becomes of the message.
     pub(crate) done: Repairs,
 }
 
@@ -412,7 +412,7 @@ impl Call {
             first_sent: self.sent.first,
             silence,
             silent_from,
-            figured: self.reports.has_figure,
+            has_figure: self.reports.has_figure,
             account: self.account,
         }
     }

@@ -23,7 +23,7 @@ impl Filter {
             if let Some(found) = self.own_on(origin, token) {
                 return Ok(found);
             }
-            // What means a call of another session means none here, whatever it looks like.
+            // A name of another session's call means none here, whatever it looks like.
             if self.correlator.elsewhere.contains(token) {
                 return Err(Reason::Unknown);
             }

@@ -197,7 +197,7 @@ impl Filter {
             _ if self.correlator.ledger.was_id_in_any_spelling(&key).is_some() => {
                 SubscriptionRef::Gone(Reason::Late)
             }
-            // What it ends may be a request of its own.
+            // The request that it ends may be one of its own.
             _ if ends => SubscriptionRef::Nobody,
             _ => SubscriptionRef::Gone(Reason::Unknown),
         }

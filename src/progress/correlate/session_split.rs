@@ -186,7 +186,7 @@ impl Filter {
             own.or_else(|| self.correlator.ledger.call_of_answer(&id))
         });
         if let Some(call) = call {
-            // What waits for the client would come behind the answer.
+            // Waiting progress would come behind the answer.
             self.gate.delivered = Some(call);
             self.note_answer(now, call, message);
             self.gate.delivered = None;
@@ -276,9 +276,9 @@ impl Filter {
                 ..call.reports.clone()
             };
             heir.account = call.account.clone();
-            let told = heir.meter.emitted();
+            let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
-            heir.meter.raise_to(told);
+            heir.meter.raise_to(sent);
             taken.extend(id.or(task).filter(|_| !is_recorded));
         }
         session.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
@@ -310,9 +310,9 @@ impl Filter {
         [own, expiry].into_iter().flatten().min()
     }
 
-    /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `told`: the
+    /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the
     /// value of its only request that the client has had; the server repeats the values behind it.
-    pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, told: Option<f64>) {
+    pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
         for id in self.correlator.calls_on(old) {
             self.correlator.ledger.move_to(id, on);
             if let Some(call) = self.correlator.ledger.get_mut(id) {
@@ -326,13 +326,13 @@ impl Filter {
                 // A client that comes back twice: the stream that it left first has the record still.
                 call.resumed_from.get_or_insert(old);
                 call.sent.at = Some(now);
-                call.meter.go_back_to(told);
+                call.meter.go_back_to(sent);
             }
             self.schedule(id);
         }
     }
 
-    /// The value that the client of a stream has been told of the only request there.
+    /// The value that the client of a stream has been sent of the only request there.
     pub fn value_on(&self, stream: StreamId) -> Option<f64> {
         let call = sole(self.correlator.ledger.on_stream(stream).iter().copied())?;
         self.correlator.ledger.get(call)?.meter.emitted()

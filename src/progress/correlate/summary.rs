@@ -18,7 +18,7 @@ pub struct CallStats {
     /// Notifications of the server that were about this call.
     pub received: u64,
     /// Lines of text and logs that could be taken for progress of this call.
-    pub overheard: u64,
+    pub read_from_text: u64,
     /// Notifications that the client was sent, heartbeats included.
     pub sent: u64,
     /// Heartbeats among them.
@@ -47,7 +47,7 @@ impl CallStats {
     /// Adds the counts of the same call in another filter.
     pub(crate) fn join(&mut self, other: &Self) {
         self.received += other.received;
-        self.overheard += other.overheard;
+        self.read_from_text += other.read_from_text;
         self.sent += other.sent;
         self.beats += other.beats;
         self.estimates += other.estimates;
@@ -178,7 +178,7 @@ pub struct Summary {
     /// The time when the longest silence began.
     pub silent_from: Instant,
     /// The server reported a value.
-    pub figured: bool,
+    pub has_figure: bool,
     /// The counts.
     pub account: CallStats,
 }

@@ -69,7 +69,7 @@ impl Fields {
     }
 
     /// The text of a member that is a string.
-    pub fn words(&self, names: &[&str]) -> Option<String> {
+    pub fn text(&self, names: &[&str]) -> Option<String> {
         let text = names.iter().find_map(|name| self.string(name))?;
         json::decode_str(text).map(Cow::into_owned)
     }

@@ -25,7 +25,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         ..About::default()
     };
     report.figure = value.figure();
-    report.message = value.words(&["message", "title"]).and_then(|words| clean(&words));
-    report.last = value.words(&["kind"]).as_deref() == Some("end");
+    report.message = value.text(&["message", "title"]).and_then(|words| clean(&words));
+    report.last = value.text(&["kind"]).as_deref() == Some("end");
     Some(report)
 }

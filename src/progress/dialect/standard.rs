@@ -38,8 +38,8 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     let about = about(params, &mut repairs);
     let nested = params.object("value").or_else(|| params.object("progress"));
     let figure = figure(params, nested.as_ref(), &mut repairs);
-    let (words, chunk) = words(params, nested.as_ref(), &mut repairs);
-    let ended = nested.as_ref().and_then(|value| value.words(&["kind"]));
+    let (words, chunk) = message_of(params, nested.as_ref(), &mut repairs);
+    let ended = nested.as_ref().and_then(|value| value.text(&["kind"]));
     let mut report = Report {
         about,
         figure,
@@ -64,7 +64,7 @@ fn about(params: &Fields, repairs: &mut Repairs) -> About {
         token,
         request: params.key(&REQUESTS),
         request_text: params.first(&REQUESTS).cloned(),
-        tool: params.words(&["toolName", "tool_name"]),
+        tool: params.text(&["toolName", "tool_name"]),
         task: None,
     }
 }
@@ -94,7 +94,11 @@ fn figure(
 }
 
 /// The message, and whether it continues the last message.
-fn words(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> (Option<Bytes>, bool) {
+fn message_of(
+    params: &Fields,
+    nested: Option<&Fields>,
+    repairs: &mut Repairs,
+) -> (Option<Bytes>, bool) {
     match params.get("message") {
         Some(text) if text.starts_with(b"\"") && is_valid(text) => {
             return (Some(text.clone()), false);

@@ -32,7 +32,7 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         let unit = (value.value <= 1.0).then(|| whole("1"));
         report.figure = Some(ProgressValue { value, total: total.or(unit) });
     }
-    let words = params.words(&["message", "currentStep", "status"]);
+    let words = params.text(&["message", "currentStep", "status"]);
     report.message = words.and_then(|words| clean(&words));
     Some(report)
 }

@@ -74,9 +74,9 @@ fn read_object(
     let inside: Vec<Fields> = INSIDE.iter().filter_map(|name| fields.object(name)).collect();
     let words = fields
         .object("progressData")
-        .and_then(|data| data.words(&["message", "status"]))
-        .or_else(|| fields.words(&WORDS))
-        .or_else(|| inside.iter().find_map(|inner| inner.words(&WORDS)));
+        .and_then(|data| data.text(&["message", "status"]))
+        .or_else(|| fields.text(&WORDS))
+        .or_else(|| inside.iter().find_map(|inner| inner.text(&WORDS)));
     let message = words.as_deref().and_then(|words| quoted_line(words, policy));
     let figure = figure(fields)
         .or_else(|| inside.iter().find_map(figure))

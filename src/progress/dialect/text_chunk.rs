@@ -37,13 +37,13 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         token: params.key(&["progressToken"]),
         request: params.key(&["requestId", "id"]),
         request_text: params.first(&["requestId", "id"]).cloned(),
-        tool: params.words(&["toolName", "tool_name", "tool"]),
+        tool: params.text(&["toolName", "tool_name", "tool"]),
         task: None,
     };
     let inner = ["delta", "content", "output"];
     let nested =
-        || inner.iter().find_map(|name| params.object(name).and_then(|part| part.words(&["text"])));
-    let words = params.words(&["chunk", "text", "delta", "output"]).or_else(nested);
+        || inner.iter().find_map(|name| params.object(name).and_then(|part| part.text(&["text"])));
+    let words = params.text(&["chunk", "text", "delta", "output"]).or_else(nested);
     report.message = words.and_then(|words| clean(&words));
     Some(report)
 }

@@ -42,7 +42,7 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         token: params.key(&["progressToken", "token"]),
         request: params.key(&["id", "requestId"]),
         request_text: params.first(&["id", "requestId"]).cloned(),
-        tool: params.words(&["tool_name", "toolName", "tool"]),
+        tool: params.text(&["tool_name", "toolName", "tool"]),
         task: None,
     };
     if method.ends_with("/completed") {
@@ -51,12 +51,12 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         return Some(report);
     }
     report.figure = figure(params);
-    if let Some(words) = params.words(&["text", "chunk"]).or_else(|| first_word(params)) {
+    if let Some(words) = params.text(&["text", "chunk"]).or_else(|| first_word(params)) {
         report.chunk = true;
         report.message = clean(&words);
     } else {
-        let part = params.object("contentChunk").and_then(|part| part.words(&["text"]));
-        let words = params.words(&["message"]).or(part).or_else(|| params.words(&["event"]));
+        let part = params.object("contentChunk").and_then(|part| part.text(&["text"]));
+        let words = params.text(&["message"]).or(part).or_else(|| params.text(&["event"]));
         report.message = words.and_then(|words| clean(&words));
     }
     Some(report)
@@ -77,6 +77,6 @@ fn figure(params: &Fields) -> Option<ProgressValue> {
 fn first_word(params: &Fields) -> Option<String> {
     params.get("message").is_none().then(|| params.object("data"))?.and_then(|data| {
         let first = data.iter().next()?.0;
-        data.words(&[&first])
+        data.text(&[&first])
     })
 }

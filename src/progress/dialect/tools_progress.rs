@@ -35,17 +35,17 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         request_text: params.first(&["id"]).cloned(),
         token_text: params.first(&["toolCallId"]).cloned(),
         token: params.key(&["toolCallId"]),
-        tool: params.words(&["toolName"]),
+        tool: params.text(&["toolName"]),
         task: None,
     };
     if let Some(update) = params.object("update") {
-        report.message = update.words(&["delta", "text"]).and_then(|words| clean(&words));
+        report.message = update.text(&["delta", "text"]).and_then(|words| clean(&words));
         report.chunk = true;
         return Some(report);
     }
     if let Some(value) = params.get("progress").and_then(number) {
         report.figure = Some(ProgressValue { value, total: Some(whole("100")) });
-        report.message = params.words(&["message"]).and_then(|words| clean(&words));
+        report.message = params.text(&["message"]).and_then(|words| clean(&words));
         return Some(report);
     }
     let text = text_of(params.get("content"));
@@ -74,11 +74,11 @@ fn text_of(content: Option<&Bytes>) -> Option<Bytes> {
 /// The payload's message, or its status with a size. The payload of the last report is the whole
 /// result: only its status is read.
 fn payload_words(payload: &Fields, last: bool) -> Option<Bytes> {
-    let status = payload.words(&["status"]);
+    let status = payload.text(&["status"]);
     if last {
         return status.and_then(|status| clean(&status));
     }
-    if let Some(message) = payload.words(&["message"]) {
+    if let Some(message) = payload.text(&["message"]) {
         return clean(&message);
     }
     let status = status?;

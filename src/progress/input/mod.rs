@@ -93,7 +93,7 @@ pub enum Input {
     OpenStream(StreamId, StreamKind, StreamPacing),
     /// A client stream opens on which the server repeats earlier messages.
     OpenReplay(StreamId),
-    /// The client of the first stream has come back on the second one, and has been told this value of its only
+    /// The client of the first stream has come back on the second one, and has been sent this value of its only
     /// request ([`Filter::resume_stream`]).
     ResumeStream(StreamId, StreamId, Option<f64>),
     /// The stream's client has this number: streams of one number may see each other's messages.
@@ -240,7 +240,7 @@ impl Filter {
             Input::Begin(FilterScope::Shared(key)) => self.correlator.name_key = *key,
             Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
             Input::OpenReplay(stream) => self.open_replay(*stream),
-            Input::ResumeStream(old, on, told) => self.resume_stream(now, *old, *on, *told),
+            Input::ResumeStream(old, on, sent) => self.resume_stream(now, *old, *on, *sent),
             Input::SetPrincipal(stream, principal) => self.set_principal(*stream, *principal),
             Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
             Input::SettleStream(stream) => self.settle_stream(now, *stream),

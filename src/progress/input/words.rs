@@ -85,8 +85,8 @@ impl Input {
             }
             Self::OpenReplay(stream) => write!(f, "opens {} replay", stream.0),
             Self::ResumeStream(old, on, None) => write!(f, "resumes {} on {}", old.0, on.0),
-            Self::ResumeStream(old, on, Some(told)) => {
-                write!(f, "resumes {} on {} behind {told}", old.0, on.0)
+            Self::ResumeStream(old, on, Some(sent)) => {
+                write!(f, "resumes {} on {} behind {sent}", old.0, on.0)
             }
             Self::SetPrincipal(stream, number) => write!(f, "principal {} {number}", stream.0),
             Self::CloseStream(stream, cancels) => {
@@ -188,9 +188,9 @@ impl Input {
     /// Reads the stream that was left, the one in its place, and the value that the client has had.
     fn read_resumed(rest: &str) -> Result<Self, String> {
         let (old, rest) = first_word(rest);
-        let (on, told) = first_word(rest.trim_start_matches("on "));
-        let told = told.strip_prefix("behind ").and_then(|told| told.parse().ok());
-        Ok(Self::ResumeStream(StreamId(number(old)?), StreamId(number(on)?), told))
+        let (on, sent) = first_word(rest.trim_start_matches("on "));
+        let sent = sent.strip_prefix("behind ").and_then(|sent| sent.parse().ok());
+        Ok(Self::ResumeStream(StreamId(number(old)?), StreamId(number(on)?), sent))
     }
 
     /// Reads the repairs that an answer in a file needs, and its id.

@@ -159,7 +159,7 @@ impl Filter {
                         Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
                     }
                 };
-                // What the frame has besides goes with the last one.
+                // The rest of the frame goes with the last one.
                 let kind = TransmitKind::of(&Message::parse(text.clone()));
                 let own = Payload::own(text);
                 (kind, if index == last { own.in_place_of(message.framing()) } else { own })
@@ -243,7 +243,7 @@ impl Filter {
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
-        // What waits would be written later and would have to say more.
+        // Waiting progress would be written later and would have to say more.
         while let Some(old) =
             self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
         {

@@ -78,7 +78,7 @@ impl Filter {
             Kind::Opaque | Kind::Noise if self.topology.has_strangers() => {
                 return self.refuse_unreadable(stream, message);
             }
-            // What we do not understand the server may: its answers are no orphans.
+            // The server may understand a message that we do not: its answers are no orphans.
             Kind::Opaque => self.correlator.ledger.overflowed = true,
             Kind::Response | Kind::Noise => {}
         }
@@ -103,7 +103,7 @@ impl Filter {
             id: MappedId::same(key.to_json(), key),
             token: None,
             revision: None,
-            // It may have one: it was not read.
+            // The message may have one: the message was not read.
             lacks_token: false,
             client: None,
             trace: self.trace_in(stream, &Bytes::new()),

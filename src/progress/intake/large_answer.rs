@@ -36,7 +36,7 @@ impl Wrap {
             (true, b'{') => Self::Members,
             (true, b'"') => Self::Message,
             (true, _) => Self::Data,
-            // What cannot be told from the beginning of an object is left alone.
+            // A body that may be the beginning of an object is left alone.
             (false, b'{') if body.is_tool_result || !body.has_members => Self::AsItIs,
             (false, _) => Self::Text,
         }
@@ -214,7 +214,7 @@ impl LargeRepairs {
         let Some(body) = scan.body() else { return };
         let Some(switches) = self.switches else { return };
         let wrap = *self.wrap.get_or_insert_with(|| match Wrap::of(body) {
-            // What has begun to pass cannot be changed any more.
+            // Text that has begun to pass cannot be changed any more.
             _ if body.start < pieces.start => Wrap::AsItIs,
             Wrap::Text if !(self.bare && switches.bare_result) => Wrap::AsItIs,
             Wrap::Message | Wrap::Data | Wrap::Members if !switches.error_shape => Wrap::AsItIs,

@@ -54,7 +54,7 @@ pub(crate) struct SourceMessage {
     pub(crate) framing: Framing,
     /// The length of the message.
     pub(crate) bytes: usize,
-    /// What is mended of the frame.
+    /// The repairs of the frame.
     pub(crate) done: Repairs,
 }
 
@@ -82,7 +82,7 @@ impl Claim<'_> {
         if call.is_subscription() {
             return Err(Reason::NoToken);
         }
-        // What needs no repair passes all the same: it is the server's right to go on.
+        // Progress that needs no repair passes all the same: the server may go on.
         let is_final =
             call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
@@ -213,7 +213,7 @@ impl Filter {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
-                // What this ends is known until then.
+                // The call that this ends is known until then.
                 let about = self.sole_call_on(origin);
                 let placed = self.destination_of(origin, message);
                 self.server_notification(now, message);
@@ -226,7 +226,7 @@ impl Filter {
                 self.forward(placed, (number, about), message, done);
             }
             Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
-                // Whose it is and what it says of others cannot be told.
+                // The owner of the text, and the other calls that the text names, are not known.
                 self.record(number, None, Verdict::Withheld(Reason::Unknown));
             }
             Kind::Opaque | Kind::Batch => {

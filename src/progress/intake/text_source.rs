@@ -120,7 +120,7 @@ impl Filter {
         let params = message.params().unwrap_or_default();
         let data = json::member(&params, "data")?;
         let logger = json::member(&params, "logger");
-        let member = || Fields::read(&data)?.words(&TOOLS);
+        let member = || Fields::read(&data)?.text(&TOOLS);
         let logger = logger.as_ref().and_then(|text| json::decode_str(text));
         let logger = logger.map(|logger| logger.into_owned());
         let names: Vec<String> = logger.into_iter().chain(member()).collect();
@@ -202,7 +202,7 @@ impl Filter {
         if !policy.listens_to(source) {
             return;
         }
-        call.account.overheard += 1;
+        call.account.read_from_text += 1;
         if call.token.is_none() || call.is_subscription() {
             return call.account.withheld(Reason::NoToken);
         }
@@ -235,7 +235,7 @@ impl Filter {
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
             if let Some(call) = self.correlator.ledger.get_mut(id) {
-                call.account.overheard += 1;
+                call.account.read_from_text += 1;
                 call.account.withheld(Reason::Ambiguous);
             }
         }

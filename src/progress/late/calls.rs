@@ -124,7 +124,7 @@ pub(crate) struct LateCalls {
     calls: VecDeque<LateCall>,
     tools: ToolAnnotations,
     /// Open calls that are to be answered with words, by the time of that answer.
-    tells: BTreeSet<(Instant, CallId)>,
+    early_answers: BTreeSet<(Instant, CallId)>,
     /// The message that is read now is a part of a batch, in which no call goes on.
     pub(crate) in_batch: bool,
 }
@@ -153,7 +153,7 @@ impl LateCalls {
 
     /// Takes every call.
     pub(crate) fn take_all(&mut self) -> Vec<LateCall> {
-        self.tells.clear();
+        self.early_answers.clear();
         self.calls.drain(..).collect()
     }
 
@@ -192,18 +192,18 @@ impl LateCalls {
     /// The time at which something is to be done next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let over = self.calls.iter().map(|call| call.until);
-        over.chain(self.tells.first().map(|(at, _)| *at)).min()
+        over.chain(self.early_answers.first().map(|(at, _)| *at)).min()
     }
 
     /// Plans the answer in words to an open call.
     pub(crate) fn plan_words(&mut self, at: Instant, call: CallId) {
-        self.tells.insert((at, call));
+        self.early_answers.insert((at, call));
     }
 
     /// Takes the next open call that is to be answered with words now.
     pub(crate) fn next_told(&mut self, now: Instant) -> Option<CallId> {
-        let first = self.tells.first().copied().filter(|(at, _)| *at <= now)?;
-        self.tells.remove(&first);
+        let first = self.early_answers.first().copied().filter(|(at, _)| *at <= now)?;
+        self.early_answers.remove(&first);
         Some(first.1)
     }
 

@@ -28,7 +28,7 @@ use crate::protocol::{json, mcp};
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl Filter {
-    /// Whose calls may join each other: all streams of a server that is not shared have one client.
+    /// The client whose calls may join each other: all streams of a server that is not shared have one client.
     fn late_principal(&self, stream: StreamId) -> Principal {
         if self.topology.has_strangers() {
             self.gate.principal_of(stream)
@@ -241,7 +241,7 @@ impl Filter {
         };
         let is_error = self.late.is_structured(&tool);
         let is_modern = call.revision.or(self.revision) >= Some(Revision::V2026_07_28);
-        let words = words(age, usual, call.figure_words());
+        let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());
         let guards = vec![self.guard_of(id)];
         if !self.keep_late(now, id, LateEvent::Told) {
@@ -281,7 +281,7 @@ impl Filter {
 }
 
 /// The words for a model whose call goes on.
-fn words(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
+fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
     let age = heartbeat::spell(age);
     let usual = usual.map(|usual| format!(" (usually about {})", heartbeat::spell(usual)));
     let figure = figure.map(|figure| format!(", {figure}"));

@@ -292,7 +292,7 @@ impl UpstreamClient {
             HttpSseEvent::Item(item) => self.receive(ResponseStream::HttpSse, item),
             HttpSseEvent::Lost(why) => self.lose_http_sse(&why),
             HttpSseEvent::Failed(error) => {
-                let why = self.told(&error);
+                let why = self.error_text(&error);
                 self.lose_http_sse(&why);
             }
         }

@@ -136,14 +136,14 @@ impl UpstreamTarget {
         })
     }
 
-    /// The target of a served route. `latest` finds the route's newest settings; `ours`: the
+    /// The target of a served route. `latest` finds the route's newest settings; `proxy_auth`: the
     /// clients' `Authorization` is for Milepost.
     pub(crate) fn served(
         route: &Route,
         (endpoint, sse): (Option<Target>, Option<Target>),
         latest: LatestRoute,
         via: &Via,
-        ours: bool,
+        proxy_auth: bool,
         counts: &Arc<RouteCounts>,
     ) -> Self {
         Self {
@@ -153,7 +153,7 @@ impl UpstreamTarget {
             latest,
             via: via.clone(),
             bearer: None,
-            authorization_was_ours: ours,
+            authorization_was_ours: proxy_auth,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,

@@ -29,13 +29,13 @@ impl Forwarder {
         Self { via, route }
     }
 
-    /// The request for the server. `ours`: its `Authorization` was for the proxy.
+    /// The request for the server. `proxy_auth`: its `Authorization` was for the proxy.
     pub(crate) fn request(
         &self,
         (host, uri): (&HeaderValue, Uri),
         parts: Parts,
         body: RequestBody,
-        ours: bool,
+        proxy_auth: bool,
     ) -> Request<RequestBody> {
         let passage = Passage {
             via: &self.via,
@@ -44,8 +44,11 @@ impl Forwarder {
             // The length of a body that stays here must not go on.
             body_changes: matches!(body, RequestBody::Whole(None)),
         };
-        let onward =
-            Onward { host: Some(host), opaque: self.route.opaque, authorization_was_ours: ours };
+        let onward = Onward {
+            host: Some(host),
+            opaque: self.route.opaque,
+            authorization_was_ours: proxy_auth,
+        };
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
         *request.uri_mut() = uri;

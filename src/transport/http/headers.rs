@@ -57,7 +57,7 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
         passed.insert(HOST, host.clone());
     }
     let cookies = cookies(&headers);
-    pass(headers, passage, ours, &mut passed);
+    forward(headers, passage, ours, &mut passed);
     if let Some(cookies) = cookies {
         passed.insert(COOKIE, cookies);
     }
@@ -71,8 +71,8 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
 /// The headers of a response towards the client.
 pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(headers.len() + 2);
-    // It speaks of the upstream's own address, which the client must not turn to.
-    pass(headers, passage, |name| *name == ALT_SVC, &mut passed);
+    // The header speaks of the upstream's own address, which the client must not turn to.
+    forward(headers, passage, |name| *name == ALT_SVC, &mut passed);
     finish(passage, &mut passed);
     passed
 }
@@ -124,7 +124,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&moved).ok()
 }
 
-fn pass(
+fn forward(
     headers: HeaderMap,
     passage: &Passage<'_>,
     ours: impl Fn(&HeaderName) -> bool,

@@ -86,19 +86,19 @@ impl LifecycleResponder {
         }
         match *request.method() {
             Method::POST => {}
-            // It has no stream to listen on and no session to end.
+            // The server has no stream to listen on and no session to end.
             Method::GET | Method::DELETE => return Ok(not_allowed()),
             _ => return client.send(request).await,
         }
         let (parts, body) = request.into_parts();
         let message = match &body {
             RequestBody::Whole(Some(bytes)) => Message::parse(bytes.clone()),
-            // What is too large to be held can only be the call of a tool.
+            // A body that is too large to be held can only be the call of a tool.
             _ => return client.send(Request::from_parts(parts, body)).await,
         };
         let reply = match message.kind() {
             Kind::Request => self.reply(client, &parts, &message).await?,
-            // It would answer with an error that belongs to no request.
+            // The server would answer with an error that belongs to no request.
             Kind::Notification | Kind::Response => {
                 LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new())
             }
@@ -121,7 +121,7 @@ impl LifecycleResponder {
         let id = request.id().unwrap_or_default();
         let method = request.method().unwrap_or_default();
         Ok(match (&*method, modern(&parts.headers, request)) {
-            // Whoever hears this begins with `initialize` (26:http §Backward Compatibility).
+            // A client that reads this begins with `initialize` (26:http §Backward Compatibility).
             (mcp::DISCOVER, _) => not_found(&id, &method, StatusCode::NOT_FOUND),
             (_, Some(date)) => unsupported(&id, &date),
             (mcp::INITIALIZE, _) => self.initialize(client, parts, request, &id).await?,
@@ -288,7 +288,7 @@ impl LifecycleResponder {
         let late = |_| UpstreamError::Idle(self.within);
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
-        // What has to be done about these stands in the headers.
+        // The headers say what has to be done about these.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
         }

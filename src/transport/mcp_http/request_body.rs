@@ -158,7 +158,7 @@ pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, Reques
     Ok(spooled.collect().await?.to_bytes())
 }
 
-/// What a message asks at once, and the cancellations in an array, which count once the server has taken them.
+/// The requests of a message, and the cancellations in an array, which count once the server has taken them.
 pub(crate) fn cancels_apart(message: &Message) -> (Vec<Message>, Vec<Message>) {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
     if message.kind() != Kind::Batch || !message.elements().any(|one| cancels(&one)) {

@@ -1,4 +1,4 @@
-//! What is fuzzed: functions of any bytes that panic where something is wrong.
+//! The fuzzed code: functions of any bytes that panic where something is wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn policy(settings: &[u8]) -> Policy {
     policy.call.call_timeout = on(b'c').then_some(Duration::from_secs(4));
     if on(b's') {
         policy.call.estimate = true;
-        let samples = [1000, 3000].map(|millis| Sample { millis, figured: false });
+        let samples = [1000, 3000].map(|millis| Sample { millis, has_figure: false });
         policy.learned.remember("scan", &Durations::new(samples, 0, 0));
     }
     policy

@@ -168,7 +168,7 @@ fn the_longest_line_may_come_in_small_pieces() {
     assert!(matches!(&frames[..], [Line(line)] if line.len() == INSPECT_MAX + 1));
 }
 
-/// What must come out, all told: the input without its mark and without its blank lines.
+/// The whole output that must come: the input without its mark and without its blank lines.
 fn kept(limit: usize, input: &[u8]) -> Vec<u8> {
     let input = input.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(input);
     let vanishes = |line: &[u8]| {

@@ -1,11 +1,11 @@
-//! What the tests of server-sent events and their fuzzing share: a reader that is written straight
+//! The common part of the tests of server-sent events and their fuzzing: a reader that is written straight
 //! from the specification, and a way to play a stream in pieces.
 
 use bytes::Bytes;
 use milepost::protocol::sse;
 use milepost::protocol::sse::{Events, Piece, SseFrame};
 
-/// What one block says.
+/// The fields of one block.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Block {
     /// The values of its `data` lines.

@@ -1,4 +1,4 @@
-//! What a terminal would show: bars, colours and rubbish, cut at every byte.
+//! The text that a terminal would show: bars, colours and rubbish, cut at every byte.
 
 use milepost::protocol::terminal::{LINE_MAX, Terminal, plain};
 use proptest::prelude::*;

@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// What is shown, without the folder.
+    /// The shown text, without the folder.
     fn run(&self, args: &AdoptArgs, answer: Option<&str>) -> Result<String, AdoptError> {
         let mut out = Vec::new();
         let mut answer = answer.map(str::as_bytes);

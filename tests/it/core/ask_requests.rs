@@ -1,4 +1,4 @@
-//! What is put into the requests of clients: between their bytes, and nowhere else.
+//! Additions to the requests of clients: between their bytes, and nowhere else.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn message(text: &str) -> Message {
     Message::parse(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// What the server gets.
+/// The request that the server gets.
 fn asked(policy: &Policy, text: &str) -> String {
     let asked = policy.with_members(&message(text));
     asked.map_or_else(|| text.to_owned(), |asked| String::from_utf8(asked.to_vec()).unwrap())

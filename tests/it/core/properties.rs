@@ -1,4 +1,4 @@
-//! What holds for every conversation, however ugly.
+//! The rules for every conversation, however ugly.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn estimate(policy: &mut Policy) {
     policy.call.heartbeat.after = Duration::from_millis(200);
     policy.call.heartbeat.every = Duration::from_millis(300);
     for (tool, took) in [("scan", &[300, 2000, 9000][..]), ("fix", &[1000])] {
-        let samples = took.iter().map(|millis| Sample { millis: *millis, figured: false });
+        let samples = took.iter().map(|millis| Sample { millis: *millis, has_figure: false });
         policy.learned.remember(tool, &Durations::new(samples, 0, 0));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Step {
     Answer([u8; 2]),
     /// Progress: call, dialect, name, figure, total, words, more.
     Progress([u8; 7]),
-    /// What happens to a task.
+    /// The end of a task.
     Task([u8; 2]),
     /// Everything else a server says.
     Other(u8),
@@ -190,7 +190,7 @@ pub(crate) struct Talk {
     chained: bool,
 }
 
-/// What a step says.
+/// The text of a step.
 #[derive(Debug)]
 pub(crate) enum Said {
     Client(String),

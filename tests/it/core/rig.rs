@@ -26,9 +26,9 @@ pub(crate) fn from_file(repairs: &mut LargeRepairs, answer: &str, piece: usize) 
 pub(crate) struct Rig {
     pub(crate) filter: Filter,
     pub(crate) policy: Policy,
-    /// What the client was given, in order.
+    /// The messages that the client was given, in order.
     pub(crate) told: Vec<Transmit>,
-    /// What went to standard error.
+    /// The text that went to standard error.
     pub(crate) noise: Vec<Bytes>,
     /// Numbers and verdicts of the server's messages, in the order in which they were reached.
     pub(crate) verdicts: Vec<(u64, Verdict)>,

@@ -1,4 +1,4 @@
-//! What is set for single tools.
+//! Settings of single tools.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn policy(dialects: &str, tools: &str) -> Policy {
     routes.policy(routes.find(None).unwrap())
 }
 
-/// What comes out of a transcript.
+/// The output of a transcript.
 fn played(policy: Policy, lines: &[&str]) -> String {
     let mut player = Player::new(policy);
     lines.iter().for_each(|line| player.play(line));

@@ -29,7 +29,7 @@ impl Shared {
         Self { filter, now }
     }
 
-    /// What the server gets.
+    /// The request that the server gets.
     fn client(&mut self, text: &str) -> String {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         let sent = self.filter.client_message(self.now, CLIENT, &message).to_bytes();

@@ -20,7 +20,7 @@ fn prose(text: &str) -> String {
     text.split("\n```").step_by(2).collect::<Vec<_>>().join("\n")
 }
 
-/// What the links of a document point at.
+/// The targets of the links of a document.
 fn targets(prose: &str) -> Vec<&str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect()
 }
@@ -36,7 +36,7 @@ fn anchors(prose: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// What is wrong with a link, if something is.
+/// The fault of a link, if it has one.
 fn fault(document: &Path, target: &str) -> Option<String> {
     let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
     let place = match file {

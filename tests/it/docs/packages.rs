@@ -1,4 +1,4 @@
-//! What packages are made of: each part exists, names what exists, and is read by those who read it.
+//! The parts of packages: each exists, names things that exist, and can be read by its readers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -14,7 +14,7 @@ const HEAD: &str = "| the server answers after | its reports | reports at the cl
 /// The server reports so often, in milliseconds.
 const PACE: u64 = 20;
 
-/// What the client gets of one call.
+/// The messages of one call that the client gets.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     said: usize,

@@ -1,4 +1,4 @@
-//! What every fault is played on: two clients, each with an open call of the same id and token.
+//! The scene of every fault: two clients, each with an open call of the same id and token.
 
 use serde_json::{Value, json};
 

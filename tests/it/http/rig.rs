@@ -171,7 +171,7 @@ impl Rig {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let prepared = self.proxy.prepare(&routes, &DurationStore::default()).unwrap();
-        let (changes, left) = self.proxy.take(&routes, prepared);
+        let (changes, left) = self.proxy.apply(&routes, prepared);
         left.retire();
         let served = self.proxy.served();
         self.places = Arc::new(RouteTable::new(served.iter().map(|served| served.route())));
@@ -567,7 +567,7 @@ impl Asked {
     }
 }
 
-/// What a client has read.
+/// The text that a client has read.
 #[derive(Default)]
 struct Heard {
     state: Mutex<State>,

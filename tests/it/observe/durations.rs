@@ -1,4 +1,4 @@
-//! What is learned of durations outlives the process, whatever becomes of it or of the file.
+//! Learned durations outlive the process, whatever becomes of it or of the file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -307,7 +307,7 @@ fn what_was_read_after_a_call_began_is_told_in_it() {
     player.play(
         r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#,
     );
-    let samples = [8000, 8000].map(|millis| Sample { millis, figured: false });
+    let samples = [8000, 8000].map(|millis| Sample { millis, has_figure: false });
     learned.remember("work", &Durations::new(samples, 0, 0));
     player.play("+ 2s");
     let told = player.take();

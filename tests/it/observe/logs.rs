@@ -1,4 +1,4 @@
-//! What stands in logs, and what never does.
+//! The content of logs, and text that never stands there.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What has to hold for every pair.
+//! The rules for every pair.
 
 use std::sync::OnceLock;
 

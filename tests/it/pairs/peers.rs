@@ -1,4 +1,4 @@
-//! What other proxies get wrong, as far as no cell of the table is about it.
+//! The faults of other proxies, as far as no cell of the table is about them.
 
 use serde_json::json;
 

@@ -216,7 +216,7 @@ impl Heard {
 
 const SSE_PATH: &str = " /sse ";
 
-/// What is known of a session.
+/// The facts about a session.
 #[derive(Default)]
 struct Session {
     /// Where it hears what belongs to no request.

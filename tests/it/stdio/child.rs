@@ -33,7 +33,7 @@ const LONG: Grace = Grace { exit: Duration::from_secs(30), term: Duration::from_
 /// How long anything may take on a busy machine before a test calls it stuck.
 const STUCK: Duration = Duration::from_secs(20);
 
-/// What runs `script`.
+/// The program that runs `script`.
 fn sh(script: &str) -> Program {
     Program { command: vec!["sh".into(), "-c".into(), script.into()], ..Program::default() }
 }
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// What /proc says of a process.
+/// A process as /proc describes it.
 struct Stat {
     pid: u32,
     comm: String,

@@ -1,4 +1,4 @@
-//! What the example servers put on the wire when they speak HTTP, as far as it sets them apart.
+//! The messages of the example servers over HTTP, as far as they differ from server to server.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -52,7 +52,7 @@ pub(super) fn read(
         if rules.set.iter().any(|(known, _)| *known == header) {
             return Err(ConfigError::new(name.span(), format!("`{header}` is set twice")));
         }
-        // What the value is is not said: it may be a secret.
+        // The error does not repeat the value, which may be a secret.
         let value = HeaderValue::from_str(text.get_ref());
         let mut value = value.map_err(|_| {
             ConfigError::new(

@@ -156,7 +156,7 @@ fn endpoints(
     Ok(upstream)
 }
 
-/// What is answered in the place of the server at an endpoint.
+/// The answers in the place of the server at an endpoint.
 pub(super) fn lifecycle(
     section: &LifecycleSection,
     endpoint: &Url,

@@ -1,4 +1,4 @@
-//! What a stream keeps, and for how long.
+//! The messages that a stream keeps, and their time.
 
 use super::limits::{EVENTS_MAX, TAKEN_MAX};
 use super::*;
@@ -66,7 +66,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
     let refused = buffer.take_refused();
     assert_eq!((refused.len(), buffer.lock().messages.len()), (120_000 - EVENTS_MAX, EVENTS_MAX));
     assert_eq!((&refused[0][..], &refused[refused.len() - 1][..]), (&b"0"[..], &b"118999"[..]));
-    // What a client has read waits for its answer.
+    // A request that a client has read waits for its answer.
     let client = buffer.attach(None);
     for _ in 0..EVENTS_MAX {
         client.events(true, &mut Batch::default());

@@ -47,7 +47,7 @@ impl Exchange {
         self.filter.try_with(|filter| filter.progress_due()).flatten()
     }
 
-    /// Whether the client can be told progress of a request.
+    /// Whether the client can be payloads progress of a request.
     pub(crate) fn has_token(&mut self) -> bool {
         self.filter.try_with(|filter| !filter.tokens().is_empty()) == Some(true)
     }
@@ -83,19 +83,19 @@ impl Exchange {
         self.last_read = now();
         self.handle_message(&message, &mut Batch::default());
         self.end_response();
-        let mut told: Vec<Payload> = Vec::new();
-        drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
+        let mut payloads: Vec<Payload> = Vec::new();
+        drain(&mut self.filter, |Transmit { payload, .. }| payloads.push(payload));
         // Progress that waited goes out with its answer; there is room for one message only.
-        if message.kind() != Kind::Batch && told.len() > 1 {
+        if message.kind() != Kind::Batch && payloads.len() > 1 {
             let mut ahead = Batch::default();
-            told.drain(..told.len() - 1).for_each(|payload| ahead.own(&payload));
+            payloads.drain(..payloads.len() - 1).for_each(|payload| ahead.own(&payload));
             self.write_on_detour(ahead);
         }
         self.note(None);
         if self.observing {
             return None;
         }
-        match &told[..] {
+        match &payloads[..] {
             // An HTTP answer has to have something in it, whatever we think of it.
             [] => None,
             [only] => Some(only.to_bytes()).filter(|only| only != body),

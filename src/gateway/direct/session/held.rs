@@ -1,4 +1,4 @@
-//! What has no stream of its own: the stream that is held for a client, and events for another stream than
+//! Messages without a stream of their own: the stream that is held for a client, and events for another stream than
 //! that on which they came.
 
 use std::future::pending;

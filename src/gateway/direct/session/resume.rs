@@ -39,7 +39,7 @@ impl Session {
         member
     }
 
-    /// An event with this id is written `on` a stream, whose client has been told the value `before`.
+    /// An event with this id is written `on` a stream, whose client has been sent_value the value `before`.
     pub(crate) fn note_id(&self, id: &[u8], on: StreamId, before: Option<f64>) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, on, before);
@@ -54,10 +54,14 @@ impl SessionState {
         let Some(mailbox) = self.streams.remove(&old) else { return };
         let is_listening = self.listening.remove(&old);
         let value_on = |filter: &mut Filter| filter.value_on(old);
-        let told = behind.unwrap_or_else(|| {
-            if is_listening { self.filter.try_with(value_on).flatten() } else { mailbox.told() }
+        let sent_value = behind.unwrap_or_else(|| {
+            if is_listening {
+                self.filter.try_with(value_on).flatten()
+            } else {
+                mailbox.sent_value()
+            }
         });
-        self.filter.apply(now(), Input::ResumeStream(old, new, told));
+        self.filter.apply(now(), Input::ResumeStream(old, new, sent_value));
         self.note();
         self.post(&mailbox, Mail::Replaced);
         self.resumed.insert(new, Some(mailbox));

@@ -223,7 +223,7 @@ fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
     assert_eq!(link("0.0.0.0:1", true), format!("http://127.0.0.1:1/#token={token}"));
     assert_eq!(link("[::]:1", false), "http://[::1]:1/");
     let with_bearer = Admin { bearer: Some(Secret::new("s3cret".to_owned())), ..admin };
-    admin_api.take(&server, &with_bearer);
+    admin_api.set_config(&server, &with_bearer);
     assert_eq!(link(HERE, true), "http://127.0.0.1:7333/");
     check(&admin_api, HERE, true, &format!("GET /calls authorization=Bearer_{token}"), 401);
 }

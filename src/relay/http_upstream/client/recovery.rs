@@ -63,9 +63,9 @@ impl UpstreamClient {
         }
     }
 
-    /// What a client is told of an error. The client of `wrap` is this user, who gave the address of
+    /// The text of an error for a client. The client of `wrap` is this user, who gave the address of
     /// the server; clients of `serve` are others.
-    pub(super) fn told(&self, error: &UpstreamError) -> String {
+    pub(super) fn error_text(&self, error: &UpstreamError) -> String {
         if self.target.counts.is_some() { error.for_clients() } else { error_chain(error) }
     }
 
@@ -77,8 +77,8 @@ impl UpstreamClient {
             counts.upstream_error(kind);
         }
         self.drop_exchange(stream);
-        let told = self.told(error);
-        self.refuse_all(stream, &told, None);
+        let text = self.error_text(error);
+        self.refuse_all(stream, &text, None);
     }
 
     /// Takes a status that is no success, with the beginning of its body.
@@ -113,7 +113,7 @@ impl UpstreamClient {
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
-        // Who ends a response behind an answer has given it, if only under an id of its own.
+        // A server that ends a response behind an answer has given it, if only under an id of its own.
         let is_answered = error.is_none() && exchange.ends_astray;
         let is_over = is_answered || exchange.out.modern || !self.pending.has(stream);
         match last_id.filter(|_| !is_over) {

@@ -1,4 +1,4 @@
-//! What `milepost doctor` says where there is nothing to look at, and that it leaves nothing behind.
+//! `milepost doctor` where there is nothing to look at: its words, and that it leaves nothing behind.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

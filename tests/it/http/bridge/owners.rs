@@ -1,4 +1,4 @@
-//! Whose a session of the proxy's own is: that of its route, and of the credentials that the server accepts.
+//! The owner of a session of the proxy's own: its route, and the credentials that the server accepts.
 
 use super::sessions::begin;
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, settle};

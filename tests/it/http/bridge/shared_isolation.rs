@@ -1,4 +1,4 @@
-//! What clients of 2026-07-28 that share a stdio server can do to each other: nothing.
+//! Clients of 2026-07-28 that share a stdio server can do nothing to each other.
 
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -1,4 +1,4 @@
-//! What holds for every conversation over HTTP, however the bytes of the server are cut.
+//! The rules for every conversation over HTTP, however the bytes of the server are cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ const OTHERS: [&str; 16] = [
     "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"\u{2028}\"}\n\n",
 ];
 
-/// What a server puts on a stream.
+/// The text that a server puts on a stream.
 #[derive(Debug, Clone)]
 enum Piece {
     Other(u8),

@@ -1,4 +1,4 @@
-//! What is learned from one call of a route holds for the next, whichever connection has it.
+//! A duration that is learned from one call of a route holds for the next, whichever connection has it.
 
 use crate::http::rig::{Answer, Rig, check, pass, secs, settle};
 use crate::support::messages::*;

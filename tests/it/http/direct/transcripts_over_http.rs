@@ -141,13 +141,13 @@ fn counted(rig: &Rig) -> BTreeMap<String, u32> {
 /// One client on HTTP+SSE.
 pub(crate) struct Wire {
     pub(crate) rig: Rig,
-    /// What the client reads.
+    /// The messages that the client reads.
     pub(crate) stream: Answer,
     /// Where the server writes.
     pub(crate) server: Asked,
     /// Where the client posts.
     pub(crate) path: String,
-    /// What the client has posted.
+    /// The messages that the client has posted.
     pub(crate) posted: Vec<Answer>,
 }
 

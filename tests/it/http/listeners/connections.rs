@@ -1,4 +1,4 @@
-//! What clients see while it serves.
+//! Connections as clients see them while `serve` runs.
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};

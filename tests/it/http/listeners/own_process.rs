@@ -1,4 +1,4 @@
-//! What concerns a whole process: each test runs itself again in one of its own.
+//! Tests of a whole process: each test runs itself again in one of its own.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};

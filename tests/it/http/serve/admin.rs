@@ -1,4 +1,4 @@
-//! What operators see and change.
+//! The pages and settings of operators.
 
 use super::proxy::Start;
 use super::*;

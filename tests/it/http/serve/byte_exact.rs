@@ -1,4 +1,4 @@
-//! What passes byte for byte, and what that costs.
+//! Messages that pass byte for byte, and their cost.
 
 use std::thread;
 

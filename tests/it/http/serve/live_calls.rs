@@ -1,4 +1,4 @@
-//! What operators see of calls as they happen: `/calls`, `/calls/N`, `/tap` and `milepost tap`.
+//! Calls as operators see them while they happen: `/calls`, `/calls/N`, `/tap` and `milepost tap`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,4 +1,4 @@
-//! What a server is not to know of Milepost's environment, and who may write the file that names commands.
+//! The parts of Milepost's environment that a server does not see, and the users who may write a file with commands.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;

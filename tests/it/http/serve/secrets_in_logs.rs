@@ -1,4 +1,4 @@
-//! What must not appear in any log, however much is logged.
+//! Secrets that must not appear in any log, however much is logged.
 
 use super::proxy::Start;
 use super::*;

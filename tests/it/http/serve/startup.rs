@@ -1,4 +1,4 @@
-//! What keeps it from starting, and what it says then.
+//! Faults that keep `serve` from starting, and its words then.
 
 use super::proxy::{Start, file};
 use super::*;

@@ -1,4 +1,4 @@
-//! What is known of clients: the table, its document, and what the log says of calls without a token.
+//! The table of clients, its document, and the log's words on calls without a token.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::support::session::Session;
 /// The text above the table.
 const PREFACE: &str = include_str!("clients.md");
 
-/// What a silent server of one call says.
+/// The messages of a silent server with one call.
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work"}}"#;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is said of one metric.
+/// The lines about one metric.
 #[derive(Debug, Default)]
 pub(crate) struct Family {
     pub(crate) kind: String,
