@@ -30,20 +30,19 @@ use crate::transport::http::body::Body;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 
+pub(crate) mod begin;
 pub(crate) mod client_leg;
 pub(crate) mod frame;
 pub(crate) mod get;
 pub(crate) mod http_sse;
 pub(crate) mod idle;
 pub(crate) mod large;
-pub(crate) mod launch;
 pub(crate) mod listed_tools;
 pub(crate) mod modern;
 pub(crate) mod post;
 pub(crate) mod replay_buffer;
 pub(crate) mod response_body;
 pub(crate) mod responses;
-pub(crate) mod server_log;
 pub(crate) mod session;
 pub(crate) mod shared_servers;
 pub(crate) mod signals;
@@ -109,11 +108,11 @@ impl Bridge {
 
     /// The number of the caller that a new session belongs to. `None` where the server does not see the
     /// credentials of clients: the id alone says whose the session is.
-    pub(crate) fn owner_of(&self, headers: &HeaderMap, ours: bool) -> Option<u64> {
+    pub(crate) fn owner_of(&self, headers: &HeaderMap, proxy_auth: bool) -> Option<u64> {
         let rules = &self.state.route.request_headers;
         let is_set = rules.set.iter().any(|(name, _)| name == AUTHORIZATION);
         let is_checked = matches!(self.state.route.upstream, Upstream::Http(_))
-            && !ours
+            && !proxy_auth
             && !is_set
             && !rules.remove.contains(&AUTHORIZATION);
         is_checked.then(|| self.state.credentials(headers))

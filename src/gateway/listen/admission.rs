@@ -6,11 +6,12 @@
 
 use std::net::SocketAddr;
 
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, ORIGIN, UPGRADE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use super::handler::Peer;
+use super::upgrades::admit_upgrade;
 use crate::config::routes::{Secret, Server};
 use crate::transport::http::authority::{Authority, Host};
 use crate::transport::http::client_name::ClientName;
@@ -62,7 +63,7 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
         return Err(Refusal::Origin);
     }
     via.check(&parts.headers)?;
-    if wants_another_protocol(parts) { Err(Refusal::Upgrade) } else { Ok(()) }
+    admit_upgrade(parts)
 }
 
 /// Whether the site of a request's page, as the browser names the site, may use a listener. A page can
@@ -250,19 +251,6 @@ impl WebOrigin {
         at.port.get_or_insert(if secure { 443 } else { 80 });
         Some(Self::Web { secure, at })
     }
-}
-
-/// `Upgrade` is an offer, and a server may stay with HTTP/1.1: to clients that offer HTTP/2 with
-/// every request, as Java's does, it does. A WebSocket cannot be had here, and is better refused.
-fn wants_another_protocol(parts: &Parts) -> bool {
-    let named = |line: &HeaderValue| {
-        line.as_bytes()
-            .split(|byte| *byte == b',')
-            .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
-    };
-    let mut offered = parts.headers.get_all(UPGRADE).iter();
-    parts.headers.get_all(CONNECTION).iter().any(named)
-        && offered.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c"))
 }
 
 #[cfg(test)]

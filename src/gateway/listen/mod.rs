@@ -17,6 +17,7 @@ mod listeners;
 mod reload;
 mod serve;
 mod tls;
+mod upgrades;
 
 pub use admin::{AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};

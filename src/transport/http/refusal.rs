@@ -165,7 +165,7 @@ impl Refusal {
             Self::Method => "this method is not served; MCP uses POST, GET and DELETE",
             Self::ReadOnly => "this can only be read; use GET",
             Self::Upgrade => {
-                "this proxy does not switch protocols; use Streamable HTTP or HTTP+SSE"
+                "this proxy does not switch to this protocol; use Streamable HTTP or HTTP+SSE"
             }
             Self::HeadTooLarge => {
                 "the headers of this request are too large; send fewer, or raise \

@@ -1,40 +1,27 @@
-//! The start of a session's server side.
+//! The begin of a session: room for its server, its client leg, and the launch of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, header};
-use tracing::Instrument;
 
 use super::Bridge;
 use super::responses::refusal;
 use super::session::{BridgeSession, ServerPermit, SessionKind};
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::SessionLeg;
-use crate::gateway::bridge::server_log::ServerLog;
 use crate::gateway::bridge::shared_servers::{EndNotice, caller};
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
+use crate::gateway::launch::Launch;
 use crate::gateway::refusals::over_limit;
-use crate::gateway::route_state::{RouteShared, RouteState, RouteWatch};
-use crate::observe::error_chain::error_chain;
-use crate::observe::events::{EventEmitter, Scope};
-use crate::observe::log::{Connection, may_log_refusal};
-use crate::progress::{Policy, StreamPacing};
-use crate::relay::child_session::{ChildSession, SpoolLimits};
-use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarget};
-use crate::relay::{
-    ClientLeg, DiagnosticsSink, Relay, ServerLeg, SpillLimits, SpoolLeg, child_session,
-    remote_session,
-};
-use crate::transport::child::Program;
+use crate::gateway::route_state::{RouteState, RouteWatch};
+use crate::observe::log::may_log_refusal;
+use crate::progress::StreamPacing;
+use crate::relay::http_upstream::HeadersAccepted;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::shutdown::SHUTTING_DOWN;
-
-/// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
-/// gets an error.
-const SPILL_MAX: u64 = 1 << 30;
 
 /// A request for a session.
 pub(crate) struct SessionRequest<'a> {
@@ -43,7 +30,7 @@ pub(crate) struct SessionRequest<'a> {
     /// The id of the request that asks for it.
     pub(crate) id: Option<&'a [u8]>,
     /// Whether the `Authorization` was for Milepost.
-    pub(crate) ours: bool,
+    pub(crate) proxy_auth: bool,
     /// The number of the principal of all clients that will share the server, if they present
     /// credentials.
     pub(crate) principal: Option<u64>,
@@ -88,15 +75,24 @@ impl Bridge {
             &self.state.shared.shutdown,
         );
         // Made by the task: a notice that is dropped because nothing started would lock the table of shared
-        // servers, and the caller holds that lock.
+        // servers, and the caller holds that lock. The permit is given back before the notice.
         let (servers, ends) = (Arc::clone(&self.shared), Arc::clone(&session));
-        let ended = move || EndNotice { servers, session: ends };
+        let held = move || (running, EndNotice { servers, session: ends });
         let accepted = request.owner.map(|_| {
             let (state, owned) = (Arc::clone(&self.state), Arc::clone(&session));
             Box::new(move |headers: &HeaderMap| owned.give_to(state.credentials(headers)))
                 as HeadersAccepted
         });
-        match self.launch(clients, policy, (request.ours, accepted), running, ended) {
+        let launch = Launch {
+            state: &self.state,
+            era: &self.era,
+            policy,
+            // A shared server knows tokens of ours only.
+            tokens: (!is_shared).then(|| self.sessions.tokens()),
+            proxy_auth: request.proxy_auth,
+            accepted,
+        };
+        match launch.start(clients, held) {
             Ok(()) => Ok(session),
             Err(why) => Err(self.no_session(StatusCode::BAD_GATEWAY, &why, request.id)),
         }
@@ -142,7 +138,7 @@ impl Bridge {
         client: &LimitedClient,
         kind: SessionKind,
     ) -> Result<[Option<ClientPermit>; 2], OverLimit> {
-        // Whoever shares a server has no session.
+        // A client that shares a server has no session.
         let session = if kind == SessionKind::Shared { None } else { client.session()? };
         let is_child = matches!(self.state.route.upstream, Upstream::Command(_));
         let child = if is_child { client.child()? } else { None };
@@ -154,7 +150,7 @@ impl Bridge {
     pub(crate) async fn shared_session(
         &self,
         parts: &Parts,
-        ours: bool,
+        proxy_auth: bool,
         id: Option<&[u8]>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let restarts = match &self.state.route.upstream {
@@ -172,12 +168,12 @@ impl Bridge {
             // The bearer of the listener lets a client in and does not say who the client is.
             let is_named = parts.extensions.get::<ClientName>().is_some()
                 || parts.extensions.get::<LoopbackCaller>().is_some()
-                || parts.headers.contains_key(header::AUTHORIZATION) && !ours;
+                || parts.headers.contains_key(header::AUTHORIZATION) && !proxy_auth;
             let principal = is_named.then(|| self.state.caller(parts));
             self.begin_session(&SessionRequest {
                 kind: SessionKind::Shared,
                 id,
-                ours: false,
+                proxy_auth: false,
                 principal,
                 owner: None,
                 // Found by who asks, and never by an id.
@@ -189,108 +185,6 @@ impl Bridge {
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
         self.shared.session_of(caller(parts, is_over_http), restarts, dead, start).await
     }
-
-    /// Starts the server of the route for `clients`, and the task that relays their messages.
-    /// `ours`: the client's `Authorization` was for Milepost; `accepted` is told the headers of requests that
-    /// the server accepts. The task drops the value of `ended` at its end.
-    ///
-    /// # Errors
-    /// Why the server does not start.
-    pub(crate) fn launch<C: ClientLeg + 'static, E: Send>(
-        &self,
-        clients: C,
-        policy: &Arc<Policy>,
-        (ours, accepted): (bool, Option<HeadersAccepted>),
-        running: ServerPermit,
-        ended: impl FnOnce() -> E + Send + 'static,
-    ) -> Result<(), String> {
-        let shared = Arc::clone(&self.state.shared);
-        let emitter = shared.observers.emitter(None, Scope::Whole, policy);
-        let (log, policy) = (shared.observers.log(), Arc::clone(policy));
-        // A shared server knows tokens of ours only.
-        let tokens = (!clients.are_strangers()).then(|| self.sessions.tokens());
-        let span = tracing::info_span!("session", route = %self.state.route.path);
-        let Upstream::Command(stdio) = &self.state.route.upstream else {
-            let target = target_of(&self.state, ours).telling(accepted);
-            // One stream of the server carries the answers for all streams of the client.
-            let server =
-                SpoolLeg::new(HttpUpstreamLeg::new(target), spill_limits(&shared, SPILL_MAX));
-            let mut relay = relay_of(clients, server, policy, emitter, no_noise());
-            relay.set_tokens(tokens);
-            let task = async move {
-                let _ended = ended();
-                carry(relay, log, running).await;
-            };
-            tokio::spawn(task.instrument(span));
-            return Ok(());
-        };
-        let spill = spill_limits(&shared, stdio.max_spill as u64);
-        let limits = SpoolLimits { max_frame: stdio.max_frame, spill };
-        let era = Arc::clone(&self.era);
-        if let Some(connect) = shared.in_process.clone() {
-            tokio::spawn(async move {
-                let _ended = ended();
-                let Ok(io) = connect().await else { return };
-                let (from, to) = tokio::io::split(io);
-                let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
-                let mut relay = relay_of(clients, server, policy, emitter, no_noise());
-                relay.set_tokens(tokens);
-                carry(relay, log, running).await;
-            });
-            return Ok(());
-        }
-        let program = Program {
-            command: stdio.command.clone(),
-            env: stdio.env.clone(),
-            left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
-            cwd: stdio.cwd.clone(),
-        };
-        let diagnostics = Box::new(ServerLog::default());
-        let relay = |server, diagnostics| {
-            let mut relay = relay_of(clients, server, policy, emitter, diagnostics);
-            relay.set_tokens(tokens);
-            relay
-        };
-        let started = ChildSession::start(program, Some(limits), era, diagnostics, log, relay);
-        let mut child_session = started.map_err(|error| {
-            shared.counts.upstream_error("child");
-            error_chain(&error)
-        })?;
-        let child = shared.counts.record_child_start();
-        let span = tracing::info_span!("session", route = %self.state.route.path, pid = child_session.id());
-        let task = async move {
-            let (_running, _child, _ended) = (running, child, ended());
-            child_session.run(None).await;
-        };
-        tokio::spawn(task.instrument(span));
-        Ok(())
-    }
-}
-
-fn relay_of<C: ClientLeg, S: ServerLeg>(
-    clients: C,
-    server: S,
-    policy: Arc<Policy>,
-    emitter: Option<EventEmitter>,
-    diagnostics: DiagnosticsSink,
-) -> Relay<C, S> {
-    let mut relay = Relay::new(policy, clients, server, diagnostics);
-    relay.set_emitter(emitter);
-    relay
-}
-
-fn no_noise() -> DiagnosticsSink {
-    DiagnosticsSink::new(Box::new(ServerLog::default()), None)
-}
-
-/// Relays messages between clients and a server that is not a child, until either side ends.
-async fn carry<C: ClientLeg, S: ServerLeg>(
-    relay: Relay<C, S>,
-    log: Connection,
-    _running: ServerPermit,
-) {
-    // Whoever ends a session has no interest in calls that are open.
-    remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 
 /// The time that the server of a new session has to answer its first request.
@@ -299,24 +193,4 @@ pub(crate) fn start_timeout(state: &RouteState) -> Option<Duration> {
         Upstream::Command(stdio) => Some(stdio.start_timeout),
         _ => None,
     }
-}
-
-/// The server of a route, for a session.
-fn target_of(state: &Arc<RouteState>, ours: bool) -> UpstreamTarget {
-    let endpoints = (state.endpoint.clone(), state.sse.clone());
-    let newest = Arc::clone(state);
-    let latest = Box::new(move || newest.latest().map(|latest| Arc::clone(&latest.route)));
-    UpstreamTarget::served(
-        &state.route,
-        endpoints,
-        latest,
-        &state.forwarder.via,
-        ours,
-        &state.shared.counts,
-    )
-}
-
-fn spill_limits(shared: &RouteShared, max: u64) -> SpillLimits {
-    let (budget, counts) = (Arc::clone(&shared.spilled), Arc::clone(&shared.counts));
-    SpillLimits { max, budget, counts }
 }

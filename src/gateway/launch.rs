@@ -1,0 +1,160 @@
+//! The launch of a route's server for clients of any transport, and of the task that relays their messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::config::routes::Upstream;
+use crate::gateway::route_state::{RouteShared, RouteState};
+use crate::gateway::server_log::ServerLog;
+use crate::observe::error_chain::error_chain;
+use crate::observe::events::{EventEmitter, Scope};
+use crate::observe::log::Connection;
+use crate::progress::Policy;
+use crate::relay::active_tokens::SessionTokens;
+use crate::relay::child_session::{ChildSession, SpoolLimits};
+use crate::relay::discover_probe::Era;
+use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarget};
+use crate::relay::{
+    ClientLeg, DiagnosticsSink, Relay, ServerLeg, SpillLimits, SpoolLeg, child_session,
+    remote_session,
+};
+use crate::transport::child::Program;
+
+/// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
+/// gets an error.
+const SPILL_MAX: u64 = 1 << 30;
+
+/// The launch of one server.
+pub(crate) struct Launch<'a> {
+    /// The route of the server.
+    pub(crate) state: &'a Arc<RouteState>,
+    /// The revisions that the server, a child, has turned out to speak.
+    pub(crate) era: &'a Arc<Era>,
+    /// The settings of the conversation.
+    pub(crate) policy: &'a Arc<Policy>,
+    /// The tokens of the session among those of the route's other sessions; `None` if the server sees no
+    /// token of a client.
+    pub(crate) tokens: Option<SessionTokens>,
+    /// Whether the client's `Authorization` was for Milepost.
+    pub(crate) proxy_auth: bool,
+    /// Is told the headers of requests that the server accepts.
+    pub(crate) accepted: Option<HeadersAccepted>,
+}
+
+impl Launch<'_> {
+    /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of
+    /// `held` at its begin and drops it at its end.
+    ///
+    /// # Errors
+    /// Why the server does not start.
+    pub(crate) fn start<C: ClientLeg + 'static, H: Send>(
+        self,
+        clients: C,
+        held: impl FnOnce() -> H + Send + 'static,
+    ) -> Result<(), String> {
+        let Self { state, era, policy, tokens, proxy_auth, accepted } = self;
+        let shared = Arc::clone(&state.shared);
+        let emitter = shared.observers.emitter(None, Scope::Whole, policy);
+        let (log, policy) = (shared.observers.log(), Arc::clone(policy));
+        let span = tracing::info_span!("session", route = %state.route.path);
+        let Upstream::Command(stdio) = &state.route.upstream else {
+            let target = target_of(state, proxy_auth).telling(accepted);
+            // One stream of the server carries the answers for all streams of the client.
+            let server =
+                SpoolLeg::new(HttpUpstreamLeg::new(target), spill_limits(&shared, SPILL_MAX));
+            let mut relay = relay_of(clients, server, policy, emitter, no_noise());
+            relay.set_tokens(tokens);
+            let task = async move {
+                let _held = held();
+                carry(relay, log).await;
+            };
+            tokio::spawn(task.instrument(span));
+            return Ok(());
+        };
+        let spill = spill_limits(&shared, stdio.max_spill as u64);
+        let limits = SpoolLimits { max_frame: stdio.max_frame, spill };
+        let era = Arc::clone(era);
+        if let Some(connect) = shared.in_process.clone() {
+            tokio::spawn(async move {
+                let _held = held();
+                let Ok(io) = connect().await else { return };
+                let (from, to) = tokio::io::split(io);
+                let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
+                let mut relay = relay_of(clients, server, policy, emitter, no_noise());
+                relay.set_tokens(tokens);
+                carry(relay, log).await;
+            });
+            return Ok(());
+        }
+        let program = Program {
+            command: stdio.command.clone(),
+            env: stdio.env.clone(),
+            left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
+            cwd: stdio.cwd.clone(),
+        };
+        let diagnostics = Box::new(ServerLog::default());
+        let relay = |server, diagnostics| {
+            let mut relay = relay_of(clients, server, policy, emitter, diagnostics);
+            relay.set_tokens(tokens);
+            relay
+        };
+        let started = ChildSession::start(program, Some(limits), era, diagnostics, log, relay);
+        let mut child_session = started.map_err(|error| {
+            shared.counts.upstream_error("child");
+            error_chain(&error)
+        })?;
+        let child = shared.counts.record_child_start();
+        let span =
+            tracing::info_span!("session", route = %state.route.path, pid = child_session.id());
+        let task = async move {
+            let (_held, _child) = (held(), child);
+            child_session.run(None).await;
+        };
+        tokio::spawn(task.instrument(span));
+        Ok(())
+    }
+}
+
+fn relay_of<C: ClientLeg, S: ServerLeg>(
+    clients: C,
+    server: S,
+    policy: Arc<Policy>,
+    emitter: Option<EventEmitter>,
+    diagnostics: DiagnosticsSink,
+) -> Relay<C, S> {
+    let mut relay = Relay::new(policy, clients, server, diagnostics);
+    relay.set_emitter(emitter);
+    relay
+}
+
+fn no_noise() -> DiagnosticsSink {
+    DiagnosticsSink::new(Box::new(ServerLog::default()), None)
+}
+
+/// Relays messages between clients and a server that is not a child, until either side ends.
+async fn carry<C: ClientLeg, S: ServerLeg>(relay: Relay<C, S>, log: Connection) {
+    // A client that ends a session has no interest in open calls.
+    remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
+}
+
+/// The server of a route, for a session.
+fn target_of(state: &Arc<RouteState>, proxy_auth: bool) -> UpstreamTarget {
+    let endpoints = (state.endpoint.clone(), state.sse.clone());
+    let newest = Arc::clone(state);
+    let latest = Box::new(move || newest.latest().map(|latest| Arc::clone(&latest.route)));
+    UpstreamTarget::served(
+        &state.route,
+        endpoints,
+        latest,
+        &state.forwarder.via,
+        proxy_auth,
+        &state.shared.counts,
+    )
+}
+
+fn spill_limits(shared: &RouteShared, max: u64) -> SpillLimits {
+    let (budget, counts) = (Arc::clone(&shared.spilled), Arc::clone(&shared.counts));
+    SpillLimits { max, budget, counts }
+}
