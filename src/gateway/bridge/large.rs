@@ -52,12 +52,11 @@ impl SessionLeg {
             self.note_written(to, attached);
             self.large.insert(stream, LargeToClient { to, scan });
         }
-        if last
-            && let Some(large) = self.large.remove(&stream)
-            && large.scan.kind() == Kind::Response
-            && let Some(id) = large.scan.id()
-        {
-            self.settle(self.stream_of_answer(large.to, &id), &id);
+        if last && let Some(large) = self.large.remove(&stream) {
+            let answer = large.scan.id().filter(|_| large.scan.kind() == Kind::Response);
+            for id in answer.iter().chain(large.scan.answers()) {
+                self.settle(self.stream_of_answer(large.to, id), id);
+            }
         }
         self.cut_off(stream);
     }

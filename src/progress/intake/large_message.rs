@@ -66,7 +66,8 @@ impl Filter {
             fate,
             stream,
             call: None,
-            answers: None,
+            answers: Vec::new(),
+            ended: 0,
             known: false,
             repairs: LargeRepairs::default(),
         };
@@ -163,7 +164,7 @@ impl Filter {
     pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
         let passing = self.intake.large_messages.get_mut(&source(origin));
         if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
-            passing.answers = None;
+            passing.answers.clear();
         }
         self.break_off(now, origin, why, None);
     }
@@ -179,9 +180,12 @@ impl Filter {
     fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
         self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), false);
         let passing = self.intake.large_messages.get_mut(&source(origin));
-        let asked = passing.and_then(|passing| passing.answers.take());
+        let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
         self.finish_large(now, origin);
-        if let Some((stream, id)) = asked.filter(|_| !self.gate.client_left) {
+        if self.gate.client_left {
+            return;
+        }
+        for (stream, id) in asked.into_iter().flatten() {
             self.refuse(stream, &id, why, status);
         }
     }
@@ -213,10 +217,26 @@ impl Filter {
         }
         if let Some((stream, id)) = known.filter(|_| !passing.repairs.has_request()) {
             passing.repairs.answer(id);
-            // What has been passed on cannot be taken back to another stream.
+            // Pieces that have been forwarded cannot be taken back to another stream.
             if !begun {
                 passing.stream = Some(stream);
             }
+        }
+    }
+
+    /// Ends the calls whose answers have passed in an array.
+    fn end_calls_of_array(&mut self, now: Instant, origin: Origin) {
+        loop {
+            let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
+            let Some(id) = passing.scan.answers().get(passing.ended).cloned() else { return };
+            passing.ended += 1;
+            let Some(call) = self.call_of_answer_on(origin, &id) else { continue };
+            let Some(answered) = self.correlator.ledger.get(call) else { continue };
+            let asked = (answered.stream, answered.id.client.clone());
+            if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
+                passing.answers.push(asked);
+            }
+            self.end_call(now, call, Tombstone::Answered, Outcome::Result);
         }
     }
 
@@ -249,9 +269,10 @@ impl Filter {
             let asked = (answered.stream, answered.id.client.clone());
             self.end_call(now, call, Tombstone::Answered, Outcome::Result);
             if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
-                passing.answers = Some(asked);
+                passing.answers = vec![asked];
             }
         }
+        self.end_calls_of_array(now, origin);
         if self.policy.observes() {
             let stream = if self.topology.is_whole() { stream } else { self.gate.session_stream };
             self.observe(stream, Transmit::piece(piece, end));

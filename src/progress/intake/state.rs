@@ -20,8 +20,10 @@ pub(crate) struct LargeMessage {
     pub(crate) stream: Option<StreamId>,
     /// The call of the answer, if known.
     pub(crate) call: Option<CallId>,
-    /// The stream and the id of that request, which stays open until the answer is whole.
-    pub(crate) answers: Option<(StreamId, Bytes)>,
+    /// The streams and the ids of the requests that the message answers, which stay open until it is whole.
+    pub(crate) answers: Vec<(StreamId, Bytes)>,
+    /// Answers of an array whose calls have ended.
+    pub(crate) ended: usize,
     /// Whether enough is known, so that the rest need not be read.
     pub(crate) known: bool,
     /// The repairs of an answer.
@@ -72,6 +74,6 @@ impl Intake {
 
     /// The number of large messages that have begun to answer a request.
     pub(crate) fn answering(&self) -> usize {
-        self.large_messages.values().filter(|large| large.answers.is_some()).count()
+        self.large_messages.values().filter(|large| !large.answers.is_empty()).count()
     }
 }

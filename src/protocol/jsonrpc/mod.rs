@@ -3,6 +3,7 @@
 //! A [`Message`] keeps the bytes that arrived and the places of its members in these bytes, so that
 //! forwarding is exact by construction. The module knows nothing of MCP, progress or transports.
 
+mod array_scan;
 mod key;
 mod readings;
 mod scan;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use crate::protocol::json;
 use crate::protocol::json::{Members, key_is};
 
+pub use array_scan::ARRAY_ANSWERS_MAX;
 pub use key::Key;
 pub use readings::AmbiguousMember;
 pub use scan::{RESULT_MEMBERS, Scan, ScannedBody};
@@ -182,7 +184,7 @@ impl Message {
             answer.take(raw, &member);
         }
         let start = members.cut_off().filter(|(key, _)| head[key.clone()] == *b"\"result\"")?.1;
-        // What is no container ends before the window does, or is a text of its own.
+        // A value that is no container ends before the window does, or is a text of its own.
         let is_container = matches!(raw[start], b'{' | b'[');
         let floor = close.saturating_sub(WINDOW).max(start + 1);
         let end = json::skip_back(raw, floor, close).filter(|_| is_container)?;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::array_scan::ArrayScan;
 use super::{Key, Kind};
 use crate::protocol::json;
 
@@ -91,11 +92,20 @@ pub struct Scan {
     closed: bool,
     /// Bytes read in the pieces before this one.
     before: u64,
+    /// The text is an array, and this reads its elements.
+    array: Option<Box<ArrayScan>>,
 }
 
 impl Scan {
     /// Reads the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
+        if self.array.is_none() && self.depth == 0 && !self.closed {
+            let is_array = piece.get(json::skip_space(piece, 0)) == Some(&b'[');
+            self.array = is_array.then(Box::default);
+        }
+        if let Some(array) = &mut self.array {
+            array.feed(piece);
+        }
         self.read(piece);
         self.before += piece.len() as u64;
     }
@@ -285,13 +295,23 @@ impl Scan {
             .map(|words| words.into_owned())
     }
 
-    /// Whether the outermost object has closed.
+    /// The ids of the answers in an array that have passed whole: the first [`ARRAY_ANSWERS_MAX`].
+    ///
+    /// [`ARRAY_ANSWERS_MAX`]: super::ARRAY_ANSWERS_MAX
+    pub fn answers(&self) -> &[Key] {
+        self.array.as_ref().map_or(&[], |array| array.answers())
+    }
+
+    /// Whether the outermost object or array has closed.
     pub fn is_whole(&self) -> bool {
         self.closed
     }
 
     /// A small message with the same envelope; it names the `len` bytes that are left out.
     pub fn stand_in(&self, len: u64) -> Bytes {
+        if let Some(array) = &self.array {
+            return array.stand_in(len, LEFT_OUT);
+        }
         let mut members = vec![r#""jsonrpc":"2.0""#.to_owned()];
         if let Some(id) = self.id() {
             members.push(format!(r#""id":{}"#, String::from_utf8_lossy(&id.to_json())));

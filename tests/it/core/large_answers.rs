@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use milepost::progress::{Origin, Policy, Repair, Repairs, Verdict};
+use milepost::progress::{Origin, Pacing, Policy, Repair, Repairs, Verdict};
 
 use crate::core::rig::{Rig, assert_pieces_stand_together, bare};
 use crate::support::messages::call;
@@ -132,4 +132,48 @@ fn errors_get_a_code_and_a_message() {
     }
     let good = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":[]}}"#;
     check(good, good, &[]);
+}
+
+/// An array with the answers to calls 1 and 2, and a message between them.
+const ANSWERS: &str = concat!(
+    r#"[{"jsonrpc":"2.0","id":2,"result":{"content":[]}},"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"]"}},"#,
+    r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]"#
+);
+
+/// Two calls are open, and the server sends the first bytes of such an array, in pieces of `length`.
+fn array_begins(length: usize, bytes: usize) -> Rig {
+    let mut policy = Policy::default();
+    policy.call.pacing = Pacing::IMMEDIATE;
+    let mut rig = Rig::new(policy);
+    rig.client(call("1", "7").as_bytes());
+    rig.client(call("2", "8").as_bytes());
+    let (head, rest) = ANSWERS.as_bytes()[..bytes].split_at(20);
+    rig.begin(head);
+    rest.chunks(length).for_each(|piece| rig.piece(piece));
+    rig
+}
+
+#[test]
+fn the_calls_that_an_array_answers_are_over() {
+    for length in [1, 7, 64, ANSWERS.len()] {
+        let mut rig = array_begins(length, ANSWERS.len());
+        rig.over();
+        assert_eq!(rig.told_bytes(), ANSWERS.as_bytes());
+        assert_eq!(rig.filter.open_calls(), 0);
+        rig.told.clear();
+        rig.pass(Duration::from_secs(60));
+        assert!(rig.told.is_empty(), "heartbeats of calls that are over: {:?}", rig.told);
+    }
+}
+
+#[test]
+fn the_calls_that_a_broken_array_answers_get_errors() {
+    let mut rig = array_begins(16, ANSWERS.len() - 5);
+    rig.gone();
+    let told = String::from_utf8(rig.told_bytes()).unwrap();
+    for id in [1, 2] {
+        let error = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#);
+        assert_eq!(told.matches(&error).count(), 1, "{told}");
+    }
 }
