@@ -338,13 +338,12 @@ settings! { CallPolicy, Self::default();
             "Leave this fault of answers, or of the names of events, as it is; repeat for more"
         ))
     }
-    /// The value that the server puts in the place of the token.
-    "token_is" Maybe<OneOf<TokenIs>> => token_is {
+    /// The value that the server puts in the place of the token: the client's token (token), or the id of the
+    /// request (request_id). With "learned" Milepost learns the value from the server's messages.
+    "token_is" OneOf<Option<TokenIs>> => token_is {
         flag: Some(Flag::new(FIGURES, "WHAT").help(
             "What the server's progress names: the client's token, or the id of the request"
-        )),
-        default: "learned",
-        flag_default: "learned"
+        ))
     }
     /// Heartbeats break the silences of a call.
     "heartbeat.enabled" Switch => heartbeat.enabled {
@@ -382,12 +381,12 @@ settings! { CallPolicy, Self::default();
              or withheld (drop)"
         ))
     }
-    /// The scale of a value without a total: "percent", "unit" or a total.
-    "scale" Maybe<AnyScale> => scale {
+    /// The scale of a value without a total: "percent", "unit" or a total. With "raw" the scale is unknown.
+    "scale" AnyScale => scale {
         flag: Some(Flag::new(FIGURES, "SCALE").help(
-            "What a figure without total counts: percent, unit (parts of 1), or a total such as 250"
-        )),
-        default: "nothing known"
+            "What a figure without total counts: percent, unit (parts of 1), a total such as 250, or raw \
+             (unknown)"
+        ))
     }
     /// The relation of the messages of a call: each message stands for itself (replace), or the messages
     /// are pieces of one text (append).

@@ -108,7 +108,9 @@ impl<S: Spelling<Value: Debug + Send + Sync>> Format for S {
         Some(<S as Spelling>::word(field))
     }
     fn read_word(field: &mut S::Value, _: &str, text: &str) -> Result<(), String> {
-        *field = <S as Spelling>::read(text)?;
+        // Recordings may have dashes for the underscores of `request_id`.
+        let dashed = |error| <S as Spelling>::read(&text.replace('-', "_")).map_err(|_| error);
+        *field = <S as Spelling>::read(text).or_else(dashed)?;
         Ok(())
     }
 }
@@ -140,9 +142,7 @@ impl<F: Format<Field = <F as Format>::Value>> Format for Maybe<F> {
         F::word(field.as_ref()?, name)
     }
     fn read_word(field: &mut Self::Field, _: &str, text: &str) -> Result<(), String> {
-        // Recordings may have dashes for the underscores of `request_id`.
-        let dashed = |error| F::read(&[text.replace('-', "_")]).map_err(|_| error);
-        *field = Some(F::read(&[text.to_owned()]).or_else(dashed)?);
+        *field = Some(F::read(&[text.to_owned()])?);
         Ok(())
     }
 }
@@ -292,7 +292,7 @@ impl Format for NoRepair {
         let off = Self::switches(&mut repairs).into_iter().filter(|(_, is_made)| !**is_made);
         Some(off.map(|(name, _)| name).collect())
     }
-    // What a route leaves as it is, its tools and flags cannot take up again.
+    // A fault that a route leaves as it is, its tools and flags cannot repair again.
     fn put(field: &mut AnswerRepairs, mut value: AnswerRepairs) {
         for ((_, switch), (_, on)) in
             Self::switches(field).into_iter().zip(Self::switches(&mut value))

@@ -232,7 +232,7 @@ impl<S: SettingScope> Setting<S> {
     /// Reads a value of a route file.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The fault of the value.
     pub(crate) fn read_value(
         &self,
         value: ValueDeserializer<'_>,
@@ -243,7 +243,7 @@ impl<S: SettingScope> Setting<S> {
     /// Reads the texts of a flag, which may be given more than once.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the texts.
     pub fn read_flag(&self, texts: &[String]) -> Result<SettingChange<S>, String> {
         self.field.read_flag(texts)
     }

@@ -87,9 +87,12 @@ impl Word for TextSource {
         &[("stderr", Self::Stderr), ("stdout", Self::Stdout), ("log", Self::Log)];
 }
 
-impl Word for TokenIs {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("token", Self::Token), ("request_id", Self::RequestId)];
+impl Word for Option<TokenIs> {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("token", Some(TokenIs::Token)),
+        ("request_id", Some(TokenIs::RequestId)),
+        ("learned", None),
+    ];
 }
 
 impl Word for TokenType {

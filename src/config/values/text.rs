@@ -199,6 +199,9 @@ macro_rules! spellings {
     )+};
 }
 
+/// The word for an unknown scale.
+const RAW: &str = "raw";
+
 /// The pattern of a time; [`time`] also takes longer names of units.
 const TIME: &str = r"^(0|([0-9]+ ?[a-zµ]+ ?)+)$";
 
@@ -255,18 +258,19 @@ spellings! {
         }
     }
 
-    /// The scale of a value without a total.
-    AnyScale: Scale, "\"percent\", \"unit\" or a total such as \"250\"" {
-        read: scale,
-        spell: |scale: &Scale| match scale {
-            Scale::Percent => "percent".to_owned(),
-            Scale::Unit => "unit".to_owned(),
-            Scale::Of(total) => total.to_string(),
+    /// The scale of a value without a total; `raw`: the scale is unknown.
+    AnyScale: Option<Scale>, "\"percent\", \"unit\", a total such as \"250\", or \"raw\"" {
+        read: |text: &str| if text == RAW { Ok(None) } else { scale(text).map(Some) },
+        spell: |scale: &Option<Scale>| match scale {
+            None => RAW.to_owned(),
+            Some(Scale::Percent) => "percent".to_owned(),
+            Some(Scale::Unit) => "unit".to_owned(),
+            Some(Scale::Of(total)) => total.to_string(),
         },
         schema: {
             "type": "string",
-            "pattern": r"^(percent|unit|[0-9.]+)$",
-            "examples": ["percent", "unit", "250"],
+            "pattern": r"^(percent|unit|raw|[0-9.]+)$",
+            "examples": ["percent", "unit", "250", RAW],
         }
     }
 

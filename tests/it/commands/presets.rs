@@ -2,7 +2,7 @@
 
 use milepost::config::routes::{Preset, PresetSettings, Route, Routes, Upstream};
 use milepost::config::values::Word;
-use milepost::progress::Policy;
+use milepost::progress::{CallPolicy, Policy};
 
 use crate::commands::route_files::{parse, shape};
 use crate::support::milepost;
@@ -50,6 +50,23 @@ fn a_preset_stands_for_its_lines() {
         assert_eq!(again.print(), printed);
         assert_eq!(shape(&only(&again).1), shape(&policy));
     }
+}
+
+#[test]
+fn a_route_takes_a_scale_and_a_token_rule_of_its_preset_back() {
+    for preset in all() {
+        let named = format!("preset = {:?}", preset.name);
+        let of_preset = only(&route(&named)).1.call;
+        let own = format!("{named}\nscale = \"raw\"\ntoken_is = \"learned\"");
+        let call = only(&route(&own)).1.call;
+        assert_eq!((call.scale, call.token_is), (None, None), "{}", preset.name);
+        let same = CallPolicy { scale: of_preset.scale, token_is: of_preset.token_is, ..call };
+        assert_eq!(same, of_preset, "{}", preset.name);
+    }
+    let sets = |is: fn(&CallPolicy) -> bool| {
+        all().any(|preset| is(&only(&route(&format!("preset = {:?}", preset.name))).1.call))
+    };
+    assert!(sets(|call| call.scale.is_some()) && sets(|call| call.token_is.is_some()));
 }
 
 #[test]
