@@ -3,13 +3,50 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::durations::Expected;
-use crate::progress::policy::Heartbeat;
 
 /// The silence of a server after which heartbeats report the silence instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
 /// Characters of a message that Milepost writes itself. Claude Code shows no more.
 pub(crate) const WORDS_MAX: usize = 200;
+
+/// The value of a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeartbeatValue {
+    /// The smallest step above the last value.
+    #[default]
+    Lift,
+    /// Seconds since the call began.
+    Elapsed,
+}
+
+/// The conditions for heartbeats in a silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Whether calls get heartbeats.
+    pub enabled: bool,
+    /// Silence before the first one.
+    pub after: Duration,
+    /// The time between the next heartbeats, doubled once the server has sent a message for the
+    /// call.
+    pub every: Duration,
+    /// The age of a call at which its heartbeats end.
+    pub max: Duration,
+    /// The value of a heartbeat.
+    pub value: HeartbeatValue,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            after: Duration::from_secs(2),
+            every: Duration::from_secs(5),
+            max: Duration::from_secs(30 * 60),
+            value: HeartbeatValue::Lift,
+        }
+    }
+}
 
 /// The time of the next heartbeat of a call, if the call gets heartbeats.
 ///
@@ -35,7 +72,7 @@ pub(crate) fn next_heartbeat(
 
 /// The text of a heartbeat: how long the call runs, and after a minute of silence that there is
 /// none.
-pub(crate) fn words(
+pub(crate) fn text(
     tool: &str,
     last_message: Option<&str>,
     running: Duration,
@@ -110,7 +147,7 @@ mod tests {
     #[track_caller]
     fn check(last: Option<&str>, running: u64, silent: u64, said: &str) {
         let time = Duration::from_secs;
-        assert_eq!(words("report", last, time(running), time(silent)), said);
+        assert_eq!(text("report", last, time(running), time(silent)), said);
     }
 
     #[test]
@@ -140,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_is_one_short_line() {
-        let long = words("t", Some(&"é".repeat(500)), Duration::from_secs(9), Duration::ZERO);
+        let long = text("t", Some(&"é".repeat(500)), Duration::from_secs(9), Duration::ZERO);
         assert_eq!(long.chars().count(), WORDS_MAX);
         assert!(long.ends_with("… (9s)"), "{long}");
     }

@@ -2,10 +2,22 @@
 
 use bytes::Bytes;
 
-use crate::progress::policy::OnFall;
 use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::json;
+
+/// The handling of a value that repeats or falls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFall {
+    /// The value is set just above the last one sent; a fall with a changed total begins a new
+    /// phase.
+    #[default]
+    Lift,
+    /// Every fall begins a new phase on top of the last value.
+    Rebase,
+    /// The report is withheld.
+    Drop,
+}
 
 /// The step before any real value, and the largest step while values are parts of 1. The step is so
 /// small that a later `1/10` keeps its scale.
@@ -76,9 +88,9 @@ impl Meter {
     }
 
     /// Sets the value that the client has had: the server repeats the values behind it.
-    pub fn go_back_to(&mut self, told: Option<f64>) {
-        self.emitted = told;
-        self.claimed = told.map(|told| told - self.base);
+    pub fn go_back_to(&mut self, sent: Option<f64>) {
+        self.emitted = sent;
+        self.claimed = sent.map(|sent| sent - self.base);
         self.highest = self.claimed;
         self.past_one |= self.claimed.is_some_and(|claimed| claimed >= 1.0);
     }
@@ -135,7 +147,7 @@ impl Meter {
         {
             return Ok(self.emit(raised, Repair::Rebase));
         }
-        // What is only behind a heartbeat has not fallen.
+        // A value that is only behind a heartbeat has not fallen.
         if on_fall == OnFall::Drop && highest.is_some_and(|highest| value <= highest) {
             return Err(Reason::Fell);
         }

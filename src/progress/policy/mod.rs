@@ -19,6 +19,10 @@ use crate::progress::policy::ask::{Ask, JsonObject, LogLevel};
 use crate::progress::policy::late::Late;
 use crate::progress::policy::masks::Masks;
 
+// A group of settings stands beside the code that uses it.
+pub use crate::progress::gate::heartbeat::{Heartbeat, HeartbeatValue};
+pub use crate::progress::gate::meter::OnFall;
+
 /// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -76,19 +80,6 @@ impl Pacing {
     }
 }
 
-/// The handling of a value that repeats or falls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnFall {
-    /// The value is set just above the last one sent; a fall with a changed total begins a new
-    /// phase.
-    #[default]
-    Lift,
-    /// Every fall begins a new phase on top of the last value.
-    Rebase,
-    /// The report is withheld.
-    Drop,
-}
-
 /// The notifications that are thinned to one per `min_interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Coalesce {
@@ -97,44 +88,6 @@ pub enum Coalesce {
     Repaired,
     /// All.
     All,
-}
-
-/// The value of a heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HeartbeatValue {
-    /// The smallest step above the last value.
-    #[default]
-    Lift,
-    /// Seconds since the call began.
-    Elapsed,
-}
-
-/// The conditions for heartbeats in a silence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// Whether calls get heartbeats.
-    pub enabled: bool,
-    /// Silence before the first one.
-    pub after: Duration,
-    /// The time between the next heartbeats, doubled once the server has sent a message for the
-    /// call.
-    pub every: Duration,
-    /// The age of a call at which its heartbeats end.
-    pub max: Duration,
-    /// The value of a heartbeat.
-    pub value: HeartbeatValue,
-}
-
-impl Default for Heartbeat {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            after: Duration::from_secs(2),
-            every: Duration::from_secs(5),
-            max: Duration::from_secs(30 * 60),
-            value: HeartbeatValue::Lift,
-        }
-    }
 }
 
 /// The meaning of a value without a total.
@@ -171,7 +124,7 @@ pub struct CallPolicy {
     pub spare_known_clients: bool,
     /// Thinned notifications of one call come no closer than this.
     pub min_interval: Duration,
-    /// Which notifications are thinned.
+    /// The notifications that are thinned.
     pub coalesce: Coalesce,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
