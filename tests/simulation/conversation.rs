@@ -167,7 +167,15 @@ pub(crate) struct Call {
     pub(crate) tool: String,
 }
 
+/// The tool whose calls become tasks of 2025-11-25.
+pub(crate) const TASK_TOOL: &str = "job";
+
 impl Call {
+    /// Whether the server answers the call with a task, and goes on with its progress until the task is over.
+    pub(crate) fn is_task(&self) -> bool {
+        self.tool == TASK_TOOL
+    }
+
     /// The message; each call has a mark of its own.
     pub(crate) fn text(&self, modern: bool) -> String {
         const MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
@@ -183,8 +191,9 @@ impl Call {
             none if none.is_empty() => none,
             some => format!(r#","_meta":{{{some}}}"#),
         };
+        let task = if self.is_task() { r#","task":{"ttl":86400000}"# } else { "" };
         format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"call":"c{number}."}}{meta}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"call":"c{number}."}}{task}{meta}}}}}"#
         )
     }
 }

@@ -1,7 +1,9 @@
 //! A conversation from a seed. Each seed has a mixture of its own: which servers' habits, which clients' habits,
 //! how much at once.
 
-use crate::conversation::{Call, Conversation, Kind, Names, Place, Say, Speaks, Step, World};
+use crate::conversation::{
+    Call, Conversation, Kind, Names, Place, Say, Speaks, Step, TASK_TOOL, World,
+};
 use crate::dice::Dice;
 
 /// Ids and tokens of JSON; two spellings of one number or string stand beside each other.
@@ -62,6 +64,8 @@ struct Open {
     cancelled: bool,
     left: bool,
     begun: bool,
+    /// The server has answered with a task that is not over.
+    is_running_task: bool,
     /// The call is reported by the letter; the others have every defect.
     compliant: bool,
     /// The highest figure so far, and whether the server has said anything.
@@ -327,7 +331,12 @@ impl Generator {
         } else if self.mix.legacy == 0 && self.dice.once_in(4) && self.is_free_token(client, &id) {
             token = id.clone();
         }
-        let tool = (*self.dice.pick(&TOOLS)).to_owned();
+        let mut tool = (*self.dice.pick(&TOOLS)).to_owned();
+        // By dice of their own: the conversation of a seed is otherwise the same.
+        let mut dice = Dice::new((self.steps.len() * 1000 + self.calls.len()) as u64);
+        if matches!(self.world, World::Wire { .. }) && !token.is_empty() && dice.once_in(8) {
+            tool = TASK_TOOL.to_owned();
+        }
         let call = Call { number: self.calls.len(), client, id, token, tool };
         self.steps.push(Step::Call(call.clone()));
         let compliant = self.mix.legacy == 0 || self.dice.once_in(2);
@@ -343,6 +352,7 @@ impl Generator {
             cancelled,
             left,
             begun,
+            is_running_task: false,
             compliant,
             figure,
             reported,
@@ -444,6 +454,10 @@ impl Generator {
             "" => String::new(),
             total => format!(r#","total":{total}"#),
         };
+        // By the letter: the id of a task's request means nothing any more.
+        if legacy && self.calls[call].is_running_task {
+            return;
+        }
         if legacy {
             return self.legacy(call, mark, &words, &total);
         }
@@ -561,6 +575,9 @@ impl Generator {
         let Some(call) = self.pick_open() else { return };
         let mark = self.mark();
         let words = self.words(mark);
+        if self.calls[call].call.is_task() {
+            return self.task(call, mark, &words);
+        }
         self.calls[call].over = true;
         let large = self.mix.large && self.dice.once_in(3);
         let rows = match self.dice.below(60) {
@@ -588,6 +605,25 @@ impl Generator {
             }
         };
         self.say(Kind::Answer, Some(call), Names::Id, mark, text);
+    }
+
+    /// A task instead of a result, and later its end.
+    fn task(&mut self, call: usize, mark: usize, words: &str) {
+        let ends = std::mem::replace(&mut self.calls[call].is_running_task, true);
+        self.calls[call].over = ends;
+        let (kind, names, text) = if ends {
+            let status = ["completed", "failed", "cancelled"][mark % 3];
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{{"taskId":"t{call}","status":"{status}","statusMessage":"{words}"}}}}"#
+            );
+            (Kind::Note, Names::Nothing, text)
+        } else {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":<id>,"result":{{"task":{{"taskId":"t{call}","status":"working","statusMessage":"{words}"}}}}}}"#
+            );
+            (Kind::Answer, Names::Id, text)
+        };
+        self.say(kind, Some(call), names, mark, text);
     }
 
     fn odd_answer(&mut self, call: usize, mark: usize, words: &str) {
@@ -624,7 +660,7 @@ impl Generator {
     fn cancel(&mut self) {
         let Some(call) = self.pick_open() else { return };
         let open = &mut self.calls[call];
-        if open.cancelled || open.left {
+        if open.cancelled || open.left || open.is_running_task {
             return;
         }
         let http = self.world.client() == Some(Speaks::Http);

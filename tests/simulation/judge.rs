@@ -92,6 +92,9 @@ struct CallState {
     left: Option<u64>,
     answer_said: Option<u64>,
     answer_heard: Option<u64>,
+    /// The task that the call has become is over.
+    task_over_said: Option<u64>,
+    task_over_heard: Option<u64>,
     /// Somebody else has tried to cancel it.
     stranger: bool,
     /// Its response has broken off; whether for good.
@@ -110,6 +113,18 @@ struct CallState {
     counted: Option<f64>,
     /// When progress was read.
     progress: Vec<u64>,
+}
+
+impl CallState {
+    /// When the server has said the last word about the call: the answer, or the end of the task.
+    fn over_said(&self) -> Option<u64> {
+        if self.call.is_task() { self.task_over_said } else { self.answer_said }
+    }
+
+    /// When the client has read it.
+    fn over_heard(&self) -> Option<u64> {
+        if self.call.is_task() { self.task_over_heard } else { self.answer_heard }
+    }
 }
 
 #[derive(Debug)]
@@ -213,6 +228,8 @@ impl Judge {
                     left: None,
                     answer_said: None,
                     answer_heard: None,
+                    task_over_said: None,
+                    task_over_heard: None,
                     stranger: false,
                     cut: None,
                     lost: None,
@@ -285,13 +302,13 @@ impl Judge {
 
     fn say(&mut self, say: &Say) {
         let waits = |state: &&CallState| {
-            state.answer_said.is_none() && state.cancelled.is_none() && state.left.is_none()
+            state.over_said().is_none() && state.cancelled.is_none() && state.left.is_none()
         };
         let open = self.calls.values().filter(waits).map(|state| state.call.number).collect();
         let now = self.now;
         let recent = |state: &CallState| {
             // A call is over once: what comes of a cancelled call later does not count.
-            let over = [state.answer_said, state.cancelled, state.left];
+            let over = [state.over_said(), state.cancelled, state.left];
             over.into_iter().flatten().min().is_some_and(|over| over + SHARED_PAUSE > now)
         };
         let soon = self.calls.values().any(recent);
@@ -300,6 +317,8 @@ impl Judge {
             value = state.value;
             if say.kind.ends_call() {
                 state.answer_said.get_or_insert(self.now);
+            } else if say.kind == Kind::Note {
+                state.task_over_said.get_or_insert(self.now);
             } else if say.kind.is_progress() {
                 state.reported.get_or_insert(self.now);
             }
@@ -452,6 +471,11 @@ impl Judge {
             state.answer_heard.get_or_insert(self.now);
             self.guarded(say.about.unwrap());
         }
+        if say.kind == Kind::Note
+            && let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call))
+        {
+            state.task_over_heard.get_or_insert(self.now);
+        }
         self.is_prompt(&say, at);
     }
 
@@ -507,8 +531,8 @@ impl Judge {
 
     /// Nothing that is no progress waits but for a guard, or for a client that does not read.
     fn is_prompt(&mut self, say: &Say, at: u64) {
-        let guards =
-            if self.world.is_paced() { self.calls.len() as u64 * (GUARD + HOLD) } else { 0 };
+        // An answer waits for its guard, and for progress that waits for the guard of another answer.
+        let guards = if self.world.is_paced() { 2 * GUARD } else { 0 };
         let stalled = self.said.iter().any(|said| said.stalled) || self.was_broken(say.place);
         if self.now > at + guards + self.tolerance() && !stalled {
             self.find("slow", format!("{} ms for {}", self.now - at, say.text));
@@ -544,13 +568,13 @@ impl Judge {
             let elsewhere = self.world.reads_streams() && place != Place::Post(state.call.number);
             let broken = self.was_broken(Place::Post(state.call.number));
             let crossing = if elsewhere { race.max(u64::from(broken)) } else { 0 };
-            let answered = state.answer_heard.is_some_and(|over| now >= over + crossing);
+            let answered = state.over_heard().is_some_and(|over| now >= over + crossing);
             !answered && !cancelled && !gone(state)
         };
         let own = self.calls.values().filter(|state| same(&state.call.token, &token));
         let own =
             own.filter(|state| open(state) && self.passes_at(place, state) && !token.is_empty());
-        let state = own.min_by_key(|state| state.answer_heard.is_some());
+        let state = own.min_by_key(|state| state.over_heard().is_some());
         let Some(number) = state.map(|state| state.call.number) else {
             return self.find("token", format!("{place:?} reads a token of no open call: {text}"));
         };
@@ -660,7 +684,7 @@ impl Judge {
             state.cancelled.is_some_and(|over| over <= at)
                 || state.left.is_some_and(|over| over <= at)
         });
-        let after_end = about.and_then(|state| state.answer_said).is_some_and(|over| over < at);
+        let after_end = about.and_then(CallState::over_said).is_some_and(|over| over < at);
         let same_client = about.is_none_or(|state| state.call.client == target.client);
         let tokenless = about.is_some_and(|state| state.call.token.is_empty());
         let unnamed = match say.names {
@@ -680,7 +704,7 @@ impl Judge {
         let guess = astray || on_stream || !shared && (nameless || unnamed && over && same_client);
         // Long after the end of its call nobody waits for what names nobody, and the only open call may be meant.
         let forgotten = about.is_some_and(|state| {
-            let ends = [state.answer_said, state.cancelled, state.left];
+            let ends = [state.over_said(), state.cancelled, state.left];
             ends.into_iter().flatten().min().is_some_and(|over| over + SHARED_PAUSE <= at)
         });
         let guess = guess || shared && unnamed && forgotten;
@@ -827,6 +851,10 @@ impl Judge {
 
     /// What the proxy says itself comes after a silence, and pretends no work.
     fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
+        let state = &self.calls[&number];
+        if state.call.is_task() && state.answer_said.is_some_and(|said| said < self.now) {
+            self.find("beat-of-task", format!("call {number} is a task: {text}"));
+        }
         if self.now + self.tolerance() < last + BEAT_AFTER && !self.reads_late() {
             self.find(
                 "beat-early",
@@ -931,7 +959,7 @@ impl Judge {
         let is_own = say.place == Place::Post(state.call.number);
         // The response to a request that is over is not read for ever.
         let is_over = |on: &CallState| {
-            let over = [on.answer_said, on.cancelled, on.left].into_iter().flatten().min();
+            let over = [on.over_said(), on.cancelled, on.left].into_iter().flatten().min();
             over.is_some_and(|over| over + LINGERS < *at)
         };
         if let Place::Post(on) = say.place
@@ -954,13 +982,14 @@ impl Judge {
         let early = self.world.is_paced() && *at < state.asked + FIRST_AFTER;
         let mut due = *at;
         if self.world.is_paced() {
-            let others = |other: &&CallState| {
-                other.answer_said.is_some_and(|said| said <= *at + GUARD && said + 1000 > *at)
+            // It waits for answers of other calls that came before, and no longer than these may wait.
+            let others = |other: &CallState| {
+                other.answer_said.is_some_and(|said| said <= *at && said + 2 * GUARD > *at)
             };
-            let behind = self.calls.values().filter(others).count() as u64 * (GUARD + HOLD);
+            let behind = if self.calls.values().any(others) { GUARD } else { 0 };
             due = (at + HOLD).max(state.asked + FIRST_AFTER) + behind;
         }
-        let overtaken = state.answer_said.is_some_and(|said| said <= due);
+        let overtaken = state.over_said().is_some_and(|said| said <= due);
         if !is_own || self.world.is_paced() {
             due += self.race();
         }
@@ -988,7 +1017,7 @@ impl Judge {
         let mine = mine.filter(|other| {
             open.contains(&other.call.number)
                 || other.asked <= *at
-                    && other.answer_heard.is_none_or(|heard| heard + SHARED_PAUSE > *at)
+                    && other.over_heard().is_none_or(|heard| heard + SHARED_PAUSE > *at)
         });
         let others: Vec<&Call> =
             mine.map(|other| &other.call).filter(|other| other.number != number).collect();
@@ -1009,7 +1038,7 @@ impl Judge {
         let clear = clear && !by_stream;
         let due = (at + HOLD).max(state.asked + FIRST_AFTER) + MIN_INTERVAL + 2 * (GUARD + HOLD);
         let due = due + self.race();
-        let over = [state.answer_said, self.died];
+        let over = [state.over_said(), self.died];
         let overtaken = over.into_iter().flatten().any(|over| over <= due);
         let newer = self.said[index + 1..].iter().any(|said| said.shown.contains(&number));
         let streams = self.world.is_direct() && state.begun.is_none_or(|begun| begun > *at);
@@ -1050,8 +1079,8 @@ impl Judge {
                 last if last == begin => BEAT_AFTER.max(2000),
                 _ => BEAT_EVERY,
             };
-            // A heartbeat waits behind an answer that keeps its distance.
-            let guard = if self.world.is_paced() { GUARD } else { 0 };
+            // A heartbeat waits behind answers that keep their distance.
+            let guard = if self.world.is_paced() { 2 * GUARD } else { 0 };
             if at > last + limit + guard + self.tolerance() {
                 silent.push((last, at));
             }

@@ -104,8 +104,12 @@ impl Direct {
             );
             return post.ask(target, request, trace).await;
         }
-        let request =
-            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, proxy_auth);
+        let request = self.state.forwarder.request(
+            target.address(parts.uri.query()),
+            parts,
+            body,
+            proxy_auth,
+        );
         Box::pin(post.notify(target, request)).await
     }
 }
@@ -199,9 +203,9 @@ impl Post {
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
-                    let proxy_auth = session.receive_one_way(message, &self.direct.state.policy);
+                    let own = session.receive_one_way(message, &self.direct.state.policy);
                     if let Some(control) = control {
-                        proxy_auth.into_iter().for_each(control);
+                        own.into_iter().for_each(control);
                     }
                 }
                 self.direct.state.forwarder.piped(response, Some(open))

@@ -82,7 +82,8 @@ impl Handler for Routed {
                 let (remote, name) = (client.remote.ip(), client.name.as_ref());
                 let clients = &self.0.clients;
                 let headers = request.headers();
-                let limited = clients.client_of(remote, name, headers, &trusted_proxies, ours);
+                let limited =
+                    clients.client_of(remote, name, headers, &trusted_proxies, proxy_auth);
                 if let Some(client) = limited {
                     request.extensions_mut().insert(client);
                 }
@@ -91,7 +92,7 @@ impl Handler for Routed {
                 let has_own_sessions =
                     matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
                 let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
-                if is_local && !ours && !has_own_sessions {
+                if is_local && !proxy_auth && !has_own_sessions {
                     request.extensions_mut().insert(LoopbackCaller);
                 }
                 let rule = served.route().forwarded;

@@ -149,14 +149,14 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
 /// The row of the client that people call so: the row of this title, in any spelling, or the only one
 /// whose title has all words of the name.
 pub fn titled(name: &str) -> Option<&'static Row> {
-    let name = words(name);
+    let name = plain_text(name);
     if name.trim().is_empty() {
         return None;
     }
-    if let Some(row) = CLIENTS.iter().find(|row| words(row.client) == name) {
+    if let Some(row) = CLIENTS.iter().find(|row| plain_text(row.client) == name) {
         return Some(row);
     }
-    let mut fitting = CLIENTS.iter().filter(|row| words(row.client).contains(&*name));
+    let mut fitting = CLIENTS.iter().filter(|row| plain_text(row.client).contains(&*name));
     let first = fitting.next()?;
     fitting.next().is_none().then_some(first)
 }

@@ -3,6 +3,7 @@
 //! The gate decides on tokens, values and whether a request has been answered, at the moment of
 //! writing. Everything before the gate only makes claims.
 
+mod before_answer;
 mod error_answers;
 pub(crate) mod heartbeat;
 pub mod meter;
@@ -19,13 +20,13 @@ use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::gate::stream::Guard;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, Transmit, TransmitKind};
 use crate::progress::policy::{HeartbeatValue, Messages, Mode};
 use crate::progress::verdict::{Reason, Repair, Verdict};
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Framing, Key};
+use crate::protocol::jsonrpc::Framing;
 use crate::protocol::mcp::Revision;
 
 /// The time within which an exact duplicate of the last notification is withheld. Later the
@@ -42,13 +43,7 @@ impl Filter {
         self.expire(now);
         loop {
             let stream = self.gate.streams.get_mut(&id)?;
-            let ready = stream.ready(now);
-            let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
-            let due = due.filter(|_| !stream.is_midway() && !stream.is_guarded(now));
-            let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
-            if let Some((at, place, call)) = due
-                && order.is_none_or(|order| place < order)
-            {
+            if let Some((at, place, call)) = stream.due(now) {
                 stream.wakes.remove(&(at, place, call));
                 if let Some(payload) = self.send_due(now, call) {
                     let transmit = Transmit::whole(TransmitKind::Progress, payload);
@@ -58,8 +53,12 @@ impl Filter {
                 }
                 continue;
             }
+            let ready = stream.ready(now);
             let item = ready.and_then(|index| stream.take(index));
-            let Some(item) = item else { break };
+            let Some(item) = item else {
+                self.place_heartbeats(now, id);
+                break;
+            };
             for judged in &item.verdicts {
                 self.record(judged.number, judged.call, judged.verdict);
             }
@@ -134,7 +133,7 @@ impl Filter {
         if let Some(number) = pending.message {
             self.record(number, Some(id), verdict);
         }
-        // It went to the client as it came, when it came.
+        // The report went to the client as it came, when it came.
         payload.filter(|_| !is_observed)
     }
 
@@ -288,7 +287,7 @@ impl Filter {
             Some(expected) => {
                 heartbeat::estimate(call.label(), last.as_deref(), running, silence, expected)
             }
-            None => heartbeat::words(call.label(), last.as_deref(), running, silence),
+            None => heartbeat::text(call.label(), last.as_deref(), running, silence),
         };
         let message = words_allowed.then(|| json::quote(&words));
         let bytes = notification::write(
@@ -342,6 +341,12 @@ impl Filter {
         if before == wake {
             return;
         }
+        // A heartbeat that has a place keeps it.
+        if let (Some((at, _)), Some((same, u64::MAX))) = (before, wake)
+            && at == same
+        {
+            return;
+        }
         // A beat that is put off again and again is looked at when it would have been due.
         if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
             && at <= later
@@ -371,7 +376,7 @@ impl Filter {
             .get(&found.stream)
             .is_some_and(|stream| stream.unwritten.contains(&call));
         let wait = self.gate.pacing_of(found).guard;
-        Guard { last: found.sent.at, unwritten: unwritten.then_some(call), wait }
+        Guard { last: found.sent.at, unwritten: unwritten.then_some(call), behind: 0, wait }
     }
 
     /// Ends a call: its names end, and its waiting reports are dropped, or are sent before its
@@ -412,50 +417,6 @@ impl Filter {
             call.revision = call.revision.or(self.revision);
             let summary = call.summary(id, now, outcome);
             self.events.push_back(FilterEvent::Call(Box::new(summary)));
-        }
-    }
-
-    /// Sends waiting progress before the answer where no pacing is needed.
-    fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(call) = self.correlator.ledger.get(id) else { return };
-        let (target, key) = (call.stream, Key::read(&call.id.client));
-        // Of a large answer pieces may have been written before its id was known; and what another
-        // request with the same token has to say may be written first and would have to say less.
-        let passing = self.gate.streams.get(&target).is_some_and(|stream| stream.is_midway());
-        let shared = self.correlator.ledger.holders(id).len() > 1;
-        let delivered = self.gate.delivered == Some(id);
-        if delivered || passing || shared || self.gate.pacing_of(call).keeps_distance() {
-            return;
-        }
-        let is_observed = call.is_observed();
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
-        for pending in call.pending.take() {
-            match self.render(now, id, &pending) {
-                Ok((_, verdict)) if is_observed => {
-                    if let Some(number) = pending.message {
-                        self.record(number, Some(id), verdict);
-                    }
-                }
-                Ok((payload, verdict)) => {
-                    let judged = |number| MessageVerdict { number, call: Some(id), verdict };
-                    let verdicts = pending.message.map(judged);
-                    let item = Item {
-                        order: 0,
-                        kind: key
-                            .clone()
-                            .map_or(ItemKind::Whole(TransmitKind::Progress), ItemKind::Progress),
-                        payload,
-                        guards: Vec::new(),
-                        verdicts: verdicts.into_iter().collect(),
-                    };
-                    self.enqueue(Some(target), item);
-                }
-                Err(reason) => {
-                    if let Some(number) = pending.message {
-                        self.record(number, Some(id), Verdict::Withheld(reason));
-                    }
-                }
-            }
         }
     }
 

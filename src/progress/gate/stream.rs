@@ -32,6 +32,8 @@ pub(crate) struct Guard {
     pub(crate) last: Option<Instant>,
     /// The call whose notification was given out and is not written yet.
     pub(crate) unwritten: Option<CallId>,
+    /// The place of the request's last progress in the queue, which the answer follows; 0 if there is none.
+    pub(crate) behind: u64,
     /// The least time between the two.
     pub(crate) wait: Duration,
 }
@@ -109,6 +111,8 @@ pub(crate) struct Stream {
     pub(crate) replays: bool,
     /// The place of the last message of the server that was given out.
     pub(crate) passed: u64,
+    /// The place of the last progress that has left the queue.
+    progress_passed: u64,
 }
 
 impl Stream {
@@ -128,6 +132,7 @@ impl Stream {
             pieces: 0,
             replays: false,
             passed: 0,
+            progress_passed: 0,
         }
     }
 
@@ -176,12 +181,14 @@ impl Stream {
     }
 
     /// The items of which any may be written next: the first, and behind an answer the answers and
-    /// requests that may pass it; while a large message passes, only its next piece.
+    /// requests that may pass it and progress; while a large message passes, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
         let can_pass = |item: &Item| {
             let ItemKind::Whole(kind) = &item.kind else { return false };
             matches!(kind, TransmitKind::Answer(_) | TransmitKind::Request)
         };
+        let lets_pass =
+            move |item: &Item| can_pass(item) || matches!(item.kind, ItemKind::Progress(_));
         let from = self.midway.map_or(0, |number| {
             let next =
                 |item: &Item| matches!(item.kind, ItemKind::Piece { of, .. } if of == number);
@@ -190,11 +197,12 @@ impl Stream {
         let items = self.queue.iter().enumerate().skip(from);
         // Lazily: a client that reads nothing may have a hundred thousand of them before it.
         let mut may_follow = self.midway.is_none();
-        items.take_while(move |(index, item)| {
-            let is_candidate = *index == from || may_follow && can_pass(item);
-            may_follow &= can_pass(item);
-            is_candidate
-        })
+        let reached = items.take_while(move |(index, item)| {
+            let is_reached = *index == from || may_follow && lets_pass(item);
+            may_follow &= lets_pass(item);
+            is_reached
+        });
+        reached.filter(move |(index, item)| *index == from || can_pass(item))
     }
 
     /// The item that may be written now.
@@ -202,17 +210,46 @@ impl Stream {
         self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
-    /// Whether the first item waits, so that notifications wait too.
-    pub(crate) fn is_guarded(&self, now: Instant) -> bool {
-        self.queue.front().is_some_and(|item| self.waits(item, now))
+    /// The call that may write now: its time has come, and its progress came before the first item of the
+    /// queue. Progress that came later waits behind this item, which may wait for its own time.
+    pub(crate) fn due(&self, now: Instant) -> Option<(Instant, u64, CallId)> {
+        let first = self.queue.front().map_or(u64::MAX, |item| item.order);
+        let due = self.wakes.iter().take_while(|(at, ..)| *at <= now && !self.is_midway());
+        due.copied().find(|(_, place, _)| *place < first || self.queue.is_empty())
+    }
+
+    /// The calls whose heartbeats are due and have no place among the messages.
+    pub(crate) fn due_heartbeats(&self, now: Instant) -> Vec<(Instant, CallId)> {
+        let due = self.wakes.iter().take_while(|(at, ..)| *at <= now);
+        due.filter(|(_, place, _)| *place == u64::MAX).map(|(at, _, call)| (*at, *call)).collect()
+    }
+
+    /// The time when everything in the queue may be written that came before `place`, if the first item
+    /// waits for its time and the times of all are known.
+    pub(crate) fn guarded_until(&self, now: Instant, place: u64) -> Option<Instant> {
+        let first = self.queue.front().filter(|first| first.order < place)?;
+        self.not_before(first)?.filter(|at| *at > now)?;
+        let mut until = now;
+        for item in self.queue.iter().take_while(|item| item.order < place) {
+            until = until.max(self.not_before(item).unwrap_or(Some(now))?);
+        }
+        Some(until)
+    }
+
+    fn remove(&mut self, index: usize) -> Option<Item> {
+        let item = self.queue.remove(index)?;
+        self.queued -= item.payload.len();
+        Some(item)
     }
 
     pub(crate) fn take(&mut self, index: usize) -> Option<Item> {
-        let item = self.queue.remove(index)?;
-        self.queued -= item.payload.len();
+        let item = self.remove(index)?;
         if let ItemKind::Piece { of, end } = item.kind {
             self.midway = (!end).then_some(of);
             self.pieces -= 1;
+        }
+        if let ItemKind::Progress(_) = item.kind {
+            self.progress_passed = item.order;
         }
         if *item.payload.form() != Form::Own(None) {
             self.passed = self.passed.max(item.order);
@@ -223,10 +260,17 @@ impl Stream {
     /// Removes the progress of the request `id`, which the client has given up, also progress that
     /// waits for its turn before the answer. Returns the verdicts on the removed messages.
     pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
-        let mut verdicts = Vec::new();
+        let (mut verdicts, mut removed) = (Vec::new(), Vec::new());
         let about = ItemKind::Progress(id.clone());
         while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
-            verdicts.extend(self.take(index).into_iter().flat_map(|item| item.verdicts));
+            let Some(item) = self.remove(index) else { break };
+            removed.push(item.order);
+            verdicts.extend(item.verdicts);
+        }
+        for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
+            if removed.contains(&guard.behind) {
+                (guard.behind, guard.unwritten) = (0, None);
+            }
         }
         let late = Verdict::Withheld(Reason::Late);
         verdicts
@@ -238,23 +282,28 @@ impl Stream {
     /// Notes that everything given out is written.
     pub(crate) fn written(&mut self, now: Instant) {
         self.unwritten.clear();
-        for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
+        let passed = self.progress_passed;
+        let guards = self.queue.iter_mut().flat_map(|item| &mut item.guards);
+        for guard in guards.filter(|guard| guard.behind <= passed) {
             if guard.unwritten.take().is_some() {
-                guard.last = Some(now);
+                (guard.last, guard.behind) = (Some(now), 0);
             }
         }
     }
 
     /// The time when this stream may write next, if it can write nothing now.
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        if self.queue.is_empty() {
+        let Some(first) = self.queue.front() else {
             return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
-        }
+        };
         let mut next = None;
         for (_, item) in self.candidates() {
             let at = self.not_before(item)?;
             next = [next, at].into_iter().flatten().min();
         }
-        next
+        let next = next?;
+        let sooner = self.wakes.iter().take_while(|(at, ..)| *at < next && !self.is_midway());
+        let sooner = sooner.filter(|(_, place, _)| *place < first.order).map(|(at, ..)| *at);
+        sooner.min().or(Some(next))
     }
 }

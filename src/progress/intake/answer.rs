@@ -126,7 +126,7 @@ impl Filter {
         done: Repairs,
     ) -> RepairedAnswer {
         self.rebind_stream(origin, id);
-        let guard = self.guard_of(id);
+        let guard = self.guard_behind_progress(now, id);
         let Some(call) = self.correlator.ledger.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };

@@ -7,6 +7,7 @@ pub(crate) mod dialects;
 mod extremes;
 mod fast_path;
 mod large_answers;
+mod many_calls;
 mod masks;
 mod policy_exchange;
 pub(crate) mod properties;

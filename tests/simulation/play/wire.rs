@@ -223,7 +223,12 @@ impl Player {
         if !self.filter.is_drained() || !self.partial.is_empty() {
             self.note(What::Odd("something waits to be written".to_owned()));
         }
-        if open == 0 && self.filter.poll_timeout().is_some() {
+        let task_ends = |number: usize| {
+            steps.iter().any(|step| matches!(step, Step::Say(say) if say.about == Some(number) && say.kind == Kind::Note))
+        };
+        let is_running = |step: &Step| matches!(step, Step::Call(call) if call.is_task() && !task_ends(call.number));
+        let tasks = steps.iter().filter(|step| is_running(step)).count();
+        if open + tasks == 0 && self.filter.poll_timeout().is_some() {
             self.note(What::Odd("the filter waits for something".to_owned()));
         }
     }
