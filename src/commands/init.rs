@@ -175,7 +175,8 @@ fn path_of(words: &[String]) -> String {
         None => {
             let is_name = |word: &&String| !word.starts_with('-') && !word.contains('=');
             let mut names = words.iter().take(3).filter(is_name);
-            let name = names.next_back().or(words.first()).map(String::as_str).unwrap_or_default();
+            let name =
+                names.next_back().or_else(|| words.first()).map(String::as_str).unwrap_or_default();
             let name = name.rsplit('/').next().unwrap_or_default();
             name.split('@')
                 .next()

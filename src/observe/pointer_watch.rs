@@ -35,11 +35,14 @@ impl fmt::Display for PointerMiss {
     }
 }
 
+/// Pointers, by key and text, and whether they have found a value.
+type FoundPointers = BTreeMap<(&'static str, String), bool>;
+
 /// What the pointers of dialects have found.
 #[derive(Debug, Clone, Default)]
 pub struct PointerFinds {
     /// By the name of the dialect: its messages, and for each pointer whether it has found a value.
-    dialects: BTreeMap<String, (u64, BTreeMap<(&'static str, String), bool>)>,
+    dialects: BTreeMap<String, (u64, FoundPointers)>,
 }
 
 impl PointerFinds {
@@ -153,15 +156,18 @@ struct PointerObserver {
 
 impl Observer for PointerObserver {
     fn on_event(&mut self, event: &ObserverEvent) {
-        match &event.kind {
-            EventKind::Input(
-                Input::ServerMessage(_, message) | Input::HandleForeign(_, message),
-                _,
-            ) => {
-                self.finds.see(&self.policy, message);
+        let EventKind::Input(
+            Input::ServerMessage(_, message) | Input::HandleForeign(_, message),
+            _,
+        ) = &event.kind
+        else {
+            return;
+        };
+        match message.kind() {
+            Kind::Batch => {
                 message.elements().for_each(|element| self.finds.see(&self.policy, &element));
             }
-            _ => {}
+            _ => self.finds.see(&self.policy, message),
         }
     }
 }

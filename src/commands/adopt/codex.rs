@@ -79,6 +79,9 @@ struct CodexChange {
 /// The change of a server; `None` if none is needed; or the place and the reason against it.
 type CodexFate = Result<Option<CodexChange>, (usize, String)>;
 
+/// A word of the arguments, with its place.
+type PlacedWord<'t> = (std::ops::Range<usize>, &'t str);
+
 struct CodexServer<'t, 'a> {
     text: &'t str,
     server: &'t DeTable<'a>,
@@ -93,7 +96,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
     }
 
     /// The arguments, each with its place.
-    fn args(&self) -> Result<Vec<(std::ops::Range<usize>, &'t str)>, (usize, String)> {
+    fn args(&self) -> Result<Vec<PlacedWord<'t>>, (usize, String)> {
         let Some((_, value)) = member(self.server, "args") else { return Ok(Vec::new()) };
         let expected = || (value.span().start, "\"args\" is not a list of strings".to_owned());
         let DeValue::Array(elements) = value.get_ref() else { return Err(expected()) };

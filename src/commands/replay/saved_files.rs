@@ -10,13 +10,13 @@ use tokio::time::sleep;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The mark of a file's content: when it was written, and its length; `None` where the file is not there.
-type FileMark = Option<(SystemTime, u64)>;
+type SavedMark = Option<(SystemTime, u64)>;
 
 /// Files and their marks when they were last looked at.
 #[derive(Debug)]
 pub struct SavedFiles {
     paths: Vec<PathBuf>,
-    seen: Vec<FileMark>,
+    seen: Vec<SavedMark>,
 }
 
 impl SavedFiles {
@@ -27,7 +27,7 @@ impl SavedFiles {
         files
     }
 
-    fn marks(&self) -> Vec<FileMark> {
+    fn marks(&self) -> Vec<SavedMark> {
         let mark = |path: &PathBuf| {
             let known = fs::metadata(path).ok()?;
             Some((known.modified().ok()?, known.len()))

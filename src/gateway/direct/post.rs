@@ -68,6 +68,10 @@ pub(crate) struct Post {
 
 impl Direct {
     /// Answers a POST to the route's endpoint of Streamable HTTP.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` has room for its arguments twice"
+    )]
     pub(crate) fn post(
         self: Arc<Self>,
         mut parts: Parts,

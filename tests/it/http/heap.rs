@@ -152,7 +152,7 @@ async fn listeners(file: &str) -> Listeners<Routed> {
     let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default()).unwrap();
     let memory = DurationStore::default();
     let proxy = Proxy::new(&routes, Via::named(1), None, &memory, &[]).unwrap();
-    let handler = Arc::new(Routed(proxy, None));
+    let handler = Arc::new(Routed { proxy, calls: None, fleet: None });
     let (server, admin) = (routes.server(), routes.admin());
     let listed: Vec<&Route> = routes.iter().collect();
     Listeners::bind(server, admin, None, listed, Via::named(1), handler).await.unwrap()

@@ -159,8 +159,7 @@ fn a_route_may_lead_to_an_address() {
 fn the_route_has_to_be_said_and_known() {
     let (code, _, error) = wrap(&[]);
     assert_eq!(code, Some(2));
-    let expected =
-        "say which route is meant with --route; the file has /env, /folder, /report, /remote\n";
+    let expected = "say which route is meant with --route; the file has /env, /folder, /report, /misspelt, /remote\n";
     assert!(error.ends_with(expected), "{error}");
     let (code, _, error) = wrap(&["--route", "/reports"]);
     assert_eq!(code, Some(2));

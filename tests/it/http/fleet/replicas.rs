@@ -285,7 +285,7 @@ fn connect(replica: &Arc<Replica>, of_fleet: bool) -> io::Result<DuplexStream> {
 
 async fn answer(
     replica: &Replica,
-    routed: &Routed,
+    routed: &Arc<Routed>,
     request: http::Request<Incoming>,
     of_fleet: bool,
 ) -> Response<Body> {
@@ -315,6 +315,7 @@ async fn answer(
         route_match: place,
         client,
         trusted_proxies: Arc::from([]),
+        foreign_principal: None,
         authorization_was_ours: false,
     };
     routed.handle(http::Request::from_parts(parts, body), admitted).await
