@@ -193,20 +193,23 @@ fn a_header_for_users_without_a_front_is_warned_of() {
     assert!(error.lines().any(|line| line == expected), "{error}");
 }
 
+/// Checks that a file is good and that `check` warns of exactly these places.
+fn check_warnings(text: &str, expected: &[&str]) {
+    let (code, _, error) = checked("proxy.toml", text, &[]);
+    assert_eq!(code, Some(0), "{error}");
+    let warnings: Vec<&str> = error.lines().filter(|line| line.starts_with("milepost: ")).collect();
+    let expected: Vec<String> =
+        expected.iter().map(|line| format!("milepost: warning: proxy.toml:{line}")).collect();
+    assert_eq!(warnings, expected, "{text}");
+}
+
+fn route_with(upstream: &str) -> String {
+    format!("[[route]]\npath = \"/a\"\n{upstream}\n")
+}
+
 #[test]
 fn oversights_are_warned_of() {
-    let warned = |text: &str| {
-        let (code, _, error) = checked("proxy.toml", text, &[]);
-        assert_eq!(code, Some(0), "{error}");
-        error.lines().filter(|line| line.starts_with("milepost: ")).map(str::to_owned).collect()
-    };
-    let check = |text: &str, expected: &[&str]| {
-        let warnings: Vec<String> = warned(text);
-        let expected: Vec<String> =
-            expected.iter().map(|line| format!("milepost: warning: proxy.toml:{line}")).collect();
-        assert_eq!(warnings, expected, "{text}");
-    };
-    let route = |upstream: &str| format!("[[route]]\npath = \"/a\"\n{upstream}\n");
+    let (check, route) = (check_warnings, route_with);
     let command = |command: &str| route(&format!("upstream.command = [\"{command}\"]"));
     check(&command("sh"), &[]);
     check(
@@ -241,22 +244,6 @@ fn oversights_are_warned_of() {
         ),
         &[&own("[admin]")],
     );
-    // Where the file tells of other replicas; one machine behind a front is no fleet.
-    let linger = |upstream: &str| route(upstream) + "[server]\nlinger = \"10s\"\n";
-    let lone = |place: &str| {
-        format!(
-            "{place}: with several replicas, as server.linger suggests, a session of this server is known to one replica only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id to the replica that gave it (docs/fleet.md)"
-        )
-    };
-    let fleet =
-        format!("[fleet]\nkey = [\"{}\"]\nadvertise = \"127.0.0.1:7334\"\n", "0".repeat(64));
-    let child = "upstream.command = [\"sh\"]";
-    check(&linger(child), &[&lone("3:20: route.upstream.command")]);
-    let sse = "upstream.sse = \"http://127.0.0.1:7331/sse\"";
-    check(&linger(sse), &[&lone("3:16: route.upstream.sse")]);
-    check(&linger("upstream.url = \"http://127.0.0.1:7331/mcp\""), &[]);
-    check(&(linger(child) + &fleet), &[]);
-    check(&(route(child) + "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n"), &[]);
     let dialect = |pointer: &str, uses: &str| {
         let dialect =
             format!("[[dialect]]\nname = \"acme\"\nmethod = \"a/b\"\nprogress = \"{pointer}\"\n");
@@ -276,6 +263,27 @@ fn oversights_are_warned_of() {
             "8:12: dialect.progress: a notification has its values in `params`, where this pointer does not look; did you mean \"/params/pct\"?",
         ],
     );
+}
+
+#[test]
+fn a_route_that_several_replicas_cannot_serve_is_warned_of() {
+    let (check, route) = (check_warnings, route_with);
+    // Where the file tells of other replicas; one machine behind a front is no fleet.
+    let linger = |upstream: &str| route(upstream) + "[server]\nlinger = \"10s\"\n";
+    let lone = |place: &str| {
+        format!(
+            "{place}: with several replicas, as server.linger suggests, a session of this server is known to one replica only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id to the replica that gave it (docs/fleet.md)"
+        )
+    };
+    let fleet =
+        format!("[fleet]\nkey = [\"{}\"]\nadvertise = \"127.0.0.1:7334\"\n", "0".repeat(64));
+    let child = "upstream.command = [\"sh\"]";
+    check(&linger(child), &[&lone("3:20: route.upstream.command")]);
+    let sse = "upstream.sse = \"http://127.0.0.1:7331/sse\"";
+    check(&linger(sse), &[&lone("3:16: route.upstream.sse")]);
+    check(&linger("upstream.url = \"http://127.0.0.1:7331/mcp\""), &[]);
+    check(&(linger(child) + &fleet), &[]);
+    check(&(route(child) + "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n"), &[]);
 }
 
 #[test]

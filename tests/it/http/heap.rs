@@ -188,7 +188,7 @@ impl Client {
     fn small(&mut self) {
         let mut body = vec![0; self.begin("small")];
         self.reader.read_exact(&mut body).unwrap();
-        assert_eq!(String::from_utf8(body).unwrap(), result(&self.id.to_string()));
+        assert_eq!(String::from_utf8(body).unwrap(), result(self.id.to_string()));
     }
 
     /// Reads a flood; the number of events.
