@@ -119,6 +119,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_unspilled_answers",
             "milepost_dropped_mail",
             "milepost_bodies_refused",
+            "milepost_fleet_store_errors",
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }
