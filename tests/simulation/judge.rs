@@ -986,7 +986,7 @@ impl Judge {
             let others = |other: &CallState| {
                 other.answer_said.is_some_and(|said| said <= *at && said + 2 * GUARD > *at)
             };
-            let behind = if self.calls.values().any(others) { GUARD } else { 0 };
+            let behind = if self.calls.values().any(others) { 2 * GUARD } else { 0 };
             due = (at + HOLD).max(state.asked + FIRST_AFTER) + behind;
         }
         let overtaken = state.over_said().is_some_and(|said| said <= due);

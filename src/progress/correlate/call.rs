@@ -128,6 +128,11 @@ impl PendingQueue {
         }
     }
 
+    /// Puts all waiting progress behind everything else that waits to be written.
+    pub(crate) fn go_last(&mut self) {
+        self.items.iter_mut().for_each(|pending| pending.order = u64::MAX);
+    }
+
     /// Everything that waits.
     pub(crate) fn take(&mut self) -> VecDeque<Pending> {
         self.bytes = 0;

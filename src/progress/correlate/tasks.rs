@@ -30,8 +30,14 @@ impl Filter {
         let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
         self.correlator.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
+        let open = self.correlator.ledger.get(id);
+        let keeps_distance = open.is_some_and(|call| self.gate.pacing_of(call).keeps_distance());
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.task = Some(Task { id: key, text });
+            // Directly before the answer, progress would leave the answer without its guard.
+            if keeps_distance {
+                call.pending.go_last();
+            }
         }
         self.schedule(id);
         true

@@ -351,7 +351,8 @@ impl Filter {
             return;
         }
         // A heartbeat that has a place keeps it.
-        if let (Some((at, _)), Some((same, u64::MAX))) = (before, wake)
+        if pending.is_none()
+            && let (Some((at, _)), Some((same, u64::MAX))) = (before, wake)
             && at == same
         {
             return;
