@@ -172,7 +172,7 @@ async fn serve(args: &ServeArgs) -> ExitCode {
     let state = state_dir(None, routes.state());
     let memory = DurationStore::open(state.as_deref());
     let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
-    let folder = sites::folder().filter(|_| !args.no_socket);
+    let folder = sites::own_folder(state.is_some()).filter(|_| !args.no_socket);
     let code = match listen::serve(&routes, &memory, state.as_deref(), &observers, folder).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => report(&error, 1),
@@ -218,7 +218,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     };
     let traces = otlp::start(DownstreamTransport::Pipe, CollectorClient::new);
     let calls = Table::quiet(&wrapped.name);
-    let views = match call_views(args, &calls, &wrapped.name).await {
+    let views = match call_views(args, &calls, &wrapped.name, wrapped.state_dir.is_some()).await {
         Ok(views) => views,
         Err(error) => return report(&PageError(error), 1),
     };
@@ -268,8 +268,9 @@ async fn call_views(
     args: &WrapArgs,
     calls: &Arc<Table>,
     name: &str,
+    keeps_state: bool,
 ) -> io::Result<Option<CallViews>> {
-    let folder = sites::folder().filter(|_| !args.no_socket);
+    let folder = sites::own_folder(keeps_state).filter(|_| !args.no_socket);
     if folder.is_none() && !args.page {
         return Ok(None);
     }

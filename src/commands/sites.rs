@@ -88,6 +88,13 @@ pub enum SiteError {
     Nothing,
 }
 
+/// The folder where this process offers its socket: none where it keeps no state and the user has no folder
+/// for sockets.
+pub fn own_folder(keeps_state: bool) -> Option<PathBuf> {
+    let state = state_dir(None, None).filter(|_| keeps_state);
+    local_socket::folder(env::var_os("XDG_RUNTIME_DIR"), state.as_deref())
+}
+
 /// The folder of the local sockets of this user; `None` if there is none.
 pub fn folder() -> Option<PathBuf> {
     let state = state_dir(None, None);

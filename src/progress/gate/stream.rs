@@ -313,7 +313,9 @@ impl Stream {
         }
         let next = next?;
         let sooner = self.wakes.keys().take_while(|(at, ..)| *at < next && !self.is_midway());
-        let sooner = sooner.filter(|(_, place, _)| *place < first.order).map(|(at, ..)| *at);
+        // A heartbeat that is due has to be given a place.
+        let counts = |place: u64| place < first.order || place == u64::MAX;
+        let sooner = sooner.filter(|(_, place, _)| counts(*place)).map(|(at, ..)| *at);
         sooner.min().or(Some(next))
     }
 }

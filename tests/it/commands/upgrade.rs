@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 21] = [
+const NAMED: [&str; 22] = [
     "body_min_rate",
     "body_timeout",
     "check_pages",
@@ -14,6 +14,7 @@ const NAMED: [&str; 21] = [
     "forwarded",
     "http2_idle_timeout",
     "late",
+    "linger",
     "make_token",
     "max_client_child_starts",
     "max_client_children",
@@ -32,6 +33,9 @@ const NAMED: [&str; 21] = [
 
 /// The default of `extract`, which was printed for no route before there was one.
 const EXTRACT: &str = "extract = [\"presets\"]";
+
+/// Words for what was printed for no route before it had words.
+const UNSET: [&str; 2] = ["scale = \"raw\"", "token_is = \"learned\""];
 
 /// The variables that the files name.
 fn environment() -> Environment {
@@ -68,9 +72,13 @@ fn printed(text: &str) -> String {
         Routes::parse(&path, text, &environment()).unwrap_or_else(|error| panic!("{error}"));
     let place = folder().display().to_string();
     let printed = routes.print().replace(&format!("{place}/"), "").replace(&place, "FOLDER");
-    let printed = printed.replace(&format!("{EXTRACT}, "), "");
+    let mut printed = printed.replace(&format!("{EXTRACT}, "), "");
+    for unset in UNSET {
+        printed = printed.replace(&format!("{unset}, "), "").replace(&format!(", {unset}"), "");
+    }
     let is_named = |line: &&str| {
         *line != EXTRACT
+            && !UNSET.contains(line)
             && !NAMED
                 .iter()
                 .any(|key| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = ")))

@@ -135,6 +135,7 @@ async fn a_listener_that_lingers_is_not_ready_but_serves_everything() {
     listening.hear(": hello").await;
     let mut idle = Talk::with(site.address).await;
     idle.say("POST /a", "0").await;
+    idle.hear("done 0").await;
     let begun = Instant::now();
     site.stop().await;
     sleep(Duration::from_millis(100)).await;
