@@ -89,7 +89,7 @@ pub struct Changes {
     pub unchanged: usize,
 }
 
-/// Routes that can be served as soon as they are taken ([`Proxy::take`]).
+/// Routes that can be served as soon as they apply ([`Proxy::apply`]).
 pub struct Prepared {
     routes: Vec<Arc<LiveRoute>>,
     /// Routes with another server, and removed routes.
