@@ -125,6 +125,7 @@ async function keysAndLinks() {
     await other.goto(link);
     await other.locator('#details[open]').waitFor();
     seen.opened = (await other.locator('#details-title').textContent()) === first;
+    await other.goto('about:blank');
     await other.goto(`${options.url}#call=999-1`);
     await other.locator('#missing').waitFor();
     await other.close();
@@ -281,6 +282,7 @@ const scenes = {
         await page.locator('#messages > li').last().waitFor();
         await page.waitForFunction(() => document.querySelector('#messages').lastElementChild.getBoundingClientRect().bottom <= innerHeight + 40);
         await page.locator('.fold').last().locator('summary').click();
+        await page.locator('.fold[open] .side code').first().waitFor();
         seen.unfolded = await page.locator('.fold[open] .side code').allTextContents();
         await expectAccessible('folded');
     },
