@@ -194,7 +194,9 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let code = match wrapped.server {
         WrappedServer::Command(stdio) => {
             let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
-            let program = Program { command, env, cwd, ..Program::default() };
+            let starts = wrapped.state_dir.as_deref().filter(|_| policy.cached_start);
+            let starts = starts.map(child::start_folder);
+            let program = Program { command, env, cwd, starts, ..Program::default() };
             match wrap::run(policy, program, emitter).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),

@@ -35,6 +35,7 @@ mod late;
 mod log_request;
 mod payload;
 pub mod policy;
+mod tasks;
 mod topology;
 mod value;
 mod verdict;
@@ -56,5 +57,6 @@ pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, StreamPacing, TokenIs,
 };
+pub use tasks::table::{TaskEvent, TaskNews};
 pub use value::{Number, ProgressValue};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

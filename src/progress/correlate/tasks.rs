@@ -31,7 +31,7 @@ impl Filter {
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
         self.correlator.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
         if let Some(call) = self.correlator.ledger.get_mut(id) {
-            call.task = Some(Task { id: key, text });
+            call.task = Some(Task { id: key, text, notes: None });
         }
         self.schedule(id);
         true
