@@ -38,7 +38,7 @@ use crate::observe::otlp;
 use crate::observe::otlp::DownstreamTransport;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::observe::record::Recording;
-use crate::transport::child::{self, Program};
+use crate::transport::child::{self, Program, start_folder};
 use crate::transport::http::collector::CollectorClient;
 
 /// The whole program: arguments from the command line, an exit code for the shell.
@@ -232,12 +232,14 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy));
     let observers = observers.chain(view).collect();
     let emitter = EventEmitter::new(id, Instant::now(), observers);
-    let server = wrapped.server;
+    let (server, state_dir) = (wrapped.server, wrapped.state_dir);
     let work = async move {
         match server {
             WrappedServer::Command(stdio) => {
                 let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
-                let program = Program { command, env, cwd, ..Program::default() };
+                let starts = state_dir.as_deref().filter(|_| policy.cached_start);
+                let starts = starts.map(start_folder);
+                let program = Program { command, env, cwd, starts, ..Program::default() };
                 match wrap::run(policy, program, emitter).await {
                     Ok(code) => ExitCode::from(code),
                     Err(error) => report(&error, 127),

@@ -209,9 +209,11 @@ impl Proxy {
         write_state: WriteState,
     ) -> Response<Body> {
         let (state, direct) = (&live.state, &live.direct);
-        let Some(target) = &state.endpoint else {
+        let target = state.endpoint.as_ref().filter(|_| !is_for_bridge(&live, &parts));
+        let Some(target) = target else {
             // A client of HTTP+SSE may look for its stream here.
             let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
+            let looks = looks && state.endpoint.is_none();
             return if looks && state.sse.is_some() {
                 Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
             } else {
@@ -264,7 +266,7 @@ impl Proxy {
                 // A request without a session may have been on its way while the route got another server.
                 if !parts.headers.contains_key(SESSION_ID) {
                     live = match self.current_for(&live) {
-                        Some(now) if now.state.endpoint.is_none() => now,
+                        Some(now) if now.state.endpoint.is_none() || now.state.bridges => now,
                         Some(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, MOVED, None),
                         None => return no_route(),
                     };
@@ -277,6 +279,15 @@ impl Proxy {
             Method::DELETE => live.bridge.delete(&parts),
             _ => no_method(),
         }
+    }
+}
+
+/// Whether a request to a server of the same transport belongs to a session of Milepost's own. Sessions live across a
+/// reload that changes this, and from 2026-07-28 on there are none.
+fn is_for_bridge(live: &LiveRoute, parts: &Parts) -> bool {
+    match parts.headers.get(SESSION_ID) {
+        Some(id) => live.bridge.sessions.knows(id.as_bytes()),
+        None => live.state.bridges && modern::date_of(&parts.headers, None).is_none(),
     }
 }
 

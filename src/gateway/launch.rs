@@ -20,7 +20,7 @@ use crate::relay::{
     ClientLeg, DiagnosticsSink, Relay, ServerLeg, SpillLimits, SpoolLeg, child_session,
     remote_session,
 };
-use crate::transport::child::Program;
+use crate::transport::child::{Program, start_folder};
 
 /// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
 /// gets an error.
@@ -93,6 +93,7 @@ impl Launch<'_> {
             env: stdio.env.clone(),
             left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
             cwd: stdio.cwd.clone(),
+            starts: shared.folder.as_deref().filter(|_| policy.cached_start).map(start_folder),
         };
         let diagnostics = Box::new(ServerLog::default());
         let relay = |server, diagnostics| {

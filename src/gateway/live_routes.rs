@@ -284,6 +284,7 @@ impl Proxy {
                 let (calls, shutdown) = (&self.calls, &self.shutdown);
                 Arc::new(RouteShared::new(
                     observers,
+                    memory.folder(),
                     connect,
                     calls,
                     shutdown,
@@ -298,15 +299,16 @@ impl Proxy {
         previous.drain(..previous.len().saturating_sub(PREVIOUS_MAX));
         let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
         let bridge_policy = Arc::new(policy);
-        let direct_policy = bridge_policy.without_late().map(Arc::new);
+        let direct_policy = bridge_policy.without_kept_work().map(Arc::new);
         let route = Arc::new(route.clone());
         let state = Arc::new(RouteState {
-            policy: direct_policy.unwrap_or_else(|| Arc::clone(&bridge_policy)),
+            policy: direct_policy.clone().unwrap_or_else(|| Arc::clone(&bridge_policy)),
             bridge_policy,
             shared_policy,
             quiet: Default::default(),
             endpoint,
             sse,
+            bridges: direct_policy.is_some() && !route.opaque,
             forwarder: Forwarder::new(self.via.clone(), Arc::clone(&route)),
             files,
             generation: same.map_or(0, |old| old.state.generation + 1),

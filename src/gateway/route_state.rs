@@ -1,6 +1,7 @@
 //! The state of a route while it is served: its settings, its server, its counters and limits.
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -38,6 +39,9 @@ pub(crate) struct RouteState {
     pub(crate) endpoint: Option<Target>,
     /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
+    /// Whether clients of the server's own transport get sessions of Milepost's own, because their work goes on
+    /// without them.
+    pub(crate) bridges: bool,
     pub(crate) forwarder: Forwarder,
     /// Stands for the contents of the files that the upstream names: see [`Target`].
     pub(crate) files: u64,
@@ -49,6 +53,8 @@ pub(crate) struct RouteState {
 pub(crate) struct RouteShared {
     pub(crate) counts: Arc<RouteCounts>,
     pub(crate) observers: Arc<Observers>,
+    /// The folder of data that outlives the process.
+    pub(crate) folder: Option<PathBuf>,
     /// Takes the place of a child process.
     pub(crate) in_process: Option<InProcess>,
     /// Calls that are open.
@@ -77,6 +83,7 @@ pub(crate) struct RouteShared {
 impl RouteShared {
     pub(crate) fn new(
         observers: Arc<Observers>,
+        folder: Option<&Path>,
         connect: Option<&InProcess>,
         calls: &Arc<InFlight>,
         shutdown: &Arc<Shutdown>,
@@ -85,6 +92,7 @@ impl RouteShared {
         Self {
             counts: Arc::clone(&observers.counts),
             observers,
+            folder: folder.map(Path::to_owned),
             in_process: connect.cloned(),
             calls: InFlight::among(calls),
             shutdown: Arc::clone(shutdown),

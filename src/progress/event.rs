@@ -6,6 +6,7 @@ use crate::progress::correlate::summary::Summary;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::late::calls::LateNews;
 use crate::progress::payload::Transmit;
+use crate::progress::tasks::table::TaskNews;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Message;
 
@@ -59,6 +60,8 @@ pub enum FilterEvent {
     Refused(RefusalRule),
     /// Something happened to the work of a call that its client gave up (`late`).
     Late(Box<LateNews>),
+    /// Something happened to a task of Milepost's own (`tasks`).
+    Task(Box<TaskNews>),
 }
 
 /// The rule by which a message of a client is refused.

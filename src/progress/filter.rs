@@ -18,6 +18,7 @@ use crate::progress::log_request::LogRequest;
 use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::policies::Policies;
 use crate::progress::policy::{Policy, StreamPacing};
+use crate::progress::tasks::table::TaskTable;
 use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::mcp::Revision;
@@ -35,6 +36,7 @@ pub struct Filter {
     pub(super) client: Option<Arc<Client>>,
     pub(super) log_request: LogRequest,
     pub(super) late: LateCalls,
+    pub(super) own_tasks: TaskTable,
     pub(super) to_server: VecDeque<Payload>,
     pub(super) events: VecDeque<FilterEvent>,
 }
@@ -52,6 +54,7 @@ impl Filter {
             client: None,
             log_request: LogRequest::default(),
             late: LateCalls::default(),
+            own_tasks: TaskTable::default(),
             to_server: VecDeque::new(),
             events: VecDeque::new(),
             policy: Policies::new(policy),
@@ -122,6 +125,7 @@ impl Filter {
         self.gate.alive = false;
         self.break_off_large(now, why, status);
         self.drop_late_calls(now);
+        self.fail_tasks(now, why);
         let open: Vec<CallId> = self.correlator.ledger.iter().map(|(id, _)| id).collect();
         if self.gate.client_left {
             self.leave_open_calls(now);
@@ -190,7 +194,7 @@ impl Filter {
     /// The time at which the next request ends by itself.
     pub fn next_expiry(&self) -> Option<Instant> {
         let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
-        [expiry, self.late.next_due()].into_iter().flatten().min()
+        [expiry, self.late.next_due(), self.own_tasks.next_due()].into_iter().flatten().min()
     }
 
     /// Whether no bytes wait for a client.

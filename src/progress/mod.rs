@@ -36,6 +36,7 @@ mod late;
 mod log_request;
 mod payload;
 pub mod policy;
+mod tasks;
 mod topology;
 mod value;
 mod verdict;
@@ -57,5 +58,6 @@ pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, StreamPacing, TokenIs,
 };
+pub use tasks::table::{TaskEvent, TaskNews};
 pub use value::{Number, ProgressValue};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

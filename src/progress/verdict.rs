@@ -156,11 +156,13 @@ pub enum Repair {
     Batch,
     /// The event of the message had another name than `message` (`event-name`).
     EventName,
+    /// The message tells its client of a task of Milepost's own.
+    Task,
 }
 
 impl Repair {
     /// Every repair, in the order of the enum.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Dialect,
         Self::Token,
         Self::Number,
@@ -174,6 +176,7 @@ impl Repair {
         Self::BareResult,
         Self::Batch,
         Self::EventName,
+        Self::Task,
     ];
 
     /// The name in logs, metrics and documents.
@@ -192,6 +195,7 @@ impl Repair {
             Self::BareResult => "bare-result",
             Self::Batch => "batch",
             Self::EventName => "event-name",
+            Self::Task => "task",
         }
     }
 }

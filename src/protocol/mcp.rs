@@ -66,6 +66,14 @@ pub const TASK_STATUS: &str = "notifications/tasks/status";
 pub const LISTEN: &str = "subscriptions/listen";
 /// The prefix of methods of notifications about subscriptions.
 pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
+/// The prefix of the methods of tasks.
+pub const TASKS: &str = "tasks/";
+/// The state of a task.
+pub const TASKS_GET: &str = "tasks/get";
+/// A client gives a task up.
+pub const TASKS_CANCEL: &str = "tasks/cancel";
+/// Either side asks whether the other one is there.
+pub const PING: &str = "ping";
 /// The result of a task; its answer ends the task.
 pub const TASKS_RESULT: &str = "tasks/result";
 /// All tasks.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::Message;
 use crate::relay::Pipe;
+use crate::relay::cached_start::{CachedStart, HeldMessage};
 use crate::relay::discover_probe::{DiscoverProbe, Era};
 use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
 use crate::relay::spool::{SpillLimits, SpoolLarge};
@@ -19,6 +20,8 @@ pub struct ChildLeg {
     probe: DiscoverProbe,
     /// Keeps large messages apart, where several clients share the server.
     spool: Option<SpoolLarge>,
+    /// Answers in the server's place while the server starts.
+    start: Option<CachedStart>,
 }
 
 impl ChildLeg {
@@ -26,7 +29,19 @@ impl ChildLeg {
     /// `spill`, messages that come in pieces are kept in files within these limits: beyond them the caller gets
     /// an error.
     pub fn new(pipe: Pipe, era: Arc<Era>, spill: Option<SpillLimits>) -> Self {
-        Self { pipe, probe: DiscoverProbe::new(era), spool: spill.map(SpoolLarge::new) }
+        Self {
+            pipe,
+            probe: DiscoverProbe::new(era),
+            spool: spill.map(SpoolLarge::new),
+            start: None,
+        }
+    }
+
+    /// While the server starts, the answers of its last start are given, if `start` has them.
+    #[must_use]
+    pub(crate) fn with_start(mut self, start: Option<CachedStart>) -> Self {
+        self.start = start;
+        self
     }
 
     /// Whether the server has ended over `server/discover`. The client then gets the error for an
@@ -49,7 +64,36 @@ impl ChildLeg {
             Some(spool) => spool.intercept(received, &mut self.pipe)?,
             None => received,
         };
-        self.probe.intercept(kept)
+        let kept = self.probe.intercept(kept)?;
+        let Some(start) = &mut self.start else { return Some(kept) };
+        let kept = start.intercept(kept);
+        self.send_released();
+        kept
+    }
+
+    /// Sends what has waited for the server's start.
+    fn send_released(&mut self) {
+        while let Some(held) = self.start.as_mut().and_then(CachedStart::release) {
+            match held {
+                HeldMessage::Whole(whole) => {
+                    let (message, payload) = *whole;
+                    if self.probe.note_sent(message.as_ref(), &payload) {
+                        self.pipe.send(message.as_ref(), payload, &None);
+                    }
+                }
+                HeldMessage::Start(piece) => {
+                    self.probe.settle();
+                    self.pipe.send_start(piece, &None);
+                }
+                HeldMessage::Piece(piece) => self.pipe.send_piece(piece),
+                HeldMessage::End => self.pipe.send_end(),
+            }
+        }
+    }
+
+    /// The server's start, if messages wait for it.
+    fn waiting_start(&mut self) -> Option<&mut CachedStart> {
+        self.start.as_mut().filter(|start| start.is_waiting())
     }
 
     fn poll_server(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
@@ -61,7 +105,10 @@ impl ChildLeg {
             if let Some(received) = self.intercept(received) {
                 return Poll::Ready(received);
             }
-            if self.spool.is_some() && self.pipe.is_writing() {
+            if let Some(own) = self.own() {
+                return Poll::Ready(own);
+            }
+            if self.pipe.is_writing() {
                 // The server was told something just now.
                 cx.waker().wake_by_ref();
             }
@@ -69,7 +116,9 @@ impl ChildLeg {
     }
 
     fn own(&mut self) -> Option<FromServer> {
-        self.probe.own.take().map(|own| FromServer::Message(Origin::Shared, own))
+        let start = || self.start.as_mut().and_then(CachedStart::next_own);
+        let own = self.probe.own.take().or_else(start);
+        own.map(|own| FromServer::Message(Origin::Shared, own))
     }
 }
 
@@ -105,21 +154,31 @@ impl ServerLeg for ChildLeg {
         payload: Payload,
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
-        let goes = self.probe.note_sent(message, &payload);
+        let waits = self.start.as_mut().is_some_and(|start| !start.note_sent(message, &payload));
+        let goes = !waits && self.probe.note_sent(message, &payload);
         if goes { self.pipe.send(message, payload, headers) } else { None }
     }
 
     fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
+        if let Some(start) = self.waiting_start() {
+            return start.hold(HeldMessage::Start(piece));
+        }
         self.probe.settle();
         self.pipe.send_start(piece, headers);
     }
 
     fn send_piece(&mut self, piece: Bytes) {
-        self.pipe.send_piece(piece);
+        match self.waiting_start() {
+            Some(start) => start.hold(HeldMessage::Piece(piece)),
+            None => self.pipe.send_piece(piece),
+        }
     }
 
     fn send_end(&mut self) {
-        self.pipe.send_end();
+        match self.waiting_start() {
+            Some(start) => start.hold(HeldMessage::End),
+            None => self.pipe.send_end(),
+        }
     }
 
     fn send_raw(&mut self, bytes: Bytes) {
@@ -127,19 +186,20 @@ impl ServerLeg for ChildLeg {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.pipe.poll_flush(cx)
+        // What waits is written once the server has answered.
+        if self.pipe.is_writing() { self.pipe.poll_flush(cx) } else { Poll::Pending }
     }
 
     fn is_writing(&self) -> bool {
-        self.pipe.is_writing()
+        self.pipe.is_writing() || self.start.as_ref().is_some_and(CachedStart::is_holding)
     }
 
     fn is_behind(&self) -> bool {
-        self.pipe.is_behind()
+        self.pipe.is_behind() || self.start.as_ref().is_some_and(CachedStart::is_behind)
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        let is_raw = self.spool.is_none() && self.pipe.enter_raw_mode();
+        let is_raw = self.spool.is_none() && self.start.is_none() && self.pipe.enter_raw_mode();
         if is_raw {
             // A client that only looks on answers nothing.
             self.probe.settle();

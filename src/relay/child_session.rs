@@ -11,6 +11,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::observe::log::Connection;
 use crate::protocol::lines::INSPECT_MAX;
+use crate::relay::cached_start::CachedStart;
+use crate::relay::cached_start::store::StartStore;
 use crate::relay::child_leg::ChildLeg;
 use crate::relay::discover_probe::Era;
 use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, SpillLimits};
@@ -112,6 +114,7 @@ impl<C: ClientLeg> ChildSession<C> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
         let (pipe, errors) = pipe_of(pipes, shared.as_ref(), &log);
         let leg = ChildLeg::new(pipe, era, shared.as_ref().map(|limits| limits.spill.clone()));
+        let leg = leg.with_start(StartStore::of(&program).map(CachedStart::new));
         let relay = relay(leg, DiagnosticsSink::new(diagnostics, errors));
         Ok(Self {
             relay,

@@ -158,6 +158,9 @@ pub trait ClientLeg: Send {
         false
     }
 
+    /// So many tasks run, or have an answer that waits for its client: the connection is in use.
+    fn note_tasks(&mut self, _tasks: usize) {}
+
     /// Ends the open streams after the last message.
     fn end(&mut self) {}
 }

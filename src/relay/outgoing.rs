@@ -19,6 +19,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         while let Some(payload) = self.filter.poll_to_server() {
             self.server.send(None, payload, &None);
         }
+        if self.has_tasks {
+            let tasks = self.filter.try_with(|filter| filter.own_tasks()).unwrap_or(0);
+            if tasks != std::mem::replace(&mut self.tasks, tasks) {
+                self.clients.note_tasks(tasks);
+            }
+        }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
             self.filter.apply(now, Input::SetClientSlow(slow));

@@ -76,6 +76,7 @@ impl Rows {
             | FilterEvent::TakenOver(_)
             | FilterEvent::Call(_)
             | FilterEvent::Late(_)
+            | FilterEvent::Task(_)
             | FilterEvent::Refused(_) => None,
         };
         self.to_come.extend(key);

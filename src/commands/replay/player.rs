@@ -364,6 +364,7 @@ impl Player {
                 }
                 FilterEvent::Heartbeat(_) => self.beats += 1,
                 FilterEvent::Late(news) => self.out.push(format!("~ late {}", news.event.name())),
+                FilterEvent::Task(news) => self.out.push(format!("~ task {}", news.event.name())),
                 FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
             }
         }

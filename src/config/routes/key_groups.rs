@@ -1,7 +1,7 @@
 //! The tables of settings within a table of settings, such as `heartbeat`.
 
 /// Tables of settings within a table. Lists of two are for a route and for a tool.
-pub(super) const GROUPS: [KeyGroup; 3] = [
+pub(super) const GROUPS: [KeyGroup; 4] = [
     KeyGroup {
         name: "heartbeat",
         types: ["Heartbeat", "Heartbeat"],
@@ -19,6 +19,15 @@ pub(super) const GROUPS: [KeyGroup; 3] = [
             2],
         expected: "a table such as { keep = \"30m\" }",
         switch: Some("late.enabled"),
+    },
+    KeyGroup {
+        name: "tasks",
+        types: ["TaskSettings", "TaskSettings"],
+        key_docs: ["Tasks: clients of 2025-11-25 may run calls of tools as tasks."; 2],
+        docs: ["Calls that clients run as tasks, where the server has no tasks. The table switches them on.";
+            2],
+        expected: "a table such as { ttl = \"1h\" }",
+        switch: Some("tasks.enabled"),
     },
     KeyGroup {
         name: "ask",

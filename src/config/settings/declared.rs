@@ -16,23 +16,22 @@ use crate::config::routes::route::{
 use crate::config::values::OFF;
 use crate::config::values::principal_header::PrincipalHeader;
 use crate::config::values::text::{
-    Address, AnyScale, AnyTime, ArgumentPointer, AtLeast, ByteSize, Hidden, HostText, LevelOrOff,
-    NetText, OneOf, OriginText, Period, PublicUrl, TimeOrOff,
+    Address, AnyScale, AnyTime, ArgumentPointer, AtLeast, ByteSize, Hidden, HostText, NetText,
+    OneOf, OriginText, Period, PublicUrl, TimeOrOff,
 };
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{
-    CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, TokenIs,
-};
+use crate::progress::policy::tasks::TaskOffer;
+use crate::progress::{CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, TokenIs};
 
 /// The parts of `--help`, by their place in [`Flag::HEADINGS`].
-const FIRST: usize = 0;
+pub(super) const FIRST: usize = 0;
 const SILENCE: usize = 1;
 const TIMING: usize = 2;
-const FIGURES: usize = 3;
+pub(super) const FIGURES: usize = 3;
 const ANSWERS: usize = 4;
-const REQUESTS: usize = 5;
+pub(super) const REQUESTS: usize = 5;
 
 /// Settings of a scope: documentation, key and format, the field, and what few settings have.
 macro_rules! settings {
@@ -58,6 +57,8 @@ macro_rules! settings {
         }
     };
 }
+
+pub(super) use settings;
 
 settings! { Server, Self::default();
     /// The address that clients connect to.
@@ -240,38 +241,6 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     "max_sessions" AtLeast<1> => max_sessions {}
 }
 
-settings! { Policy, Self::default();
-    /// The original of a translated message is forwarded too, for clients that were written for it.
-    "keep_original" Switch => keep_original {
-        flag: Some(Flag::switch(FIGURES).help(
-            "Forward a translated message as well, for clients written for it"
-        ))
-    }
-    /// Messages of Milepost's own go into progress of 2024-11-05 too, which has no `message` yet.
-    "words_in_2024" Switch => words_in_2024 {
-        flag: Some(Flag::switch(FIGURES).help(
-            "Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet"
-        ))
-    }
-    /// Additions to the client's capabilities. A capability that the client has set stays.
-    "ask.capabilities" Object => capabilities {
-        flag: Some(Flag::new(REQUESTS, "JSON").help(
-            "Put these into the capabilities of the client, such as \
-             '{\"experimental\": {\"progressNotifications\": {}}}'"
-        )),
-        is_recorded: false
-    }
-    /// The level of the log messages that Milepost requests from the server, unless the client requests log
-    /// messages itself. No effect from 2026-07-28 on, where each request names its level.
-    "ask.log_level" LevelOrOff => log_level {
-        flag: Some(Flag::new(REQUESTS, "LEVEL").help(
-            "Ask the server for log messages of this level, or off, unless the client asks itself; not \
-             from 2026-07-28 on"
-        )),
-        is_recorded: false
-    }
-}
-
 /// A time that a source names holds for every client.
 fn pace_every_client(policy: &mut CallPolicy) {
     policy.spare_known_clients = false;
@@ -419,7 +388,7 @@ settings! { CallPolicy, Self::default();
         ))
     }
     /// The work of a call goes on after its client gave the call up by the client's clock, and the same call of the
-    /// same client joins the work or gets its answer. Not over Streamable HTTP on both sides.
+    /// same client joins the work or gets its answer. Not over HTTP+SSE on both sides.
     "late.enabled" Switch => late.enabled {
         flag: Some(Flag::switch(SILENCE).help(
             "Let a call that its client gives up by its clock go on; the same call joins the work, or gets \
@@ -461,6 +430,24 @@ settings! { CallPolicy, Self::default();
     }
     /// The age of a call at which `late.tell` answers: a little less than the limit of the client.
     "late.before" Period => late.before { flag: Some(Flag::new(SILENCE, "TIME")) }
+    /// Clients of 2025-11-25 may run calls of tools as tasks, where the server has no tasks. Not over HTTP+SSE on both
+    /// sides.
+    "tasks.enabled" Switch => tasks.enabled {
+        flag: Some(Flag::switch(SILENCE).help(
+            "Let clients of 2025-11-25 run slow calls of a server without tasks as tasks"
+        ))
+    }
+    /// The tools that are offered as tasks: those whose calls usually take `tasks.after` (slow), all (always), or
+    /// none (never).
+    "tasks.offer" OneOf<TaskOffer> => tasks.offer { flag: Some(Flag::new(SILENCE, "WHICH")) }
+    /// The usual duration of calls from which a tool counts as slow.
+    "tasks.after" AnyTime => tasks.after { flag: Some(Flag::new(SILENCE, "TIME")) }
+    /// The longest time to live of a task, from its beginning. Then the task is forgotten, and the server is told to
+    /// cancel a call that still runs.
+    "tasks.ttl" Period => tasks.ttl { flag: Some(Flag::new(SILENCE, "TIME")) }
+    /// The largest number of bytes of answers that wait for their clients, of all tasks of one connection; a task
+    /// whose answer has no room fails.
+    "tasks.bytes" ByteSize => tasks.bytes { flag: Some(Flag::new(SILENCE, "SIZE")) }
     /// The token of a call is copied into the call's arguments, as a string under `_meta.progressToken`,
     /// for servers that look for the token there.
     "ask.token_in_arguments" Switch => ask.token_in_arguments {

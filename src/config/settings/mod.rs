@@ -5,6 +5,7 @@
 //! route, a tool) is a list of changes: a setting that the source does not name stays as it is.
 
 pub mod declared;
+mod declared_policy;
 pub(crate) mod format;
 mod places;
 pub(crate) mod toml_text;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::progress::dialect::{self, Count, Dialect, TextSource};
 use crate::progress::policy::ask;
 use crate::progress::policy::ask::{JsonObject, LogLevel, TokenType};
+use crate::progress::policy::tasks::TaskOffer;
 use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
 
 /// A setting that is one of a few words.
@@ -98,6 +99,11 @@ impl Word for Option<TokenIs> {
 impl Word for TokenType {
     const WORDS: &'static [(&'static str, Self)] =
         &[("same", Self::Same), ("string", Self::String), ("integer", Self::Integer)];
+}
+
+impl Word for TaskOffer {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("slow", Self::Slow), ("always", Self::Always), ("never", Self::Never)];
 }
 
 impl Word for LogLevel {

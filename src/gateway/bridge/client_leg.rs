@@ -54,6 +54,8 @@ pub(crate) struct SessionLeg {
     listed_tools: ListedTools,
     /// Requests without an answer.
     pub(crate) waiting: usize,
+    /// Tasks that run, or whose answer waits for its client.
+    pub(crate) tasks: usize,
     call: Option<InFlightGuard>,
     /// The settings of its route.
     pub(crate) watch: RouteWatch,
@@ -98,6 +100,7 @@ impl SessionLeg {
             large: BTreeMap::new(),
             listed_tools: ListedTools::default(),
             waiting: 0,
+            tasks: 0,
             call: None,
             timer: Box::pin(sleep_until(
                 Instant::now() + Self::idle(watch.state()).unwrap_or_default(),
@@ -182,17 +185,27 @@ impl SessionLeg {
 
     fn begin_waiting(&mut self, requests: usize) {
         self.waiting += requests;
-        if self.waiting > 0 && self.call.is_none() {
-            self.call = Some(self.watch.state().shared.calls.open());
-        }
+        self.count_work();
     }
 
     fn end_waiting(&mut self, requests: usize) {
         self.waiting -= requests;
-        if self.waiting == 0 {
-            self.call = None;
+        self.count_work();
+    }
+
+    /// A session with open requests or tasks has work: the route waits for its end.
+    fn count_work(&mut self) {
+        if self.has_work() {
+            let calls = &self.watch.state().shared.calls;
+            self.call.get_or_insert_with(|| calls.open());
+        } else if self.call.take().is_some() {
             self.session.touch();
         }
+    }
+
+    /// Whether a request has no answer yet, or a task is known.
+    pub(crate) fn has_work(&self) -> bool {
+        self.waiting > 0 || self.tasks > 0
     }
 
     /// A request has its answer, or needs none any more.
@@ -314,7 +327,7 @@ impl SessionLeg {
         for buffer in std::mem::take(&mut self.open).into_values() {
             buffer.break_off(why);
         }
-        self.waiting = 0;
+        (self.waiting, self.tasks) = (0, 0);
         self.call = None;
     }
 }
@@ -474,6 +487,11 @@ impl ClientLeg for SessionLeg {
 
     fn set_tasks(&mut self, open: bool) {
         self.has_tasks = open;
+    }
+
+    fn note_tasks(&mut self, tasks: usize) {
+        self.tasks = tasks;
+        self.count_work();
     }
 
     fn are_strangers(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::relay::FromClient;
 impl SessionLeg {
     /// Whether the server is too old to be shared.
     pub(crate) fn is_of_no_use(&self) -> bool {
-        self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
+        !self.has_work() && self.era.as_ref().is_some_and(|era| era.is_old())
     }
 
     /// Applies other settings to requests from now on.
@@ -36,14 +36,16 @@ impl SessionLeg {
     /// Whether the route has another server now, and no request of the session waits for its
     /// answer.
     pub(crate) fn is_route_retired(&self) -> bool {
-        self.waiting == 0 && self.watch.state().shared.is_retired()
+        !self.has_work() && self.watch.state().shared.is_retired()
     }
 
     /// Whether a client uses the session. A call whose client has left does not count, because its
     /// answer may never come.
     fn is_in_use(&self) -> bool {
         let is_waiting = || self.open.values().any(|buffer| buffer.is_client_waiting());
-        self.waiting > 0 && is_waiting() || self.session.listening.load(Ordering::Relaxed) > 0
+        self.tasks > 0
+            || self.waiting > 0 && is_waiting()
+            || self.session.listening.load(Ordering::Relaxed) > 0
     }
 
     /// Ready when the session has been without use for too long.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 
-use super::entry::{CallEnd, CallEntry, CallState, CapturedMessage, MessageFate};
+use super::entry::{CallEnd, CallEntry, CallState, CapturedMessage, LateWords, MessageFate};
 use super::show::is_figure;
 use super::taps::TapMessage;
 use super::text::MessageText;
@@ -113,7 +113,13 @@ impl Conversation {
             FilterEvent::Opened(_)
             | FilterEvent::TakenOver(_)
             | FilterEvent::Refused(_)
-            | FilterEvent::Late(_) => {}
+            | FilterEvent::Task(_) => {}
+            FilterEvent::Late(news) => {
+                let entry = news.call.and_then(|call| self.find(call));
+                if let Some(entry) = entry {
+                    entry.change(|state| state.late = Some(LateWords::of(news)));
+                }
+            }
             FilterEvent::Message { number, call, verdict } => {
                 let received = self.pending.take(*number);
                 self.message(at, received, *call, *verdict);

@@ -12,7 +12,9 @@ use super::{RouteTotals, lock};
 use crate::observe::redact::Masking;
 use crate::progress::clients::Client;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallStats, OpenCall, Outcome, Reason, Repair, Summary, Verdict};
+use crate::progress::{
+    CallStats, LateEvent, LateNews, OpenCall, Outcome, Reason, Repair, Summary, Verdict,
+};
 
 /// First messages of a call that are kept.
 const FIRST_MAX: usize = 16;
@@ -106,6 +108,27 @@ pub(super) struct CallState {
     pub(super) account: CallStats,
     /// Whether the answer has been sent.
     pub(super) is_answered: bool,
+    /// The last event of the work that goes on without its client (`late`).
+    pub(super) late: Option<LateWords>,
+}
+
+/// What happened to the work of a call whose client gave the call up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LateWords {
+    event: LateEvent,
+    seconds: u64,
+    attempts: u32,
+}
+
+impl LateWords {
+    pub(super) fn of(news: &LateNews) -> Self {
+        Self { event: news.event, seconds: news.age.as_secs(), attempts: news.attempts }
+    }
+
+    /// The words for a person: `joined, call 2 after 61s`.
+    pub(super) fn text(self) -> String {
+        format!("{}, call {} after {}s", self.event.name(), self.attempts, self.seconds)
+    }
 }
 
 /// One call.

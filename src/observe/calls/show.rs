@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::entry::{
-    CallEnd, CallEntry, CallState, CapturedMessage, MessageFate, repaired, withheld,
+    CallEnd, CallEntry, CallState, CapturedMessage, LateWords, MessageFate, repaired, withheld,
 };
 use super::text::MessageText;
 use super::{RouteTotals, Sums, Table, lock};
@@ -68,6 +68,8 @@ pub(super) struct CallJson<'a> {
     repaired: BTreeMap<&'static str, u64>,
     withheld: BTreeMap<&'static str, u64>,
     messages: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -160,6 +162,7 @@ impl Table {
             repaired: repaired(account).collect(),
             withheld: withheld(account).collect(),
             messages: state.first.len() + state.last.len(),
+            late: state.late.map(LateWords::text),
         }
     }
 

@@ -29,13 +29,19 @@ pub fn now() -> u64 {
 
 /// The durations of the tools of every route. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct DurationStore(Option<Arc<DurationWriter>>);
+pub struct DurationStore(Option<Arc<DurationWriter>>, Option<Arc<Path>>);
 
 impl DurationStore {
     /// Keeps learned durations in this folder, which need not exist yet. The folder is not touched
     /// before the first call ends or a duration is asked for. Without a folder nothing is kept.
     pub fn open(folder: Option<&Path>) -> Self {
-        Self(folder.and_then(|folder| DurationWriter::start(Store::new(folder))))
+        let writer = folder.and_then(|folder| DurationWriter::start(Store::new(folder)));
+        Self(writer, folder.map(Arc::from))
+    }
+
+    /// The folder of the durations, and of other data that outlives the process.
+    pub fn folder(&self) -> Option<&Path> {
+        self.1.as_deref()
     }
 
     /// The durations of a route's tools, known now and learned later. Durations from earlier

@@ -144,7 +144,10 @@ fn kind(kind: Kind) -> &'static str {
 impl MessageLogger {
     fn decision(&mut self, event: &FilterEvent) {
         match event {
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Late(_) => {}
+            FilterEvent::Opened(_)
+            | FilterEvent::TakenOver(_)
+            | FilterEvent::Late(_)
+            | FilterEvent::Task(_) => {}
             FilterEvent::Refused(rule) => self.memory.refused = Some(*rule),
             FilterEvent::Call(summary) => {
                 if !has_answer(summary.outcome) {

@@ -32,7 +32,7 @@ use crate::observe::otlp::{SpanEvent, SpanMark};
 use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 use crate::progress::clients::{Client, Situation};
 use crate::progress::{
-    CallId, FilterEvent, LateNews, Outcome, Reason, Repair, Summary, Verdict, clients,
+    CallId, FilterEvent, LateNews, Outcome, Reason, Repair, Summary, TaskNews, Verdict, clients,
 };
 use crate::protocol::trace_context::TraceContext;
 
@@ -349,6 +349,7 @@ impl Connection {
             FilterEvent::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
             FilterEvent::Heartbeat(_) => self.beats += 1,
             FilterEvent::Late(news) => self.note_late(news),
+            FilterEvent::Task(news) => self.note_task(news),
             FilterEvent::Call(summary) => {
                 if let Some(client) = &summary.client {
                     self.client.add(client);
@@ -373,6 +374,17 @@ impl Connection {
             age = %humantime::format_duration(Duration::from_secs(news.age.as_secs())),
             calls = news.attempts,
             "late answer"
+        );
+    }
+
+    /// Something happens to a task of Milepost's own.
+    fn note_task(&self, news: &TaskNews) {
+        info!(
+            route = self.counts.as_deref().map(RouteCounts::route),
+            event = news.event.name(),
+            tool = &*news.tool,
+            age = %humantime::format_duration(Duration::from_secs(news.age.as_secs())),
+            "task"
         );
     }
 

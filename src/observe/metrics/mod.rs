@@ -143,6 +143,7 @@ families! {
         "Messages of clients that were not passed on to the server, by rule");
     late_calls: Counters = counters("late_calls",
         "Events of calls whose work goes on after their clients gave them up (late), by event");
+    tasks: Counters = counters("tasks", "Events of tasks of Milepost's own (tasks), by event");
     progress_received: Counters = counters("progress_received",
         "Progress notifications of servers about calls that have ended");
     text_lines: Counters = counters("overheard_lines",

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Counters, Families, Labels, Traffic};
 use crate::progress::{
-    FilterEvent, LateEvent, Outcome, Reason, RefusalRule, Repair, Summary, Verdict,
+    FilterEvent, LateEvent, Outcome, Reason, RefusalRule, Repair, Summary, TaskEvent, Verdict,
 };
 
 /// The methods that are counted separately.
@@ -69,10 +69,11 @@ pub struct RouteCounts {
     first_progress: Histogram,
     longest_silence: Histogram,
     messages: Each<3>,
-    repairs: Each<13>,
+    repairs: Each<14>,
     withheld: Each<20>,
     refused: Each<2>,
     late_calls: Each<8>,
+    tasks: Each<7>,
     progress_received: Counter,
     text_lines: Counter,
     progress_sent: Each<4>,
@@ -155,6 +156,7 @@ impl RouteCounts {
                 "event",
                 LateEvent::ALL.map(LateEvent::name),
             ),
+            tasks: Each::new(&of.tasks, &labels, "event", TaskEvent::ALL.map(TaskEvent::name)),
             progress_received: of.progress_received.get_or_create_owned(&labels),
             text_lines: of.text_lines.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
@@ -198,6 +200,7 @@ impl RouteCounts {
             FilterEvent::Call(call) => self.ended(call),
             FilterEvent::Refused(rule) => self.refuse(*rule),
             FilterEvent::Late(news) => self.late_calls.add(news.event as usize, 1),
+            FilterEvent::Task(news) => self.tasks.add(news.event as usize, 1),
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
         }
     }

@@ -209,6 +209,12 @@ impl TranscriptFile {
             EventKind::Decided(FilterEvent::Call(call)) => {
                 self.line(number, &format!("~ {}", summary(&call)));
             }
+            EventKind::Decided(FilterEvent::Late(news)) => {
+                self.line(number, &format!("~ late {}", news.event.name()));
+            }
+            EventKind::Decided(FilterEvent::Task(news)) => {
+                self.line(number, &format!("~ task {}", news.event.name()));
+            }
             EventKind::Decided(_) => {}
         }
         if self.len > FILE_MAX {
@@ -232,6 +238,7 @@ impl TranscriptFile {
             let is_fixed = matches!(
                 input,
                 Input::Begin(_)
+                    | Input::EnableTasks(..)
                     | Input::Refuse(_)
                     | Input::NoteDelivery(..)
                     | Input::FindStream(..)

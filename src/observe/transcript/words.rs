@@ -125,6 +125,7 @@ pub const fn repair_text(repair: Repair) -> &'static str {
         Repair::ErrorShape => "the error got the missing `code` or `message`",
         Repair::BareResult => "the bare tool result was wrapped as content",
         Repair::Batch => "the message was an element of an array that was separated or thinned",
+        Repair::Task => "the message tells the client of a task of Milepost's own",
         Repair::EventName => "the event had a name that clients do not read",
     }
 }

@@ -161,6 +161,12 @@ pub fn titled(name: &str) -> Option<&'static Row> {
     fitting.next().is_none().then_some(first)
 }
 
+/// Whether a client gets no answer of a task that has failed, because the client does not ask for the answer
+/// then: VS Code (October 2026).
+pub(crate) fn drops_failed_tasks(client: &Client) -> bool {
+    find(client.name(), client.version()).is_some_and(|row| row.client == "VS Code")
+}
+
 /// The words of a name in lower case, each between spaces: ` visual studio code `.
 fn plain_text(name: &str) -> String {
     let name = name.to_lowercase();

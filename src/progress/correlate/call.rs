@@ -12,12 +12,14 @@ use crate::progress::correlate::summary::{CallStats, Outcome, Summary};
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
 use crate::progress::gate::meter::Meter;
+use crate::progress::gate::notification;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::late::signature::Signature;
 use crate::progress::payload::Payload;
 use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
 use crate::progress::value::ProgressValue;
-use crate::progress::verdict::Repairs;
+use crate::progress::verdict::{Repair, Repairs};
+use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
@@ -27,6 +29,52 @@ use crate::protocol::trace_context::TraceContext;
 pub(crate) struct Task {
     pub(crate) id: Key,
     pub(crate) text: Bytes,
+    /// What the server has said of the call, where the task is Milepost's own; `None`: the server's task.
+    pub(crate) notes: Option<Box<TaskNotes>>,
+}
+
+/// What a server has said of a call that runs as a task of Milepost's own.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskNotes {
+    message: Option<String>,
+    figure: Option<(f64, Option<f64>)>,
+    /// The time of the last report, or of the beginning.
+    pub(crate) at: Instant,
+}
+
+impl TaskNotes {
+    /// Notes of a task that begins now.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { message: None, figure: None, at: now }
+    }
+
+    fn note(&mut self, report: &Report, figure: Option<&ProgressValue>, now: Instant) {
+        self.at = now;
+        let words = report.message.as_ref().map(notification::message);
+        if let Some(words) = words.as_ref().and_then(|words| json::decode_str(words)) {
+            self.message = Some(words.into_owned());
+        }
+        if let Some(figure) = figure {
+            self.figure =
+                Some((figure.value.value, figure.total.as_ref().map(|total| total.value)));
+        }
+    }
+
+    /// The server's words, with its figure unless the words have it; empty if there is neither.
+    pub(crate) fn words(&self) -> String {
+        let value = self.figure.map(|(value, _)| value.to_string()).unwrap_or_default();
+        let figure = self.figure.map(|(value, total)| match total {
+            Some(total) => format!("{value} of {total}"),
+            None => value.to_string(),
+        });
+        match (&self.message, figure) {
+            (Some(message), Some(figure)) if !message.contains(&value) => {
+                format!("{message}, {figure}")
+            }
+            (Some(message), _) => message.clone(),
+            (None, figure) => figure.unwrap_or_default(),
+        }
+    }
 }
 
 /// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
@@ -345,6 +393,33 @@ impl Call {
     /// The repairs that an answer to the call gets.
     pub(crate) fn answer_repairs(&self) -> AnswerRepairs {
         if self.is_observed() { AnswerRepairs::NONE } else { self.settings().answers }
+    }
+
+    /// Whether the call runs as a task of Milepost's own.
+    pub(crate) fn is_own_task(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.notes.is_some())
+    }
+
+    /// The repairs of a report: one of a task of Milepost's own names the task.
+    pub(crate) fn repairs_of(&self, report: &Report) -> Repairs {
+        let mut repairs = report.repairs;
+        if self.is_own_task() {
+            repairs.add(Repair::Task);
+        }
+        repairs
+    }
+
+    /// Notes a report for the status of the task that the call runs as, if the task is Milepost's own.
+    pub(crate) fn note_for_task(&mut self, report: &Report, now: Instant) {
+        if !self.is_own_task() {
+            return;
+        }
+        let words = report.message.as_ref().and_then(|words| json::decode_str(words));
+        let in_words = || self.settings().extract.figure(words.as_deref()?);
+        let figure = report.figure.clone().or_else(in_words);
+        if let Some(notes) = self.task.as_mut().and_then(|task| task.notes.as_mut()) {
+            notes.note(report, figure.as_ref(), now);
+        }
     }
 
     pub(crate) fn is_tool_call(&self) -> bool {

@@ -32,6 +32,18 @@ impl NameKey {
         (1..=NAME_MAX).contains(&name).then(|| self.walk(name, Self::decrypt))
     }
 
+    /// 128 bits for this number that only the key tells, as 32 hexadecimal digits.
+    pub(crate) fn unguessable(self, number: u64) -> String {
+        let half = |part: u8| {
+            let mut hasher = self.hasher();
+            hasher.write(&number.to_le_bytes());
+            // The names above hash eight bytes.
+            hasher.write(&[part]);
+            hasher.finish()
+        };
+        format!("{:016x}{:016x}", half(1), half(2))
+    }
+
     /// Repeats a permutation of 32 bits until its result is in the range of names, which makes the
     /// permutation one of this range.
     fn walk(self, from: u64, step: fn(Self, u64) -> u64) -> u64 {
@@ -62,13 +74,17 @@ impl NameKey {
 
     /// Sixteen bits that follow from a half in a way that only the key tells.
     fn half(self, round: u32, half: u64) -> u64 {
-        #[expect(
-            deprecated,
-            reason = "SipHash with a key of one's own: the hasher of the library has none"
-        )]
-        let mut hasher = std::hash::SipHasher::new_with_keys((self.0 >> 64) as u64, self.0 as u64);
+        let mut hasher = self.hasher();
         hasher.write(&(u64::from(round) << 16 | half).to_le_bytes());
         hasher.finish() & 0xffff
+    }
+
+    #[expect(
+        deprecated,
+        reason = "SipHash with a key of one's own: the hasher of the library has none"
+    )]
+    fn hasher(self) -> std::hash::SipHasher {
+        std::hash::SipHasher::new_with_keys((self.0 >> 64) as u64, self.0 as u64)
     }
 }
 

@@ -51,6 +51,9 @@ impl Filter {
         {
             return Ok(self.correlator.learned(about, call));
         }
+        if let Some(call) = self.own_task_named(about).filter(|_| dead.is_none()) {
+            return Ok((call, Some(Repair::Token)));
+        }
         if let Some(id) = &about.request {
             if let Some(call) = self.correlator.ledger.call_of_answer(id) {
                 return Ok((call, Some(Repair::Token)));
@@ -81,6 +84,14 @@ impl Filter {
         }
         let call = self.guess(about, origin)?;
         Ok(self.correlator.learned(about, call))
+    }
+
+    /// The call that runs as a task of Milepost's own, by its id: the client has the answer to the request, and the
+    /// server still knows the call by that id.
+    fn own_task_named(&self, about: &About) -> Option<CallId> {
+        let names = about.request.iter().chain(&about.token);
+        let mut tasks = names.filter_map(|name| self.own_tasks.running(name));
+        tasks.next().map(|task| task.call)
     }
 
     /// The call of a POST, by a name on the POST's own stream that is exactly its token or id. On

@@ -52,7 +52,13 @@ impl Filter {
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
         self.topology.pair();
         match message.kind() {
-            Kind::Request => self.correlator.pair_request(client, message, upstream),
+            Kind::Request => {
+                self.correlator.pair_request(client, message, upstream);
+                let task = message.id_key().and_then(|id| self.own_tasks.made_by(&id));
+                if let Some(call) = task.filter(|task| task.is_working()).map(|task| task.call) {
+                    self.correlator.ledger.pair(call, upstream);
+                }
+            }
             Kind::Batch => {
                 for element in message.elements().filter(|one| one.kind() == Kind::Request) {
                     self.correlator.pair_request(client, &element, upstream);

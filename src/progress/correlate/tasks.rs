@@ -33,7 +33,7 @@ impl Filter {
         let open = self.correlator.ledger.get(id);
         let keeps_distance = open.is_some_and(|call| self.gate.pacing_of(call).keeps_distance());
         if let Some(call) = self.correlator.ledger.get_mut(id) {
-            call.task = Some(Task { id: key, text });
+            call.task = Some(Task { id: key, text, notes: None });
             // Directly before the answer, progress would leave the answer without its guard.
             if keeps_distance {
                 call.pending.go_last();

@@ -225,7 +225,7 @@ impl Filter {
         if appends {
             call.sent.joined.clone_from(&call.sent.last_message);
         }
-        let mut repairs = pending.report.repairs;
+        let mut repairs = call.repairs_of(&pending.report);
         if let Some(repair) = emitted.repair {
             repairs.add(repair);
         }
@@ -435,6 +435,7 @@ impl Filter {
     /// function.
     pub fn expire(&mut self, now: Instant) {
         self.expire_late(now);
+        self.expire_tasks(now);
         while let Some((at, id)) = self.correlator.ledger.next_expiry() {
             if at > now {
                 return;

@@ -30,7 +30,7 @@ const ONLY: StreamId = StreamId(0);
 /// Words that a recording may have behind `!`.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
                         settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, resumes, hears, \
-                        knows not all, client, elsewhere, event, response, tasks over, looks, waits, written is expected";
+                        knows not all, client, elsewhere, event, response, tasks, looks, waits, written is expected";
 
 /// The conversation that a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +139,9 @@ pub enum Input {
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
+    /// Calls may run as tasks of Milepost's own ([`Filter::enable_tasks`]): the key of their ids, and the time in
+    /// milliseconds since 1970.
+    EnableTasks(NameKey, u64),
     /// This filter takes over the calls of the filter with this number ([`Filter::hand_over`]);
     /// their stream, if a recording has it.
     TakeOver(u64, Option<StreamId>),
@@ -225,6 +228,7 @@ impl Filter {
             Input::MarkApart => self.intake.done.add(Repair::Batch),
             Input::EndResponse(stream) => self.response_ended(now, *stream),
             Input::EndTasks => self.end_tasks(now),
+            Input::EnableTasks(key, millis) => self.enable_tasks(now, *key, *millis),
             _ => self.handle_connection(now, input),
         }
         Output::Nothing
@@ -338,6 +342,7 @@ mod tests {
             Input::ResumeStream(..) => 41,
             Input::HearLog(..) => 42,
             Input::MarkApart => 43,
+            Input::EnableTasks(..) => 44,
         }
     }
 
@@ -435,6 +440,10 @@ mod tests {
             (Input::EndResponse(third), "response ends @3"),
             (Input::EndResponse(upstream_stream(70)), "response ends 70"),
             (Input::EndTasks, "tasks over"),
+            (
+                Input::EnableTasks(NameKey::new([1; 16]), 1_764_073_496_007),
+                "tasks of 01010101010101010101010101010101 from 1764073496007",
+            ),
             (Input::TakeOver(4, None), "takes over from 4"),
             (Input::TakeOver(4, Some(third)), "takes over from 4 on 3"),
             (Input::FailOpen, "failed"),
@@ -463,6 +472,6 @@ mod tests {
         }
         let places: std::collections::BTreeSet<usize> =
             samples.iter().map(|(input, _)| place(input)).collect();
-        assert_eq!(places, (0..=place(&Input::MarkApart)).collect());
+        assert_eq!(places, (0..=place(&Input::EnableTasks(NameKey::new([0; 16]), 0))).collect());
     }
 }

@@ -118,11 +118,9 @@ impl Input {
             }
             Self::MarkEventName => f.write_str("event renamed"),
             Self::MarkApart => f.write_str("array divided"),
-            Self::EndResponse(stream) => {
-                let line = MessageLine { sign: '<', stream: Some(*stream), text: Bytes::new() };
-                write!(f, "response ends {}", line.stream_words())
-            }
+            Self::EndResponse(stream) => write_response_end(f, *stream),
             Self::EndTasks => f.write_str("tasks over"),
+            Self::EnableTasks(key, millis) => write!(f, "tasks of {key} from {millis}"),
             Self::TakeOver(from, None) => write!(f, "takes over from {from}"),
             Self::TakeOver(from, Some(on)) => write!(f, "takes over from {from} on {}", on.0),
             Self::FailOpen => f.write_str("failed"),
@@ -207,6 +205,14 @@ impl Input {
         Ok(Self::SpoolAnswer(id.ok_or("the id of a request is expected")?, needs))
     }
 
+    /// Reads the words of [`Input::EndTasks`] and [`Input::EnableTasks`].
+    fn read_tasks(rest: &str) -> Result<Self, String> {
+        let named = rest.strip_prefix("of ").and_then(|rest| rest.split_once(" from "));
+        let Some((key, millis)) = named else { return Ok(Self::EndTasks) };
+        let key = key.parse().map_err(|_| "the key of tasks is expected")?;
+        Ok(Self::EnableTasks(key, millis.parse().map_err(|_| "a time is expected")?))
+    }
+
     fn read_words(words: &str) -> Result<Self, String> {
         let (command, rest) = first_word(words);
         Ok(match command {
@@ -265,7 +271,7 @@ impl Input {
             }
             "event" => Self::MarkEventName,
             "array" => Self::MarkApart,
-            "tasks" => Self::EndTasks,
+            "tasks" => Self::read_tasks(rest)?,
             "takes" => {
                 let (from, on) = first_word(rest.trim_start_matches("over from "));
                 let on = on.strip_prefix("on ").map(number).transpose()?;
@@ -378,6 +384,11 @@ fn write_spooled(f: &mut dyn fmt::Write, id: &Key, needs: Repairs) -> fmt::Resul
     f.write_str("apart ")?;
     needs.iter().try_for_each(|repair| write!(f, "{} ", repair.name()))?;
     write!(f, "{}", Lossy(&id.to_json()))
+}
+
+fn write_response_end(f: &mut dyn fmt::Write, stream: StreamId) -> fmt::Result {
+    let line = MessageLine { sign: '<', stream: Some(stream), text: Bytes::new() };
+    write!(f, "response ends {}", line.stream_words())
 }
 
 /// Words about a stream; the first stream is not named.

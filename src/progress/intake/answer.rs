@@ -59,6 +59,7 @@ impl Filter {
         done: Repairs,
     ) {
         if self.take_late_answer(now, message, number)
+            || self.take_task_answer(now, message, (number, done))
             || self.keep_orphan(origin, message, number, done)
         {
             return;
@@ -148,6 +149,11 @@ impl Filter {
         let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body.filter(|_| !is_observed));
+        let offers = self.task_offers(id, message);
+        if !offers.is_empty() {
+            repairs.add(Repair::Task);
+            splices.extend(offers);
+        }
         let payload = spliced(message, splices);
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.repaired(repairs);
@@ -306,6 +312,9 @@ impl Filter {
         {
             let date = json::member(result, "protocolVersion");
             self.revision = date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
+            if self.own_tasks.is_lifted {
+                self.revision = Some(Revision::V2025_11_25);
+            }
             self.learn_server(result);
         }
         if asks_for_task
@@ -348,7 +357,7 @@ impl Filter {
 }
 
 /// The range of `message` that a client cannot accept, and its replacement.
-fn mended_body(
+pub(crate) fn mended_body(
     message: &Message,
     bare: bool,
     switches: AnswerRepairs,

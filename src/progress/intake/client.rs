@@ -80,7 +80,8 @@ impl Filter {
             }
             // The server may understand a message that we do not: its answers are no orphans.
             Kind::Opaque => self.correlator.ledger.overflowed = true,
-            Kind::Response | Kind::Noise => {}
+            Kind::Response => self.note_client_answer(now, message),
+            Kind::Noise => {}
         }
         message.raw().clone().into()
     }
@@ -151,8 +152,12 @@ impl Filter {
                 .and_then(|id| Key::read(&id)),
             signature: None,
         };
+        if self.is_for_tasks(&method, &params) {
+            return self.task_request(now, stream, message, (&method, tool), draft);
+        }
         if method == mcp::INITIALIZE {
             self.learn_client(stream, &params);
+            self.note_task_client(&params);
         } else if method == mcp::SET_LEVEL {
             self.client_sets_level();
         }
@@ -170,7 +175,7 @@ impl Filter {
     }
 
     /// A message with the additions for its server (`ask`).
-    fn for_server(&self, message: &Message) -> Payload {
+    pub(crate) fn for_server(&self, message: &Message) -> Payload {
         self.policy.with_members(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
@@ -217,7 +222,7 @@ impl Filter {
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
-            expires: expires.filter(|_| !shadow),
+            expires: expires.filter(|_| !shadow && !self.waits_for_task(method)),
             account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
             signature: draft.signature,
@@ -326,12 +331,17 @@ impl Filter {
         let is_one = !self.topology.keeps_shadows() || self.sole_stream_of(&id).is_some();
         let call = self.correlator.client_call(stream, &id).filter(|_| is_one);
         let Some(call) = call else {
+            // The task goes on: the request that made it has its answer.
+            let unknown = if self.made_task(&id) { Payload::default() } else { unknown };
             let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.record(judged.number, judged.call, judged.verdict);
             }
             return unknown;
         };
+        if self.stop_waiting(now, call) {
+            return Payload::default();
+        }
         if is_by_clock(&params) && self.keep_late(now, call, LateEvent::Kept) {
             return Payload::default();
         }

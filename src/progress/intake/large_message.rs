@@ -114,6 +114,7 @@ impl Filter {
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
         if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
             self.drop_late_answer(now, &id);
+            self.fail_large_task(now, &id);
         }
         // A stream may be over with its last large message.
         passing.stream.into_iter().for_each(|stream| self.gate.streams.change(stream));
@@ -143,6 +144,7 @@ impl Filter {
         let number = self.intake.next_number();
         let Some(id) = self.correlator.ledger.call_of_answer(id) else {
             self.drop_late_answer(now, id);
+            self.fail_large_task(now, id);
             self.record(number, None, Verdict::Withheld(self.correlator.why_orphan(id)));
             return None;
         };
@@ -201,6 +203,8 @@ impl Filter {
         // On the stream of a single request an answer is for that one. What is too large to be held cannot
         // wait for a better one.
         let id = passing.scan.id();
+        // The request has an answer already, which names the task.
+        let is_of_task = id.as_ref().is_some_and(|id| self.own_tasks.running(id).is_some());
         let answered = id.as_ref().and_then(|id| self.correlator.ledger.call_of_answer(id));
         let meant = || id.as_ref().map_or(sole, |id| self.call_of_sole_answer(origin, id));
         let call = passing.call.or(answered).or_else(meant);
@@ -213,6 +217,9 @@ impl Filter {
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
         passing.call = call;
+        if is_of_task && !begun {
+            passing.fate = LargeDisposition::Withhold(Reason::TooLong);
+        }
         if let Some((switches, bare)) = expected {
             passing.repairs.expect(switches, bare);
         }

@@ -222,11 +222,7 @@ impl Filter {
                 self.forward(placed, (number, about), message, done);
                 self.text_from_log(now, origin, message);
             }
-            Kind::Request => {
-                let placed = self.destination_of(origin, message);
-                let about = self.sole_call_on(origin);
-                self.forward(placed, (number, about), message, done);
-            }
+            Kind::Request => self.server_request(now, origin, message, number, done),
             Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
                 // The owner of the text, and the other calls that the text names, are not known.
                 self.record(number, None, Verdict::Withheld(Reason::Unknown));
@@ -329,10 +325,14 @@ impl Filter {
         let mut claim = found?;
         let id = claim.call;
         self.rebind_stream(origin, id);
+        let received_at = self.intake.received_at;
         let Some(call) = self.correlator.ledger.get_mut(id) else {
             return Err(Unread::Withheld(Reason::Unknown));
         };
         claim.note_arrival(call);
+        if let Some(at) = received_at {
+            call.note_for_task(&claim.report, at);
+        }
         if let Err(reason) = claim.admit(call) {
             call.account.withheld(reason);
             return Err(Unread::Refused(id, Box::new(claim.report.about), reason));
@@ -425,7 +425,7 @@ impl Filter {
     }
 
     /// Forwards a message that is neither progress nor an answer.
-    fn forward(
+    pub(crate) fn forward(
         &mut self,
         placed: Placement,
         (number, call): (u64, Option<CallId>),

@@ -203,6 +203,13 @@ impl Filter {
             return;
         }
         call.account.read_from_text += 1;
+        if call.is_own_task() {
+            let report = match &text {
+                SourceText::Line(line) => text::read(source, line, policy),
+                SourceText::Data(data) => text::read_json(source, data, policy),
+            };
+            report.iter().for_each(|report| call.note_for_task(report, now));
+        }
         if call.token.is_none() || call.is_subscription() {
             return call.account.withheld(Reason::NoToken);
         }

@@ -48,6 +48,8 @@ pub struct LateNews {
     pub age: Duration,
     /// Calls so far that asked for this work.
     pub attempts: u32,
+    /// The call that the event is about, if a call is open.
+    pub call: Option<CallId>,
 }
 
 /// The kinds of events of late answers.
@@ -103,7 +105,13 @@ impl LateCall {
     /// The event `event` of this call.
     pub(crate) fn news(&self, event: LateEvent, now: Instant) -> LateNews {
         let age = now.saturating_duration_since(self.began);
-        LateNews { event, tool: self.signature.tool.clone(), age, attempts: self.attempts }
+        LateNews {
+            event,
+            tool: self.signature.tool.clone(),
+            age,
+            attempts: self.attempts,
+            call: None,
+        }
     }
 }
 

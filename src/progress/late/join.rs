@@ -125,7 +125,7 @@ impl Filter {
         self.plan_late(now, id);
         let event = if late.answer.is_some() { LateEvent::Fetched } else { LateEvent::Joined };
         let mut news = late.news(event, now);
-        news.attempts += 1;
+        (news.attempts, news.call) = (news.attempts + 1, Some(id));
         self.events.push_back(FilterEvent::Late(Box::new(news)));
         let Some(answer) = late.answer else { return self.schedule(id) };
         let done = Repairs::default();
@@ -161,7 +161,9 @@ impl Filter {
             answer: None,
             until: now + late.keep,
         };
-        self.events.push_back(FilterEvent::Late(Box::new(kept.news(event, now))));
+        let mut news = kept.news(event, now);
+        news.call = Some(id);
+        self.events.push_back(FilterEvent::Late(Box::new(news)));
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         self.late.keep(kept);

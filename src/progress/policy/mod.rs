@@ -5,6 +5,7 @@ pub mod late;
 pub mod masks;
 pub(crate) mod policies;
 pub(crate) mod request_members;
+pub mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::progress::extract::Extract;
 use crate::progress::policy::ask::{Ask, JsonObject, LogLevel};
 use crate::progress::policy::late::Late;
 use crate::progress::policy::masks::Masks;
+use crate::progress::policy::tasks::Tasks;
 
 // A group of settings stands beside the code that uses it.
 pub use crate::progress::gate::heartbeat::{Heartbeat, HeartbeatValue};
@@ -150,6 +152,8 @@ pub struct CallPolicy {
     pub ask: Ask,
     /// The work of calls that clients give up by their clocks.
     pub late: Late,
+    /// Calls that run as tasks of Milepost's own.
+    pub tasks: Tasks,
 }
 
 impl Default for CallPolicy {
@@ -173,6 +177,7 @@ impl Default for CallPolicy {
             estimate: false,
             ask: Ask::default(),
             late: Late::default(),
+            tasks: Tasks::default(),
         }
     }
 }
@@ -266,6 +271,8 @@ pub struct Policy {
     /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
     /// on.
     pub log_level: Option<LogLevel>,
+    /// Whether clients of a child get the answers of the child's last start until the child has started.
+    pub cached_start: bool,
     /// The settings of tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -282,6 +289,7 @@ impl Default for Policy {
             learned: Arc::default(),
             capabilities: JsonObject::new(),
             log_level: None,
+            cached_start: false,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }
@@ -347,12 +355,13 @@ impl Policy {
         self.everywhere().any(|policy| policy.late.enabled)
     }
 
-    /// The policy with late answers off, where clients and server are one connection: what a client says
-    /// reaches the server there in any case. `None` if late answers are off anyway.
-    pub fn without_late(&self) -> Option<Self> {
-        let mut policy = self.has_late().then(|| self.clone())?;
-        policy.call.late.enabled = false;
-        policy.tools.values_mut().for_each(|tool| tool.late.enabled = false);
+    /// The policy with late answers and tasks off, where clients and server are one connection: what a client says
+    /// reaches the server there in any case. `None` if both are off anyway.
+    pub fn without_kept_work(&self) -> Option<Self> {
+        let mut policy = (self.has_late() || self.has_tasks()).then(|| self.clone())?;
+        for call in std::iter::once(&mut policy.call).chain(policy.tools.values_mut()) {
+            (call.late.enabled, call.tasks.enabled) = (false, false);
+        }
         Some(policy)
     }
 

@@ -186,6 +186,17 @@ impl Policy {
     }
 }
 
+/// A request with this token, which its client has not given.
+pub(crate) fn with_token_in_meta(request: &Message, token: &str) -> Message {
+    let Some(params) = request.params() else { return request.clone() };
+    let mut wanted = JsonObject::new();
+    let token = JsonObject::from_iter([("progressToken".to_owned(), Value::from(token))]);
+    put(&mut wanted, "_meta", token);
+    let mut splices = Vec::new();
+    merge(request.raw(), &params, &wanted, &mut splices);
+    Message::parse(spliced(request, splices).to_bytes())
+}
+
 /// Adds members to the one called `name`, if there are any.
 fn put(wanted: &mut JsonObject, name: &str, members: JsonObject) {
     if !members.is_empty()

@@ -30,7 +30,7 @@ pub use exit::Exit;
 use exit::LOST;
 pub use nix::sys::signal::Signal;
 use nix::{sys::signal::killpg, unistd::Pid};
-pub use program::Program;
+pub use program::{Program, start_folder};
 use shared_scan::SharedScan;
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout},

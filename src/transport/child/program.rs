@@ -3,7 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The folder, within the folder of data that outlives the process, for the answers of the last starts of servers.
+pub fn start_folder(state: &Path) -> PathBuf {
+    state.join("starts")
+}
 
 /// The program of a server.
 #[derive(Clone, Default)]
@@ -17,6 +22,8 @@ pub struct Program {
     /// The working folder, in which a program such as `./server` is looked for; `None`: the folder
     /// of this process.
     pub cwd: Option<PathBuf>,
+    /// The folder with the answers of the last starts of servers; `None`: no such answers are given or kept.
+    pub starts: Option<PathBuf>,
 }
 
 impl Program {

@@ -6,9 +6,10 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 22] = [
+const NAMED: [&str; 24] = [
     "body_min_rate",
     "body_timeout",
+    "cached_start",
     "check_pages",
     "client_ca_file",
     "forwarded",
@@ -25,6 +26,7 @@ const NAMED: [&str; 22] = [
     "max_unread_bytes",
     "raise_descriptors",
     "session_idle_timeout",
+    "tasks",
     "trusted_proxies",
     "upstream.abandoned_timeout",
     "upstream.inherit_env",
@@ -83,13 +85,16 @@ fn printed(text: &str) -> String {
                 .iter()
                 .any(|key| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = ")))
     };
-    printed.lines().filter(is_named).map(|line| without_late(line) + "\n").collect()
+    let own = |line: &str| {
+        ["late", "tasks"].iter().fold(line.to_owned(), |line, name| without(name, &line))
+    };
+    printed.lines().filter(is_named).map(|line| own(line) + "\n").collect()
 }
 
-/// A line with the settings of a tool, without the table `late`.
-fn without_late(line: &str) -> String {
-    let parts = line.split_once(", late = {");
-    let rest = parts.and_then(|(before, late)| Some([before, late.split_once('}')?.1].concat()));
+/// A line with the settings of a tool, without one table.
+fn without(table: &str, line: &str) -> String {
+    let parts = line.split_once(&format!(", {table} = {{"));
+    let rest = parts.and_then(|(before, own)| Some([before, own.split_once('}')?.1].concat()));
     rest.unwrap_or_else(|| line.to_owned())
 }
 

@@ -198,6 +198,7 @@ impl Rig {
                 | FilterEvent::TakenOver(_)
                 | FilterEvent::Heartbeat(_)
                 | FilterEvent::Late(_)
+                | FilterEvent::Task(_)
                 | FilterEvent::Refused(_) => {}
             }
         }

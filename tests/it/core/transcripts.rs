@@ -14,7 +14,7 @@
 //! = {...}      the client is told         =2 on client stream 2
 //! x reason     a message of the server was withheld
 //! e text       a line that is no message went to standard error
-//! ~ summary    a call has ended; `~ late EVENT`: its work goes on (`late`)
+//! ~ summary    a call has ended; `~ late EVENT`: its work goes on (`late`); `~ task EVENT`: of `tasks`
 //! + 30s        time passes
 //! ```
 //! The lines `^ = x e ~` are what comes out; `UPDATE_EXPECT=1` writes them anew. A transcript tells
@@ -34,8 +34,8 @@ use milepost::progress::dialect::TextSource;
 use milepost::progress::durations::LearnedDurations;
 use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Disposition, Filter, FilterEvent, Origin, Pacing, Policy, Reason, Repairs, SpooledAnswer,
-    StreamId, StreamKind, StreamPacing, Verdict,
+    Disposition, Filter, FilterEvent, NameKey, Origin, Pacing, Policy, Reason, Repairs,
+    SpooledAnswer, StreamId, StreamKind, StreamPacing, Verdict,
 };
 use milepost::protocol::jsonrpc::{Key, Message};
 use milepost::protocol::terminal::Terminal;
@@ -66,14 +66,19 @@ impl Player {
         let checked =
             policy.everywhere().all(|call| !call.observes() && call.answers.orphan_answer);
         let learned = Arc::clone(&policy.learned);
+        let has_tasks = policy.has_tasks();
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
+        let start = Instant::now();
+        if has_tasks {
+            filter.enable_tasks(start, NameKey::new([7; 16]), 1_764_073_496_000);
+        }
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
             filter,
             terminal: Terminal::default(),
             learned,
-            start: Instant::now(),
+            start,
             now: Duration::ZERO,
             checkers,
             summaries: false,
@@ -227,6 +232,9 @@ impl Player {
                 }
                 FilterEvent::Call(call) if self.summaries => {
                     let _ = writeln!(self.out, "~ {}", transcript::summary(&call));
+                }
+                FilterEvent::Task(news) => {
+                    let _ = writeln!(self.out, "~ task {}", news.event.name());
                 }
                 FilterEvent::Late(news) => {
                     let _ =

@@ -116,6 +116,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_messages_refused",
             "milepost_unread_requests",
             "milepost_late_calls",
+            "milepost_tasks",
             "milepost_unspilled_answers",
             "milepost_dropped_mail",
             "milepost_bodies_refused",

@@ -4,6 +4,7 @@ mod child;
 mod discover_probe;
 mod relay;
 mod stderr_progress;
+mod tasks;
 mod transcripts_in_real_time;
 mod wrap;
 mod wrap_config;

@@ -134,10 +134,13 @@ async fn the_defaults_outlast_a_silent_tool() {
 async fn transcripts_come_out_the_same_through_the_relay() {
     let mut count = 0;
     for (path, text) in crate::core::transcripts::transcripts_of_one_client() {
-        // Several client streams are no matter of stdio.
-        if text.lines().any(|line| {
-            ["! open", "! close", "! left"].iter().any(|command| line.starts_with(command))
-        }) {
+        // A relay gives tasks ids that nobody can guess, and several client streams are no matter of stdio.
+        let is_of_tasks = path.components().any(|part| part.as_os_str() == "tasks");
+        if is_of_tasks
+            || text.lines().any(|line| {
+                ["! open", "! close", "! left"].iter().any(|command| line.starts_with(command))
+            })
+        {
             continue;
         }
         let (told, noise) = play(&text).await;

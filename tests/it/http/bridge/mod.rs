@@ -7,3 +7,4 @@ mod owners;
 pub(crate) mod sessions;
 mod shared_isolation;
 mod shared_servers;
+mod tasks;

@@ -11,8 +11,9 @@ use crate::http::rig::{Answer, Asked, Rig, check, pass, settle};
 use crate::observe::metrics::page::Page;
 
 /// Transcripts that have no meaning over HTTP+SSE, and why.
-const NOT_ON_A_WIRE: [(&str, &str); 7] = [
+const NOT_ON_A_WIRE: [(&str, &str); 8] = [
     ("golden/late/", "no call joins another where client and server speak the same transport"),
+    ("golden/tasks/", "no call is a task where client and server speak the same transport"),
     ("ask/shared", "a wire has one client"),
     ("edge-cases/clients-of-one-child", "a wire has one client"),
     ("rules/shared-child", "a wire has one client"),

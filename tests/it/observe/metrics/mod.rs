@@ -20,6 +20,7 @@ struct Sums {
     sent: u32,
     beats: u32,
     late: BTreeMap<String, u32>,
+    tasks: BTreeMap<String, u32>,
 }
 
 /// The number behind a word.
@@ -38,6 +39,10 @@ impl Sums {
             if let Some(event) = summary.strip_prefix("late ") {
                 let event = event.split(',').next().unwrap();
                 *self.late.entry(event.to_owned()).or_default() += 1;
+                continue;
+            }
+            if let Some(event) = summary.strip_prefix("task ") {
+                *self.tasks.entry(event.to_owned()).or_default() += 1;
                 continue;
             }
             let outcome = summary.split(' ').next().unwrap();
@@ -71,6 +76,11 @@ fn the_counters_are_what_the_transcripts_say() {
         );
     }
     assert!(sums.late.len() > 5, "{sums:?}");
+    for (event, count) in &sums.tasks {
+        let counted = sum("milepost_tasks_total", &[("event", event)]);
+        assert_eq!(counted, f64::from(*count), "{event}");
+    }
+    assert!(sums.tasks.len() > 5, "{sums:?}");
     let noise = sum("milepost_withheld_total", &[("reason", "noise")]);
     let withheld: u32 = sums.withheld.values().sum();
     assert_eq!(sum("milepost_withheld_total", &[]), f64::from(withheld) + noise);

@@ -1,0 +1,47 @@
+//! The declarations of the settings of a whole route for its filters; see `declared.rs`.
+
+use super::declared::{FIGURES, FIRST, REQUESTS, settings};
+use super::format::{Object, Switch};
+use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
+use crate::config::values::text::LevelOrOff;
+use crate::progress::Policy;
+
+settings! { Policy, Self::default();
+    /// The original of a translated message is forwarded too, for clients that were written for it.
+    "keep_original" Switch => keep_original {
+        flag: Some(Flag::switch(FIGURES).help(
+            "Forward a translated message as well, for clients written for it"
+        ))
+    }
+    /// Messages of Milepost's own go into progress of 2024-11-05 too, which has no `message` yet.
+    "words_in_2024" Switch => words_in_2024 {
+        flag: Some(Flag::switch(FIGURES).help(
+            "Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet"
+        ))
+    }
+    /// While a command starts, `initialize`, `ping` and the lists are answered as at its last start (in the folder of
+    /// `[state]`). A server that turns out to be another one gets its client to connect again.
+    "cached_start" Switch => cached_start {
+        flag: Some(Flag::switch(FIRST).help(
+            "While the command starts, answer `initialize` and the lists as at its last start"
+        )),
+        is_recorded: false
+    }
+    /// Additions to the client's capabilities. A capability that the client has set stays.
+    "ask.capabilities" Object => capabilities {
+        flag: Some(Flag::new(REQUESTS, "JSON").help(
+            "Put these into the capabilities of the client, such as \
+             '{\"experimental\": {\"progressNotifications\": {}}}'"
+        )),
+        is_recorded: false
+    }
+    /// The level of the log messages that Milepost requests from the server, unless the client requests log
+    /// messages itself. No effect from 2026-07-28 on, where each request names its level.
+    "ask.log_level" LevelOrOff => log_level {
+        flag: Some(Flag::new(REQUESTS, "LEVEL").help(
+            "Ask the server for log messages of this level, or off, unless the client asks itself; not \
+             from 2026-07-28 on"
+        )),
+        is_recorded: false
+    }
+}

@@ -1,0 +1,42 @@
+//! The settings of tasks.
+
+use std::time::Duration;
+
+/// The tools whose calls clients may run as tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TaskOffer {
+    /// Tools whose calls usually take at least [`Tasks::after`], as far as their durations are known.
+    #[default]
+    Slow,
+    /// All.
+    Always,
+    /// None.
+    Never,
+}
+
+/// Whether and how calls run as tasks of Milepost's own, where the server has none (`tasks`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tasks {
+    /// Whether they do.
+    pub enabled: bool,
+    /// The tools that are offered as tasks.
+    pub offer: TaskOffer,
+    /// The usual duration of calls from which a tool counts as slow.
+    pub after: Duration,
+    /// The longest time to live of a task, from its beginning.
+    pub ttl: Duration,
+    /// Bytes of answers that wait for their clients, of all tasks of one connection to a server.
+    pub bytes: usize,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            offer: TaskOffer::default(),
+            after: Duration::from_secs(20),
+            ttl: Duration::from_secs(60 * 60),
+            bytes: 64 << 20,
+        }
+    }
+}

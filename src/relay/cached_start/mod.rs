@@ -1,0 +1,372 @@
+//! A quick start before a slow server: while a child starts, `initialize`, `ping` and the lists are answered as the
+//! server answered them at its last start. All other messages wait for the server.
+//!
+//! ```text
+//!  Fresh ──initialize, no answers are known──> Asking ──the answer──> Started
+//!    └────initialize, answers are known──────> Waiting ──the same answer──> Started; what waited goes to the server
+//!                                                └──another answer──> Changed: each request gets an error
+//! ```
+//!
+//! The server gets every request all the same. Its answers are compared with those that the client has had: other
+//! lists are said by a notification.
+
+pub(crate) mod store;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use self::store::{StartAnswers, StartStore};
+use crate::progress::Payload;
+use crate::protocol::jsonrpc::{Key, Kind, Message, own_error};
+use crate::protocol::{json, mcp};
+use crate::relay::legs::FromServer;
+
+/// Bytes of messages that wait for a server that starts. Beyond the limit the client is not read.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Requests for lists whose answers are compared, at one time. The answer of a further request is not kept.
+const ASKED_MAX: usize = 64;
+
+/// The error for requests to a server that is another one than at its last start.
+const CHANGED: &str = "the server has changed since its last start (its revision or its capabilities); connect to it again";
+
+/// Methods of lists, each with the capability that it belongs to.
+const LISTS: [(&str, &str); 4] = [
+    (mcp::TOOLS_LIST, "tools"),
+    ("prompts/list", "prompts"),
+    ("resources/list", "resources"),
+    ("resources/templates/list", "resources"),
+];
+
+/// A message, or a piece of one, that waits for the server.
+pub(crate) enum HeldMessage {
+    /// A message. With the client's own text, if it is a client's.
+    Whole(Box<(Option<Message>, Payload)>),
+    /// The first piece of a message.
+    Start(Bytes),
+    /// The next piece.
+    Piece(Bytes),
+    /// The end of the message.
+    End,
+}
+
+enum StartPhase {
+    /// The client has not begun.
+    Fresh,
+    /// The server has been asked, under this id.
+    Asking(Key),
+    /// The client has its answer, and the server has not answered under this id.
+    Waiting(Key),
+    /// The server has answered.
+    Started,
+    /// The server has answered something else than at its last start.
+    Changed,
+}
+
+/// A request for a list that the server has not answered.
+struct ListRequest {
+    method: &'static str,
+    capability: &'static str,
+    /// The result that the client has had already.
+    told: Option<Value>,
+}
+
+/// The answers of the last start of one server, and the messages that wait for this start.
+pub(crate) struct CachedStart {
+    store: StartStore,
+    phase: StartPhase,
+    file: Option<PathBuf>,
+    /// The answers as the file has them, or is about to have them.
+    known: StartAnswers,
+    asked: BTreeMap<Key, ListRequest>,
+    held: VecDeque<HeldMessage>,
+    held_bytes: usize,
+    /// Messages in the server's place.
+    own: VecDeque<Message>,
+    writes: Arc<Mutex<u64>>,
+    written: u64,
+}
+
+impl CachedStart {
+    /// The answers in `store`.
+    pub(crate) fn new(store: StartStore) -> Self {
+        Self {
+            store,
+            phase: StartPhase::Fresh,
+            file: None,
+            known: StartAnswers::default(),
+            asked: BTreeMap::new(),
+            held: VecDeque::new(),
+            held_bytes: 0,
+            own: VecDeque::new(),
+            writes: Arc::default(),
+            written: 0,
+        }
+    }
+
+    /// The next message in the server's place.
+    pub(crate) fn next_own(&mut self) -> Option<Message> {
+        self.own.pop_front()
+    }
+
+    /// Whether messages wait for the server to start.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.phase, StartPhase::Waiting(_))
+    }
+
+    /// Whether any message waits.
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether so much waits that clients should not be read.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.held_bytes >= HELD_BYTES_MAX
+    }
+
+    /// Lets a piece of a message wait.
+    pub(crate) fn hold(&mut self, held: HeldMessage) {
+        self.held_bytes += match &held {
+            HeldMessage::Whole(whole) => whole.1.len(),
+            HeldMessage::Start(piece) | HeldMessage::Piece(piece) => piece.len(),
+            HeldMessage::End => 0,
+        };
+        self.held.push_back(held);
+    }
+
+    /// The next message that waits no longer.
+    pub(crate) fn release(&mut self) -> Option<HeldMessage> {
+        if self.is_waiting() {
+            return None;
+        }
+        let held = self.held.pop_front();
+        if self.held.is_empty() {
+            self.held_bytes = 0;
+        }
+        held
+    }
+
+    /// Takes note of a message for the server. False if the message does not go to the server now.
+    pub(crate) fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
+        let method = message.and_then(Message::method);
+        let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
+        match &self.phase {
+            StartPhase::Fresh if is_request && method.as_deref() == Some(mcp::INITIALIZE) => {
+                self.begin(&Message::parse(payload.to_bytes()));
+                true
+            }
+            StartPhase::Waiting(_) => {
+                let sent =
+                    message.filter(|_| is_request).map(|_| Message::parse(payload.to_bytes()));
+                let sent = sent.and_then(|sent| Some((sent.id()?, sent)));
+                if let (Some((id, sent)), Some(method)) = (sent, method) {
+                    if method == mcp::PING {
+                        self.answer(&id, b"{}");
+                        return false;
+                    }
+                    self.ask_list(&method, &sent, &id);
+                }
+                self.hold(HeldMessage::Whole(Box::new((message.cloned(), payload.clone()))));
+                false
+            }
+            StartPhase::Started if is_request => {
+                let is_list = |method: &str| LISTS.iter().any(|(list, _)| *list == method);
+                if let Some(method) = method.filter(|method| is_list(method)) {
+                    let sent = Message::parse(payload.to_bytes());
+                    sent.id().into_iter().for_each(|id| self.ask_list(&method, &sent, &id));
+                }
+                true
+            }
+            StartPhase::Changed => {
+                if is_request {
+                    self.refuse(&Message::parse(payload.to_bytes()));
+                }
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// The client begins.
+    fn begin(&mut self, sent: &Message) {
+        let (Some(key), Some(id)) = (sent.id_key(), sent.id()) else { return };
+        let params = sent.params().unwrap_or_default();
+        let file = self.store.file_of(&params);
+        let known = store::read(&file);
+        self.file = Some(file);
+        self.phase = match known {
+            Some(known) => {
+                tracing::info!("the client gets the answers of the server's last start");
+                self.answer(&id, known.initialize.to_string().as_bytes());
+                self.known = known;
+                StartPhase::Waiting(key)
+            }
+            None => StartPhase::Asking(key),
+        };
+    }
+
+    /// A client asks for a list: the client gets the list of the last start while the server starts.
+    fn ask_list(&mut self, method: &str, sent: &Message, id: &Bytes) {
+        let Some((method, capability)) = LISTS.iter().find(|(list, _)| *list == method).copied()
+        else {
+            return;
+        };
+        let cursor = sent.params().and_then(|params| json::member(&params, "cursor"));
+        let Some(key) = sent.id_key().filter(|_| cursor.is_none() && self.says_changes(capability))
+        else {
+            return;
+        };
+        if self.asked.len() >= ASKED_MAX {
+            return;
+        }
+        let told = self.known.lists.get(method).filter(|_| self.is_waiting()).cloned();
+        if let Some(told) = &told {
+            let text = told.to_string();
+            self.answer(id, text.as_bytes());
+        }
+        self.asked.insert(key, ListRequest { method, capability, told });
+    }
+
+    /// Whether the server declares that it says when a list changes.
+    fn says_changes(&self, capability: &str) -> bool {
+        let declared = &self.known.initialize["capabilities"][capability]["listChanged"];
+        declared.as_bool() == Some(true)
+    }
+
+    fn answer(&mut self, id: &Bytes, result: &[u8]) {
+        let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":"#, result, b"}"].concat();
+        self.own.push_back(Message::parse(Bytes::from(text)));
+    }
+
+    fn refuse(&mut self, sent: &Message) {
+        if let (Kind::Request, Some(id)) = (sent.kind(), sent.id()) {
+            self.own.push_back(Message::parse(own_error(&id, CHANGED, None)));
+        }
+    }
+
+    /// Examines a server message; `None` if the client does not get the message.
+    pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
+        let FromServer::Message(origin, message) = from_server else { return Some(from_server) };
+        let answers = message.kind() == Kind::Response;
+        let Some(key) = message.id_key().filter(|_| answers) else {
+            return Some(FromServer::Message(origin, message));
+        };
+        let passes = match &self.phase {
+            StartPhase::Asking(id) if *id == key => {
+                self.phase = StartPhase::Started;
+                if let Some(result) = result_of(&message) {
+                    self.known.initialize = result;
+                    self.save();
+                }
+                true
+            }
+            StartPhase::Waiting(id) if *id == key => {
+                self.compare_start(&message);
+                false
+            }
+            _ => self.compare_list(&key, &message),
+        };
+        passes.then_some(FromServer::Message(origin, message))
+    }
+
+    /// The server has answered `initialize`, which the client has had an answer to.
+    fn compare_start(&mut self, message: &Message) {
+        let result = result_of(message);
+        let is_same = result.as_ref().is_some_and(|result| {
+            ["protocolVersion", "capabilities"]
+                .iter()
+                .all(|name| result[name] == self.known.initialize[name])
+        });
+        if let Some(result) = result.filter(|_| is_same) {
+            self.phase = StartPhase::Started;
+            if result != self.known.initialize {
+                self.known.initialize = result;
+                self.save();
+            }
+            return;
+        }
+        tracing::warn!(
+            "the server is another one than at its last start; its client has to connect again"
+        );
+        self.phase = StartPhase::Changed;
+        self.asked.clear();
+        self.forget();
+        self.held_bytes = 0;
+        for held in std::mem::take(&mut self.held) {
+            if let HeldMessage::Whole(whole) = held
+                && let (Some(_), payload) = &*whole
+            {
+                let sent = Message::parse(payload.to_bytes());
+                // One that has its answer already gets no second one from the filter.
+                self.refuse(&sent);
+            }
+        }
+    }
+
+    /// Compares the answer to a request for a list; false if the client has had an answer.
+    fn compare_list(&mut self, key: &Key, message: &Message) -> bool {
+        let Some(ListRequest { method, capability, told }) = self.asked.remove(key) else {
+            return true;
+        };
+        let result = result_of(message).filter(|result| result.get("nextCursor").is_none());
+        let before = match &result {
+            Some(result) => self.known.lists.insert(method.to_owned(), result.clone()),
+            None => self.known.lists.remove(method),
+        };
+        if before != result {
+            self.save();
+        }
+        let Some(told) = told else { return true };
+        if Some(&told) != result.as_ref() {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/{capability}/list_changed"}}"#
+            );
+            self.own.push_back(Message::parse(Bytes::from(text)));
+        }
+        false
+    }
+
+    /// Writes the answers a moment later: no message waits for the file.
+    fn save(&mut self) {
+        let known = self.known.clone();
+        self.change_file(move |path| store::write(path, &known));
+    }
+
+    fn forget(&mut self) {
+        self.change_file(store::remove);
+    }
+
+    fn change_file(
+        &mut self,
+        change: impl FnOnce(&std::path::Path) -> std::io::Result<()> + Send + 'static,
+    ) {
+        let Some(path) = self.file.clone() else { return };
+        self.written += 1;
+        let (number, last) = (self.written, Arc::clone(&self.writes));
+        let work = move || {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            if *last < number {
+                *last = number;
+                if let Err(error) = change(&path) {
+                    tracing::warn!(%error, path = %path.display(), "the answers of this start are not kept");
+                }
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(work)),
+            Err(_) => work(),
+        }
+    }
+}
+
+/// The result of an answer.
+fn result_of(message: &Message) -> Option<Value> {
+    serde_json::from_slice(&message.result()?).ok()
+}
+
+#[cfg(test)]
+mod tests;
