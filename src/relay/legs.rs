@@ -144,8 +144,9 @@ pub trait ClientLeg: Send {
         false
     }
 
-    /// Notes whether requests of the clients have become tasks that are open.
-    fn set_tasks(&mut self, _open: bool) {}
+    /// Notes how many tasks of ours run or have an answer that waits for its client, for which the
+    /// connection is in use, and whether any request of the clients is an open task.
+    fn set_tasks(&mut self, _own: usize, _is_open: bool) {}
 
     /// Clients are not read any more.
     fn stop_reading(&mut self);
@@ -157,9 +158,6 @@ pub trait ClientLeg: Send {
     fn is_slow(&self) -> bool {
         false
     }
-
-    /// So many tasks run, or have an answer that waits for its client: the connection is in use.
-    fn note_tasks(&mut self, _tasks: usize) {}
 
     /// Ends the open streams after the last message.
     fn end(&mut self) {}

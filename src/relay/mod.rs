@@ -104,9 +104,6 @@ pub struct Relay<C, S> {
     reads_server: bool,
     client_gone: bool,
     client_is_slow: bool,
-    /// Whether calls may run as tasks of Milepost's own, and the number of those that the clients know of.
-    has_tasks: bool,
-    tasks: usize,
     /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
     /// Whether the server is polled before the clients: the sides take turns.
@@ -165,8 +162,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             reads_server: true,
             client_gone: false,
             client_is_slow: false,
-            has_tasks: false,
-            tasks: 0,
             server_closed: false,
             server_first: false,
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
@@ -191,10 +186,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// Lets calls run as tasks of Milepost's own, where the settings say so.
     fn enable_tasks(&mut self) {
-        self.has_tasks = self.filter.policy().has_tasks() && !self.clients.are_strangers();
+        let has_tasks = self.filter.policy().has_tasks() && !self.clients.are_strangers();
         let millis = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        if let Some(random) = random_bytes().filter(|_| self.has_tasks) {
+        if let Some(random) = random_bytes().filter(|_| has_tasks) {
             self.filter.apply(now(), Input::EnableTasks(NameKey::new(random), millis));
         }
     }

@@ -19,12 +19,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         while let Some(payload) = self.filter.poll_to_server() {
             self.server.send(None, payload, &None);
         }
-        if self.has_tasks {
-            let tasks = self.filter.try_with(|filter| filter.own_tasks()).unwrap_or(0);
-            if tasks != std::mem::replace(&mut self.tasks, tasks) {
-                self.clients.note_tasks(tasks);
-            }
-        }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
             self.filter.apply(now, Input::SetClientSlow(slow));
@@ -57,7 +51,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             }
         }
         expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
-        self.clients.set_tasks(self.filter.try_with(|filter| filter.tasks() > 0).unwrap_or(false));
+        let tasks = self.filter.try_with(|filter| (filter.own_tasks(), filter.tasks() > 0));
+        let (own, is_open) = tasks.unwrap_or_default();
+        self.clients.set_tasks(own, is_open);
         let expiry = expiry.filter(|_| self.streams().any(|stream| self.clients.is_ready(stream)));
         let due = [self.deadlines.next(), expiry].into_iter().flatten().min();
         due.map(tokio::time::Instant::from_std)

@@ -56,7 +56,7 @@ pub(crate) struct SessionLeg {
     pub(crate) waiting: usize,
     /// Tasks that run, or whose answer waits for its client.
     pub(crate) tasks: usize,
-    call: Option<InFlightGuard>,
+    pub(crate) call: Option<InFlightGuard>,
     /// The settings of its route.
     pub(crate) watch: RouteWatch,
     /// The time of the next check whether the session is still used.
@@ -181,31 +181,6 @@ impl SessionLeg {
         if let Some(principal) = self.session.principal {
             self.inputs.push_back(FromClient::Principal(stream, principal));
         }
-    }
-
-    fn begin_waiting(&mut self, requests: usize) {
-        self.waiting += requests;
-        self.count_work();
-    }
-
-    fn end_waiting(&mut self, requests: usize) {
-        self.waiting -= requests;
-        self.count_work();
-    }
-
-    /// A session with open requests or tasks has work: the route waits for its end.
-    fn count_work(&mut self) {
-        if self.has_work() {
-            let calls = &self.watch.state().shared.calls;
-            self.call.get_or_insert_with(|| calls.open());
-        } else if self.call.take().is_some() {
-            self.session.touch();
-        }
-    }
-
-    /// Whether a request has no answer yet, or a task is known.
-    pub(crate) fn has_work(&self) -> bool {
-        self.waiting > 0 || self.tasks > 0
     }
 
     /// A request has its answer, or needs none any more.
@@ -485,13 +460,11 @@ impl ClientLeg for SessionLeg {
         self.session.kind != SessionKind::Shared && self.session.signals.is_slow()
     }
 
-    fn set_tasks(&mut self, open: bool) {
-        self.has_tasks = open;
-    }
-
-    fn note_tasks(&mut self, tasks: usize) {
-        self.tasks = tasks;
-        self.count_work();
+    fn set_tasks(&mut self, own: usize, is_open: bool) {
+        self.has_tasks = is_open;
+        if own != std::mem::replace(&mut self.tasks, own) {
+            self.count_work();
+        }
     }
 
     fn are_strangers(&self) -> bool {

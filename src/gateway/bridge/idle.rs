@@ -39,6 +39,31 @@ impl SessionLeg {
         !self.has_work() && self.watch.state().shared.is_retired()
     }
 
+    pub(crate) fn begin_waiting(&mut self, requests: usize) {
+        self.waiting += requests;
+        self.count_work();
+    }
+
+    pub(crate) fn end_waiting(&mut self, requests: usize) {
+        self.waiting -= requests;
+        self.count_work();
+    }
+
+    /// A session with open requests or tasks has work: the route waits for its end.
+    pub(crate) fn count_work(&mut self) {
+        if self.has_work() {
+            let calls = &self.watch.state().shared.calls;
+            self.call.get_or_insert_with(|| calls.open());
+        } else if self.call.take().is_some() {
+            self.session.touch();
+        }
+    }
+
+    /// Whether a request has no answer yet, or a task is known.
+    pub(crate) fn has_work(&self) -> bool {
+        self.waiting > 0 || self.tasks > 0
+    }
+
     /// Whether a client uses the session. A call whose client has left does not count, because its
     /// answer may never come.
     fn is_in_use(&self) -> bool {
