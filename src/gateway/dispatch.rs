@@ -155,8 +155,10 @@ impl Proxy {
         let is_call = part == EndpointKind::Endpoint
             && parts.method == Method::POST
             && live.state.endpoint.is_some()
-            && !(*removed || live.state.route.opaque)
-            && live.previous.is_empty();
+            && !(*removed || live.state.route.opaque || live.state.bridges)
+            && live.previous.is_empty()
+            // Sessions of Milepost's own outlive a reload that makes no more of them.
+            && live.bridge.sessions.is_empty();
         // The way of nearly all requests; what is rare must not make its future larger.
         if is_call {
             let direct = Arc::clone(&live.direct);

@@ -16,6 +16,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Takes the writable bytes from the filter, and returns the time of the next look.
     pub(super) fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
+        // Also where no stream is open: the work of clients that have left ends by its time.
+        if self.filter.next_expiry().is_some_and(|expiry| expiry <= now) {
+            self.filter.expire(now);
+        }
         while let Some(payload) = self.filter.poll_to_server() {
             self.server.send(None, payload, &None);
         }
@@ -35,14 +39,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
             }
         }
-        let mut expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
         let mut looks = std::mem::take(&mut self.again);
         if self.filter.try_with(|_| ()).is_none() {
             // The messages of the failed filter are given out stream by stream.
             looks = self.streams().collect();
-        } else if expiry.is_some_and(|expiry| expiry <= now) {
-            // The look at any stream ends the requests that have waited too long.
-            looks.extend(self.streams().find(|stream| self.clients.is_ready(*stream)));
         }
         while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
             // A stream that is not ready will be written, and has changed then.
@@ -50,12 +50,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 self.look_at(stream, now);
             }
         }
-        expiry = self.filter.try_with(|filter| filter.next_expiry()).flatten();
         let tasks = self.filter.try_with(|filter| (filter.own_tasks(), filter.tasks() > 0));
         let (own, is_open) = tasks.unwrap_or_default();
         self.clients.set_tasks(own, is_open);
-        let expiry = expiry.filter(|_| self.streams().any(|stream| self.clients.is_ready(stream)));
-        let due = [self.deadlines.next(), expiry].into_iter().flatten().min();
+        let due = [self.deadlines.next(), self.filter.next_expiry()].into_iter().flatten().min();
         due.map(tokio::time::Instant::from_std)
     }
 

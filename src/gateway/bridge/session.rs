@@ -351,6 +351,10 @@ impl BridgeSessions {
         std::str::from_utf8(id).is_ok_and(|id| self.lock().contains_key(id))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Something else holds for their route: each is to look.
     pub(crate) fn wake_all(&self) {
         self.lock().values().for_each(|session| session.signals.wake());

@@ -2,6 +2,7 @@
 
 mod http_servers;
 mod http_sse_clients;
+mod late;
 mod missed_events;
 mod owners;
 pub(crate) mod sessions;
