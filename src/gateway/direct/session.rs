@@ -277,7 +277,9 @@ impl Session {
     pub(crate) fn receive(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        self.scope.mark(now(), &mut shared.filter, message);
+        if !shared.repeats_unseen(on) {
+            self.scope.mark(now(), &mut shared.filter, message);
+        }
         let is_repeated = |filter: &mut Filter| filter.is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
             // The client comes back for what it has not had, whatever was written for it.
@@ -355,6 +357,14 @@ impl SessionState {
         self.streams.insert(stream, Arc::clone(&mailbox));
         let client = self.filter.try_with(|filter| filter.client().cloned()).flatten();
         SessionStream { session: Arc::clone(session), stream, mailbox, client }
+    }
+
+    /// Whether a stream repeats what the server has kept for this very session, of which some requests are not
+    /// known here: a token there means one of them, although a call of another session may have an equal one.
+    /// Clients count their tokens from small numbers.
+    fn repeats_unseen(&mut self, on: StreamId) -> bool {
+        self.resumed.contains_key(&on)
+            && self.filter.try_with(|filter| filter.is_incomplete()) == Some(true)
     }
 
     /// The response whose request a message of the client cancels.
