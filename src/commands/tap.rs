@@ -170,8 +170,15 @@ impl Tapped<'_> {
                     names.push(site.name.clone());
                     self.follow(site, reply);
                 }
-                Err(SiteError::Nobody(..) | SiteError::Stranger(..) | SiteError::Silent(..)) => {}
-                Err(error) => drop(refusal.get_or_insert(error)),
+                Err(SiteError::Nobody(..) | SiteError::Stranger(..) | SiteError::Silent(..))
+                    if !self.args.admin.is_of_fleet() => {}
+                Err(error) => {
+                    if self.args.admin.is_of_fleet() {
+                        // It is asked again.
+                        self.known.remove(&site.key());
+                    }
+                    refusal.get_or_insert(error);
+                }
             }
         }
         if names.is_empty() {
