@@ -359,14 +359,6 @@ impl SessionState {
         SessionStream { session: Arc::clone(session), stream, mailbox, client }
     }
 
-    /// Whether a stream repeats what the server has kept for this very session, of which some requests are not
-    /// known here: a token there means one of them, although a call of another session may have an equal one.
-    /// Clients count their tokens from small numbers.
-    fn repeats_unseen(&mut self, on: StreamId) -> bool {
-        self.resumed.contains_key(&on)
-            && self.filter.try_with(|filter| filter.is_incomplete()) == Some(true)
-    }
-
     /// The response whose request a message of the client cancels.
     fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
         if message.method().as_deref() != Some(mcp::CANCELLED) {

@@ -346,7 +346,7 @@ async fn answer(
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let mut client = Peer {
-        remote: SocketAddr::new(of.unwrap_or(Ipv4Addr::LOCALHOST.into()), 4711),
+        remote: SocketAddr::new(of.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), 4711),
         local: SocketAddr::from(([127, 0, 0, 1], 7332)),
         secure: false,
         name: None,
