@@ -20,9 +20,6 @@ const TRIES: u64 = 120_000;
 const PATIENCE: u64 = 120_000;
 const PATIENCE_IN_DOUBT: u64 = 15_000;
 
-/// How often a client tries again to begin its session.
-const INTRODUCTIONS_MAX: usize = 3;
-
 /// A piece of time while a response is broken off.
 const PIECE: u64 = 500;
 
@@ -252,13 +249,13 @@ impl Player<'_> {
         }
         let mut answer = self.introduce(client).await;
         let no_id = |answer: &Answer| answer.header("mcp-session-id").is_none();
-        let is_refused = |answer: &Option<Answer>| answer.as_ref().is_some_and(no_id);
-        for _ in 0..INTRODUCTIONS_MAX {
-            // A connection to the server of an earlier conversation may have ended under the request.
-            if speaks == Speaks::Http && is_refused(&answer) {
-                self.stage.settle().await;
-                answer = self.introduce(client).await;
-            }
+        let is_refused =
+            |answer: &Option<Answer>| speaks == Speaks::Http && answer.as_ref().is_some_and(no_id);
+        let end = self.stage.now() + PATIENCE;
+        // A connection to the server of an earlier conversation may have ended under the request.
+        while self.world().is_real() && is_refused(&answer) && self.stage.now() < end {
+            self.stage.settle().await;
+            answer = self.introduce(client).await;
         }
         if speaks == Speaks::Stdio {
             let end = self.stage.now() + PATIENCE;
