@@ -1,6 +1,6 @@
 //! What the core costs for each kind of message, and beside it what copying a large one twice costs
 //! on the same machine: inspecting it should be cheaper. And what it costs to read an event, and a line
-//! of text.
+//! of text, and to seal and to open the id of a session in a fleet.
 //!
 //! `cargo bench --bench core`
 #![allow(missing_docs, clippy::unwrap_used)]
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use milepost::gateway::fleet::seal::{IdBinding, IdKind, Opened, Owner, Seal};
 use milepost::observe::calls::{Table, TapReader, Watch};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
@@ -270,12 +271,26 @@ fn lines(c: &mut Criterion) {
     group.finish();
 }
 
+/// The id of a session in a fleet: a UUID of a server.
+fn sealed_ids(c: &mut Criterion) {
+    let mut group = c.benchmark_group("id of a fleet");
+    let seal = Seal::new([&[7; 32], &[8; 32]]).unwrap();
+    let owner = Owner { address: "10.0.0.1:7334".parse().unwrap(), boot: 9 };
+    let to = IdBinding { kind: IdKind::Session, route: "/tools", principal: "header:ada" };
+    let id = b"550e8400-e29b-41d4-a716-446655440000";
+    let text = seal.seal(owner, id, [3; 12], &to).unwrap();
+    assert!(matches!(seal.open(text.as_bytes(), &to), Opened::Sealed(_)));
+    group.bench_function("seal", |b| b.iter(|| seal.seal(owner, black_box(id), [3; 12], &to)));
+    group.bench_function("open", |b| b.iter(|| seal.open(black_box(text.as_bytes()), &to)));
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
         .sample_size(30);
-    targets = notifications, results, events, lines, watched
+    targets = notifications, results, events, lines, watched, sealed_ids
 }
 criterion_main!(benches);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A client for the example of several replicas: it calls the tool `work` and counts what comes back.
 
-Each session is a thread that does what an SDK does: `initialize` (again on 503, after Retry-After), one call after the
-other with a progress token, and after a lost connection a GET with Last-Event-ID. Each request has a connection of its
-own, so that a balancer may send each to another replica. Only the standard library of Python 3 is needed.
+Each session is a thread that does what the specification asks of clients: `initialize` (again on 503, after Retry-After),
+one call after the other with a progress token, after a lost connection a GET with Last-Event-ID, and where the session is
+no more (404) a new session with the same call, which nobody has run. Each request has a connection of its own, so that a
+balancer may send each to another replica. Only the standard library of Python 3 is needed.
 """
 import collections
 import http.client
@@ -14,11 +15,17 @@ import urllib.parse
 
 
 class Tally:
-    """What all sessions have seen. `problems` counts by kind whatever a user would notice."""
+    """What all sessions have seen. `problems` counts by kind whatever a user would notice, `again` what the client did
+    again without anybody noticing."""
 
     def __init__(self):
         self.lock, self.calls, self.answers, self.resumed, self.begun = threading.Lock(), 0, 0, 0, 0
-        self.reports, self.waited, self.problems = [], [], collections.Counter()
+        self.reports, self.waited, self.problems, self.again = [], [], collections.Counter(), collections.Counter()
+        # The reports of each open call, and when each failed call failed.
+        self.live, self.failed = {}, []
+        # No call begins while this is not set.
+        self.gate = threading.Event()
+        self.gate.set()
 
     def count(self, **more):
         with self.lock:
@@ -33,6 +40,10 @@ class Tally:
 
 class Refused(Exception):
     """A status that a client cannot go on from."""
+
+
+class Ended(Exception):
+    """The session is no more, and the call was not begun."""
 
 
 class Session:
@@ -61,7 +72,8 @@ class Session:
             text = response.read()
             connection.close()
             if response.status == 503 and response.getheader("Retry-After"):
-                self.tally.problem("initialize sent again after 503")
+                with self.tally.lock:
+                    self.tally.again["initialize after 503"] += 1
                 time.sleep(float(response.getheader("Retry-After")))
                 continue
             if response.status != 200:
@@ -81,7 +93,9 @@ class Session:
         params = {"name": "work", "arguments": {"steps": steps, "ms": ms}, "_meta": {"progressToken": self.number}}
         request = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
         seen, begun, last = [], time.monotonic(), None
+        self.tally.gate.wait()
         self.tally.count(calls=1)
+        self.tally.live[self] = seen
         try:
             message, last = self.read(*self.send("POST", request), seen)
             for _ in range(20):
@@ -95,26 +109,37 @@ class Session:
                 except OSError:
                     continue
         except Refused as refused:
-            return self.tally.problem(str(refused))
+            return self.fail(str(refused))
         except OSError as error:
-            return self.tally.problem(f"connection: {type(error).__name__}")
+            return self.fail(f"connection: {type(error).__name__}")
+        except Ended:
+            self.tally.count(calls=-1)
+            raise
         finally:
+            del self.tally.live[self]
             with self.tally.lock:
                 self.tally.waited.append(time.monotonic() - begun)
         if any(second <= first for first, second in zip(seen, seen[1:])):
             self.tally.problem("figures that do not rise")
         if message is None:
-            return self.tally.problem("no answer")
+            return self.fail("no answer")
         if "error" in message:
-            return self.tally.problem(f"error: {message['error']['message'][:70]}")
+            return self.fail(f"error: {message['error']['message'][:70]}")
         with self.tally.lock:
             self.tally.answers += 1
             self.tally.reports.append(sum(figure == int(figure) for figure in seen))
         return True
 
+    def fail(self, kind):
+        with self.tally.lock:
+            self.tally.failed.append(time.monotonic())
+        return self.tally.problem(kind)
+
     def read(self, connection, response, seen, last=None):
         """Reads one response until the answer; returns the answer (or None) and the last event id."""
         try:
+            if response.status == 404 and last is None:
+                raise Ended
             if response.status != 200:
                 raise Refused(f"{'call' if last is None else 'resume'}: status {response.status}")
             if "json" in response.getheader("Content-Type", ""):
@@ -145,20 +170,20 @@ def run(url, tally, sessions, steps, ms, until, calls=None):
     """Starts `sessions` threads that call until the event `until` is set, or `calls` times each."""
 
     def work():
-        session = Session(url, tally)
-        try:
-            session.begin()
-        except (Refused, OSError) as error:
-            return tally.problem(f"no session: {error}")
-        made = 0
+        session, made, is_good = Session(url, tally), 0, False
         while not until.is_set() and (calls is None or made < calls):
-            made += 1
-            # A session that is lost is begun anew, as its user would do.
-            if not session.call(steps, ms):
-                try:
+            try:
+                # A session that is lost is begun anew, as its user would do.
+                if not is_good:
                     session.begin()
-                except (Refused, OSError) as error:
-                    return tally.problem(f"no session: {error}")
+                is_good = session.call(steps, ms)
+                made += 1
+            except Ended:
+                is_good = False
+                with tally.lock:
+                    tally.again["a session, which had ended before the call"] += 1
+            except (Refused, OSError) as error:
+                return tally.problem(f"no session: {error}")
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(sessions)]
     for thread in threads:

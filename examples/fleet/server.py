@@ -99,6 +99,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         try:
+            if after == 0:
+                # The client can come back from now on, also if it has not been told anything yet.
+                self.wfile.write(f"id: {name}-0\ndata:\n\n".encode())
+                self.wfile.flush()
             for number, text in STREAMS[name].read(after):
                 self.wfile.write(f"id: {name}-{number}\ndata: {text}\n\n".encode())
                 self.wfile.flush()

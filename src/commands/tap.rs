@@ -54,10 +54,10 @@ impl TapError {
     }
 }
 
-/// A piece of text of a process, or its end.
+/// A piece of text of a process, or its end with its key and its name.
 enum TapEvent {
     Text(Vec<u8>),
-    End(String, Result<(), SiteError>),
+    End(String, String, Result<(), SiteError>),
 }
 
 /// Shows passing messages until Ctrl-C.
@@ -79,16 +79,18 @@ pub async fn run(args: &TapArgs) -> Result<(), TapError> {
 async fn show(args: &TapArgs) -> Result<(), TapError> {
     let (events, mut received) = mpsc::channel(WAITING_MAX);
     let mut tapped = Tapped { args, events, open: 0, known: BTreeSet::new() };
-    let is_all = match args.admin.address().map_err(SiteError::from)? {
-        Some(address) => {
-            tapped.begin_one(Site::at(address)).await?;
-            false
+    let named = args.admin.addresses().await.map_err(SiteError::from)?;
+    let is_all = named.is_none() || args.admin.is_of_fleet();
+    let named = named.map(|addresses| addresses.into_iter().map(Site::at).collect::<Vec<_>>());
+    match named {
+        None => tapped.begin_all(running().await).await?,
+        Some(replicas) if is_all => tapped.begin_all(replicas).await?,
+        Some(sites) => {
+            for site in sites {
+                tapped.begin_one(site).await?;
+            }
         }
-        None => {
-            tapped.begin_all().await?;
-            true
-        }
-    };
+    }
     let mut page = TapOutput::new(args.json);
     let mut last = None;
     while tapped.open > 0 {
@@ -108,8 +110,12 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
         };
         match event {
             Some(TapEvent::Text(text)) => page.take(&text).await?,
-            Some(TapEvent::End(name, ended)) => {
+            Some(TapEvent::End(key, name, ended)) => {
                 tapped.open -= 1;
+                if args.admin.is_of_fleet() {
+                    // Another process may take its place.
+                    tapped.known.remove(&key);
+                }
                 if is_all && tapped.open > 0 {
                     eprintln!("milepost: {name} has ended");
                 }
@@ -119,6 +125,19 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
         }
     }
     last.map_or(Ok(()), Err)
+}
+
+/// All that runs for this user.
+async fn running() -> Vec<Site> {
+    let folder = sites::folder();
+    let mut sites = match &folder {
+        Some(folder) => sites::find(folder).await,
+        None => Vec::new(),
+    };
+    if !sites.iter().any(Site::is_serve) {
+        sites.extend(AdminAddress::usual().map(Site::at));
+    }
+    sites
 }
 
 /// The processes whose messages are shown.
@@ -141,16 +160,8 @@ impl Tapped<'_> {
         Ok(())
     }
 
-    /// Begins with all that runs; the first refusal if none of it has these messages.
-    async fn begin_all(&mut self) -> Result<(), SiteError> {
-        let folder = sites::folder();
-        let mut sites = match &folder {
-            Some(folder) => sites::find(folder).await,
-            None => Vec::new(),
-        };
-        if !sites.iter().any(Site::is_serve) {
-            sites.extend(AdminAddress::usual().map(Site::at));
-        }
+    /// Begins with all of these; the first refusal if none of them has these messages.
+    async fn begin_all(&mut self, sites: Vec<Site>) -> Result<(), SiteError> {
         let (mut names, mut refusal) = (Vec::new(), None);
         for mut site in sites {
             self.known.insert(site.key());
@@ -159,8 +170,15 @@ impl Tapped<'_> {
                     names.push(site.name.clone());
                     self.follow(site, reply);
                 }
-                Err(SiteError::Nobody(..) | SiteError::Stranger(..) | SiteError::Silent(..)) => {}
-                Err(error) => drop(refusal.get_or_insert(error)),
+                Err(SiteError::Nobody(..) | SiteError::Stranger(..) | SiteError::Silent(..))
+                    if !self.args.admin.is_of_fleet() => {}
+                Err(error) => {
+                    if self.args.admin.is_of_fleet() {
+                        // It is asked again.
+                        self.known.remove(&site.key());
+                    }
+                    refusal.get_or_insert(error);
+                }
             }
         }
         if names.is_empty() {
@@ -172,10 +190,25 @@ impl Tapped<'_> {
 
     /// Begins with what has started since the last look.
     async fn look_again(&mut self) {
-        let Some(folder) = sites::folder() else { return };
-        for mut site in sites::find_new(&folder, &self.known).await {
-            self.known.insert(site.key());
-            if let Ok(reply) = self.ask(&mut site).await {
+        let is_fleet = self.args.admin.is_of_fleet();
+        let found = match sites::folder() {
+            _ if is_fleet => {
+                let named = self.args.admin.addresses().await.ok().flatten();
+                named.into_iter().flatten().map(Site::at).collect()
+            }
+            Some(folder) => sites::find_new(&folder, &self.known).await,
+            None => Vec::new(),
+        };
+        for mut site in found {
+            if !self.known.insert(site.key()) {
+                continue;
+            }
+            let reply = self.ask(&mut site).await;
+            if is_fleet && reply.is_err() {
+                // It is asked again.
+                self.known.remove(&site.key());
+            }
+            if let Ok(reply) = reply {
                 eprintln!("milepost: watching {} too", site.name);
                 self.follow(site, reply);
             }
@@ -187,7 +220,7 @@ impl Tapped<'_> {
         let (events, is_json) = (self.events.clone(), self.args.json);
         tokio::spawn(async move {
             let ended = forward(&mut reply, &events, is_json).await;
-            let _ = events.send(TapEvent::End(site.name, ended)).await;
+            let _ = events.send(TapEvent::End(site.key(), site.name, ended)).await;
         });
     }
 }

@@ -39,7 +39,7 @@ const TOOLS: [&str; 3] = ["scan", "fix", "report"];
 const WAITS: [u64; 14] = [1, 5, 20, 31, 49, 60, 100, 151, 250, 600, 1100, 2500, 7000, 21_000];
 
 /// Where the clock is real.
-const REAL_WAITS: [u64; 14] = [1, 1, 5, 5, 20, 31, 60, 151, 250, 600, 600, 600, 600, 2500];
+const REAL_WAITS: [u64; 14] = [1, 1, 5, 5, 20, 31, 60, 151, 250, 600, 600, 600, 600, 3500];
 
 /// What a server says of its work, each behind a mark.
 const WORDS: [&str; 11] = [

@@ -45,6 +45,8 @@ pub(crate) enum What {
     Stranger(usize),
     /// The server is gone.
     Died,
+    /// The player's own turn came so many milliseconds late.
+    Late(u64),
     /// Something is left over at the end, or went wrong that only the player can see.
     Odd(String),
 }
@@ -72,10 +74,11 @@ const BEAT_AFTER: u64 = 2000;
 const BEAT_EVERY: u64 = 5000;
 /// What a beat may be late or early; the players look at their clocks at least this often.
 const TOLERANCE: u64 = 20;
-/// The same where the clock is real: processes have their turn late on a busy machine.
+/// The same where the clock is real: processes have their turn late on a busy machine. What crosses in so long on
+/// two ways of processes comes in any order.
 const REAL_TOLERANCE: u64 = 2500;
-/// What crosses in so long on two ways of processes comes in any order.
-const RACE: u64 = 2500;
+/// A message may be late by so many times the longest time that a request needed to the server.
+const LATE_TIMES: u64 = 4;
 /// Longer than any conversation.
 const AGES: u64 = 100_000_000;
 /// For this long the response to a request that is over is read at least.
@@ -143,6 +146,34 @@ struct SaidState {
     value: Option<f64>,
 }
 
+impl Finding {
+    /// Whether more time may mend it: something has not come, or is not over.
+    pub(crate) fn may_pass(&self) -> bool {
+        let waits = ["early-update", "to-server", "left-over", "stranger-cancel"];
+        self.rule.starts_with("lost") || waits.contains(&self.rule)
+    }
+}
+
+/// How late the machine was at its latest, in milliseconds: how long a message of a client needed to the server,
+/// or how late the player itself had its turn.
+pub(crate) fn lateness(log: &[Entry]) -> u64 {
+    let (mut sent, mut longest) = (Vec::new(), 0);
+    for Entry { at, what } in log {
+        match what {
+            What::Asked(call) => sent.push((*at, call.text(false))),
+            What::Gave(text) => sent.push((*at, text.clone())),
+            What::Took(took) => {
+                if let Some(which) = sent.iter().position(|(_, text)| text == took) {
+                    longest = longest.max(at.saturating_sub(sent.swap_remove(which).0));
+                }
+            }
+            What::Late(time) => longest = longest.max(*time),
+            _ => {}
+        }
+    }
+    longest
+}
+
 impl SaidState {
     /// Whether a newer report may have taken the place of this one, and its figure, whomever the newer one is
     /// about: this one names no call, and nobody has read it.
@@ -167,6 +198,8 @@ pub(crate) struct Judge {
     /// The client has not read at some time.
     was_stalled: bool,
     died: Option<u64>,
+    /// Where the clock is real: what may be late or early, and what crosses on two ways.
+    slack: u64,
     now: u64,
     /// The numbers of what was read last on each place and is no progress.
     order: Vec<(Place, usize)>,
@@ -198,6 +231,7 @@ pub(crate) fn judge(world: World, sessions: &[String], log: &[Entry]) -> Vec<Fin
         stalled: false,
         was_stalled: false,
         died: None,
+        slack: REAL_TOLERANCE + LATE_TIMES * lateness(log),
         now: 0,
         order: Vec::new(),
         findings: Vec::new(),
@@ -281,6 +315,7 @@ impl Judge {
             }
             What::Stranger(call) => self.calls.get_mut(call).unwrap().stranger = true,
             What::Died => self.died = Some(now),
+            What::Late(_) => {}
             What::Odd(text) => self.find("left-over", text.clone()),
         }
     }
@@ -331,17 +366,22 @@ impl Judge {
 
     /// What may be late or early.
     fn tolerance(&self) -> u64 {
-        if self.world.is_real() { REAL_TOLERANCE } else { TOLERANCE }
+        if self.world.is_real() { self.slack } else { TOLERANCE }
     }
 
     /// For how long what crosses on two ways comes in any order.
     fn race(&self) -> u64 {
         match () {
-            () if self.world.is_real() => RACE,
+            () if self.world.is_real() => self.slack,
             // Who has stopped reading reads several streams in any order afterwards.
             () if self.was_stalled && self.world.reads_streams() => AGES,
             () => 0,
         }
+    }
+
+    /// By how much the end of a time of Milepost's may lie elsewhere for the player.
+    fn edge(&self) -> u64 {
+        if self.world.is_real() { self.slack } else { 0 }
     }
 
     /// Whether clients have read some time after they were told.
@@ -960,7 +1000,7 @@ impl Judge {
         // The response to a request that is over is not read for ever.
         let is_over = |on: &CallState| {
             let over = [on.over_said(), on.cancelled, on.left].into_iter().flatten().min();
-            over.is_some_and(|over| over + LINGERS < *at)
+            over.is_some_and(|over| over + LINGERS < *at + self.edge())
         };
         if let Place::Post(on) = say.place
             && !is_own
@@ -989,10 +1029,17 @@ impl Judge {
             let behind = if self.calls.values().any(others) { 2 * GUARD } else { 0 };
             due = (at + HOLD).max(state.asked + FIRST_AFTER) + behind;
         }
-        let overtaken = state.over_said().is_some_and(|said| said <= due);
         if !is_own || self.world.is_paced() {
             due += self.race();
         }
+        let overtaken = state.over_said().is_some_and(|said| said <= due);
+        // A newer report on another way of processes comes first, and figures do not fall.
+        let crossed = |later: &SaidState| {
+            later.at <= *at + self.race()
+                && later.say.place != say.place
+                && later.shown.contains(&state.call.number)
+        };
+        let overtaken = overtaken || self.said[index + 1..].iter().any(crossed);
         match () {
             () if overtaken || self.died.is_some_and(|died| died <= due) => "",
             () if early => "early-update",
@@ -1017,7 +1064,9 @@ impl Judge {
         let mine = mine.filter(|other| {
             open.contains(&other.call.number)
                 || other.asked <= *at
-                    && other.over_heard().is_none_or(|heard| heard + SHARED_PAUSE > *at)
+                    && other
+                        .over_heard()
+                        .is_none_or(|heard| heard + SHARED_PAUSE + self.edge() > *at)
         });
         let others: Vec<&Call> =
             mine.map(|other| &other.call).filter(|other| other.number != number).collect();

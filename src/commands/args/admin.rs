@@ -1,12 +1,15 @@
 //! The admin listener that a command asks.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use tokio::net::lookup_host;
 use url::{Host, Url};
 
 use super::WrapError;
 use super::remote::{RemoteTransport, at_address, bearer, read_token};
+use crate::commands::sites::SITES_MAX;
 use crate::config::routes::{Route, Routes};
 use crate::gateway::listen::{AdminToken, own_address};
 use crate::observe::durations::state_dir;
@@ -15,7 +18,7 @@ use crate::observe::durations::state_dir;
 const USUAL: &str = "http://127.0.0.1:7333";
 
 /// The admin listener of `tap` and `top`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AdminArgs {
     /// The admin listener of a `milepost serve`: HOST:PORT or a URL [default: all that runs for this user]
     #[arg(value_name = "ADMIN", value_parser = admin)]
@@ -23,6 +26,10 @@ pub struct AdminArgs {
     /// The route file whose `[admin]` table has the address and the token
     #[arg(long, value_name = "FILE", conflicts_with_all = ["admin", "bearer_file"])]
     config: Option<PathBuf>,
+    /// The replicas of a fleet, by their admin listeners: a name stands for all of its addresses, as of a headless
+    /// Service. With --config the file has the token
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = admin, conflicts_with = "admin")]
+    fleet: Vec<Url>,
     /// The file that holds the token to present (`bearer` of `[admin]`)
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
@@ -88,11 +95,45 @@ impl AdminAddress {
 }
 
 impl AdminArgs {
-    /// The address and the token; `None` where the arguments name no address.
+    /// The addresses and the token; `None` where the arguments name no address. The names of a fleet are resolved anew
+    /// with each call.
     ///
     /// # Errors
-    /// If the route file cannot be used or has no admin listener, or a file holds no token.
-    pub fn address(&self) -> Result<Option<AdminAddress>, WrapError> {
+    /// If the route file cannot be used or has no admin listener, a file holds no token, or a name has no address.
+    pub async fn addresses(&self) -> Result<Option<Vec<AdminAddress>>, WrapError> {
+        if self.fleet.is_empty() {
+            return Ok(self.address()?.map(|address| vec![address]));
+        }
+        let token = match (&self.config, &self.bearer_file) {
+            (Some(file), _) => {
+                let routes = Routes::load(file)?;
+                routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned())
+            }
+            (None, file) => file.as_deref().map(read_token).transpose()?,
+        };
+        let mut found = BTreeMap::new();
+        for url in &self.fleet {
+            let no_address = || WrapError::Admin(url.to_string());
+            let place = (url.host_str(), url.port_or_known_default());
+            let (Some(host), Some(port)) = place else { return Err(no_address()) };
+            let host = host.trim_matches(['[', ']']);
+            let nobody = |error| WrapError::NoReplica(host.to_owned(), error);
+            for address in lookup_host((host, port)).await.map_err(nobody)?.take(SITES_MAX) {
+                let mut url = url.clone();
+                url.set_ip_host(address.ip()).map_err(|()| no_address())?;
+                found.insert(address, AdminAddress::new(url, token.as_deref())?);
+            }
+        }
+        Ok(Some(found.into_values().collect()))
+    }
+
+    /// Whether the addresses are those of replicas, which come and go.
+    pub fn is_of_fleet(&self) -> bool {
+        !self.fleet.is_empty()
+    }
+
+    /// The address and the token; `None` where the arguments name no address.
+    fn address(&self) -> Result<Option<AdminAddress>, WrapError> {
         if let Some(file) = &self.config {
             let routes = Routes::load(file)?;
             let listen = routes.admin().listen.ok_or_else(|| WrapError::NoAdmin(file.clone()))?;

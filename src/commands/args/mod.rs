@@ -11,6 +11,7 @@ mod remote;
 mod tap;
 
 use std::ffi::OsString;
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -328,6 +329,9 @@ pub enum WrapError {
         "{0} is not the address of an admin listener; an address such as http://127.0.0.1:7333 is expected"
     )]
     Admin(String),
+    /// A name of --fleet without an address.
+    #[error("--fleet: {0} has no address")]
+    NoReplica(String, #[source] io::Error),
     /// A file that holds no token.
     #[error("--bearer-file: {0}")]
     BearerFile(String),

@@ -38,6 +38,8 @@ pub(super) struct Feeds {
     found: (mpsc::Sender<Site>, mpsc::Receiver<Site>),
     sites: BTreeMap<String, Site>,
     is_all: bool,
+    /// The replicas that come and go.
+    fleet: Option<AdminArgs>,
     last_look: Option<Instant>,
     last_read: Option<Instant>,
 }
@@ -51,19 +53,26 @@ impl Feeds {
         admin: &AdminArgs,
     ) -> Result<(Self, mpsc::Receiver<TopNews>), SiteError> {
         let (news, received) = mpsc::channel(NEWS_MAX);
-        let address = admin.address()?;
+        let addresses = admin.addresses().await?;
         let mut feeds = Self {
             news,
             found: mpsc::channel(sites::SITES_MAX),
             sites: BTreeMap::new(),
-            is_all: address.is_none(),
+            is_all: addresses.is_none(),
+            fleet: admin.is_of_fleet().then(|| admin.clone()),
             last_look: None,
             last_read: None,
         };
-        if let Some(address) = address {
-            let mut site = Site::at(address);
-            let reply = site.get("/calls", EVENTS).await?;
-            feeds.follow(site, Some(reply));
+        if let Some(addresses) = addresses {
+            for address in addresses {
+                let mut site = Site::at(address);
+                let reply = site.get("/calls", EVENTS).await;
+                match feeds.fleet {
+                    // The others may show theirs.
+                    Some(_) => feeds.follow(site, reply.ok()),
+                    None => feeds.follow(site, Some(reply?)),
+                }
+            }
         } else if let Some(usual) = AdminAddress::usual() {
             // A `serve` of another user, whose token this user may read, or that has none.
             let mut site = Site::at(usual);
@@ -107,7 +116,21 @@ impl Feeds {
         }
         let now = Instant::now();
         let is_due = self.last_look.is_none_or(|last| now.duration_since(last) >= LOOK);
-        let Some(folder) = sites::folder().filter(|_| self.is_all && is_due) else { return };
+        if !is_due {
+            return;
+        }
+        if let Some(fleet) = self.fleet.clone() {
+            self.last_look = Some(now);
+            self.sites.retain(|key, _| running.contains(key));
+            let found = self.found.0.clone();
+            tokio::spawn(async move {
+                for address in fleet.addresses().await.ok().flatten().into_iter().flatten() {
+                    let _ = found.send(Site::at(address)).await;
+                }
+            });
+            return;
+        }
+        let Some(folder) = sites::folder().filter(|_| self.is_all) else { return };
         self.last_look = Some(now);
         self.sites.retain(|key, _| running.contains(key) || !key.starts_with('/'));
         let known: BTreeSet<String> = self.sites.keys().cloned().collect();

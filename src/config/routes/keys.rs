@@ -65,11 +65,13 @@ pub(super) struct ScopeTable<S> {
     changes: Vec<SettingChange<S>>,
     /// The places of each key and of its value, also within inner tables.
     spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
+    /// The place of the table, where it was read as a whole.
+    whole: Range<usize>,
 }
 
 impl<S> Default for ScopeTable<S> {
     fn default() -> Self {
-        Self { changes: Vec::new(), spans: BTreeMap::new() }
+        Self { changes: Vec::new(), spans: BTreeMap::new(), whole: 0..0 }
     }
 }
 
@@ -81,7 +83,7 @@ impl<S: SettingScope> ScopeTable<S> {
 
     /// Reads a table that holds nothing else.
     pub(super) fn read(table: FileValue<'_>, expected: &str) -> Result<Self, ConfigError> {
-        let mut scope = Self::default();
+        let mut scope = Self { whole: table.span(), ..Self::default() };
         read_table(table, expected, Some(&Self::keys()), &mut |key, value| {
             scope.read_key(key, value).map(|_| ())
         })?;
@@ -114,9 +116,9 @@ impl<S: SettingScope> ScopeTable<S> {
         self.spans.get(key).map(|(_, value)| value.clone())
     }
 
-    /// The place of the first key of the table.
-    pub(super) fn first_place(&self) -> Option<Range<usize>> {
-        self.spans.values().map(|(key, _)| key.clone()).min_by_key(|key| key.start)
+    /// The place of the table.
+    pub(super) fn whole(&self) -> Range<usize> {
+        self.whole.clone()
     }
 
     /// The place of a key.

@@ -277,7 +277,9 @@ impl Session {
     pub(crate) fn receive(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        self.scope.mark(now(), &mut shared.filter, message);
+        if !shared.repeats_unseen(on) {
+            self.scope.mark(now(), &mut shared.filter, message);
+        }
         let is_repeated = |filter: &mut Filter| filter.is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
             // The client comes back for what it has not had, whatever was written for it.

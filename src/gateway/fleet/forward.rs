@@ -41,7 +41,7 @@ impl FleetMember {
         in_origin_form(&mut parts);
         parts.headers = next_hop_headers(parts.headers);
         let passport = random_numbers()
-            .and_then(|[nonce, _]| self.office.sign(&parts, client, now_ms(), nonce));
+            .and_then(|[nonce, _]| self.office.sign(&parts, client, to.address, now_ms(), nonce));
         let Some(passport) = passport else {
             return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, "no passport can be made"));
         };

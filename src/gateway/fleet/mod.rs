@@ -124,7 +124,7 @@ impl FleetMember {
     /// # Errors
     /// If no replica with the same key has just passed it on.
     pub(crate) fn admit(&self, parts: &mut Parts) -> Result<ClientFacts, PassportError> {
-        let client = self.office.check(parts, now_ms())?;
+        let client = self.office.check(parts, self.seal.me.address, now_ms())?;
         parts.headers.remove(passport::FORWARDED);
         parts.extensions.insert(PassedOn);
         self.counts.count(FleetEvent::Received);

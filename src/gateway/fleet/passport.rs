@@ -1,11 +1,12 @@
 //! `Milepost-Forwarded`: what a replica says of a request that it passes on, authenticated.
 //!
 //! ```text
-//! Milepost-Forwarded: 1;TIME;NONCE;CLIENT;LOCAL;SECURE;NAME;MAC
+//! Milepost-Forwarded: 1;TIME;NONCE;TO;CLIENT;LOCAL;SECURE;NAME;MAC
 //! ```
 //!
-//! TIME is in milliseconds since 1970, CLIENT and LOCAL are the two ends of the client's connection, NAME is the
-//! name in the client's certificate (base64url), and MAC is an HMAC-SHA-256 over all of it and over the method,
+//! TIME is in milliseconds since 1970, TO is the address of the replica that the request is passed on to, CLIENT and
+//! LOCAL are the two ends of the client's connection, NAME is the name of the client that its certificate or a trusted
+//! front gives (base64url), and MAC is an HMAC-SHA-256 over all of it and over the method,
 //! the path with its query, and the headers that say whose the request is. A header is taken once, within
 //! [`AGE_MAX`] of its time.
 
@@ -43,7 +44,7 @@ pub(crate) struct ClientFacts {
     pub(crate) local: SocketAddr,
     /// Whether the client uses TLS.
     pub(crate) secure: bool,
-    /// The name in its certificate.
+    /// The name of its principal: in its certificate, or in the header of a trusted front.
     pub(crate) name: Option<ClientName>,
 }
 
@@ -56,6 +57,11 @@ pub(crate) enum PassportError {
     /// Another key, or the request was changed.
     #[error("the request was not passed on by a replica with the same key")]
     Forged,
+    /// It was passed on to another replica.
+    #[error(
+        "the request was passed on to another replica; does the `advertise` of each replica lead to that replica?"
+    )]
+    Astray,
     /// The clocks differ, or the header is old.
     #[error("the request was passed on too long ago; do the clocks of the replicas differ?")]
     Old,
@@ -70,6 +76,7 @@ impl PassportError {
         match self {
             Self::None => "not-forwarded",
             Self::Forged => "forged",
+            Self::Astray => "astray",
             Self::Old => "old",
             Self::Twice => "twice",
         }
@@ -94,11 +101,12 @@ impl PassportOffice {
         Self { keys: keys.into_iter().map(derived).collect(), seen: Mutex::default() }
     }
 
-    /// The header for a request. `now`: milliseconds since 1970; `nonce`: a random number.
+    /// The header for a request to the replica at `to`. `now`: milliseconds since 1970; `nonce`: a random number.
     pub(crate) fn sign(
         &self,
         parts: &Parts,
         client: &ClientFacts,
+        to: SocketAddr,
         now: u64,
         nonce: u64,
     ) -> Option<HeaderValue> {
@@ -106,17 +114,22 @@ impl PassportOffice {
         let name = name.as_ref().map_or("", ClientName::as_str);
         let name = URL_SAFE_NO_PAD.encode(name);
         let secure = u8::from(*secure);
-        let facts = format!("1;{now};{nonce:016x};{remote};{local};{secure};{name}");
+        let facts = format!("1;{now};{nonce:016x};{to};{remote};{local};{secure};{name}");
         let mac = hmac::sign(self.keys.first()?, &signed(&facts, parts));
         let mac = URL_SAFE_NO_PAD.encode(mac);
         HeaderValue::try_from(format!("{facts};{mac}")).ok()
     }
 
-    /// Reads the header of a request.
+    /// Reads the header of a request that has reached the replica at `me`.
     ///
     /// # Errors
-    /// If no replica with the same key has just passed it on.
-    pub(crate) fn check(&self, parts: &Parts, now: u64) -> Result<ClientFacts, PassportError> {
+    /// If no replica with the same key has just passed it on to this one.
+    pub(crate) fn check(
+        &self,
+        parts: &Parts,
+        me: SocketAddr,
+        now: u64,
+    ) -> Result<ClientFacts, PassportError> {
         let mut values = parts.headers.get_all(FORWARDED).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
             return Err(PassportError::None);
@@ -129,7 +142,10 @@ impl PassportOffice {
             return Err(PassportError::Forged);
         }
         // Another version than this writes it otherwise.
-        let (time, nonce, client) = read(facts).ok_or(PassportError::None)?;
+        let Passport { time, nonce, to, client } = read(facts).ok_or(PassportError::None)?;
+        if to != me {
+            return Err(PassportError::Astray);
+        }
         let age = u64::try_from(AGE_MAX.as_millis()).unwrap_or(u64::MAX);
         if now.abs_diff(time) > age {
             return Err(PassportError::Old);
@@ -139,19 +155,29 @@ impl PassportOffice {
     }
 }
 
-fn read(facts: &str) -> Option<(u64, u64, ClientFacts)> {
+/// What the header says.
+struct Passport {
+    time: u64,
+    nonce: u64,
+    to: SocketAddr,
+    client: ClientFacts,
+}
+
+fn read(facts: &str) -> Option<Passport> {
     let mut parts = facts.split(';');
     if parts.next() != Some("1") {
         return None;
     }
     let time = parts.next()?.parse().ok()?;
     let nonce = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let to = parts.next()?.parse().ok()?;
     let remote = parts.next()?.parse().ok()?;
     let local = parts.next()?.parse().ok()?;
     let secure = parts.next()? == "1";
     let name = String::from_utf8(URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok()?;
     let name = (!name.is_empty()).then(|| ClientName::passed_on(&name));
-    parts.next().is_none().then_some((time, nonce, ClientFacts { remote, local, secure, name }))
+    let client = ClientFacts { remote, local, secure, name };
+    parts.next().is_none().then_some(Passport { time, nonce, to, client })
 }
 
 /// The bytes that are signed. Each part has its length before it, so that none can lend a byte to the next.
@@ -213,6 +239,10 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_000;
 
+    fn here() -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 2], 7334))
+    }
+
     fn office(keys: &[u8]) -> PassportOffice {
         let keys: Vec<[u8; 32]> = keys.iter().map(|byte| [*byte; 32]).collect();
         PassportOffice::new(&keys)
@@ -237,7 +267,7 @@ mod tests {
 
     fn passed_on(lines: &[(&str, &str)], by: &PassportOffice, nonce: u64) -> Parts {
         let mut parts = request(lines);
-        let header = by.sign(&parts, &client(), NOW, nonce).unwrap();
+        let header = by.sign(&parts, &client(), here(), NOW, nonce).unwrap();
         parts.headers.insert(FORWARDED, header);
         parts
     }
@@ -246,9 +276,9 @@ mod tests {
     fn a_replica_with_a_common_key_is_believed_once() {
         let (old, both) = (office(&[1]), office(&[2, 1]));
         let parts = passed_on(&[("mcp-session-id", "a")], &old, 5);
-        assert_eq!(both.check(&parts, NOW + 100), Ok(client()));
-        assert_eq!(both.check(&parts, NOW + 200), Err(PassportError::Twice));
-        assert_eq!(old.check(&passed_on(&[], &both, 6), NOW), Err(PassportError::Forged));
+        assert_eq!(both.check(&parts, here(), NOW + 100), Ok(client()));
+        assert_eq!(both.check(&parts, here(), NOW + 200), Err(PassportError::Twice));
+        assert_eq!(old.check(&passed_on(&[], &both, 6), here(), NOW), Err(PassportError::Forged));
     }
 
     #[test]
@@ -263,12 +293,21 @@ mod tests {
         cases[3].headers.append("authorization", "Bearer y".parse().unwrap());
         cases[4].headers.insert("last-event-id", "1-1".parse().unwrap());
         for parts in &cases {
-            assert_eq!(office.check(parts, NOW), Err(PassportError::Forged));
+            assert_eq!(office.check(parts, here(), NOW), Err(PassportError::Forged));
         }
-        assert_eq!(office.check(&request(&lines), NOW), Err(PassportError::None));
-        assert_eq!(office.check(&good(), NOW + 30_001), Err(PassportError::Old));
-        assert_eq!(office.check(&good(), NOW - 30_001), Err(PassportError::Old));
-        assert_eq!(office.check(&good(), NOW - 30_000), Ok(client()));
+        assert_eq!(office.check(&request(&lines), here(), NOW), Err(PassportError::None));
+        assert_eq!(office.check(&good(), here(), NOW + 30_001), Err(PassportError::Old));
+        assert_eq!(office.check(&good(), here(), NOW - 30_001), Err(PassportError::Old));
+        assert_eq!(office.check(&good(), here(), NOW - 30_000), Ok(client()));
+    }
+
+    #[test]
+    fn a_header_is_for_one_replica() {
+        let office = office(&[1]);
+        let parts = passed_on(&[], &office, 9);
+        let other = SocketAddr::from(([10, 0, 0, 3], 7334));
+        assert_eq!(office.check(&parts, other, NOW), Err(PassportError::Astray));
+        assert_eq!(office.check(&parts, here(), NOW), Ok(client()));
     }
 
     #[test]

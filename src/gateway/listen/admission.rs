@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use super::handler::Peer;
 use super::upgrades::admit_upgrade;
 use crate::config::routes::{Secret, Server};
+use crate::gateway::fleet::PassedOn;
 use crate::transport::http::authority::{Authority, Host};
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::refusal::Refusal;
@@ -115,38 +116,47 @@ pub fn authorize(bearer: Option<&Secret>, headers: &HeaderMap) -> Result<bool, R
 }
 
 /// Whose request this is, as far as somebody has verified that.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPrincipal {
     /// The name that a trusted front gives, else the name in the certificate.
     pub name: Option<ClientName>,
-    /// The header of `principal`, where another than a trusted front sends it.
+    /// The header of `principal`, where another than a trusted front sends it, or it names another than this one.
     pub foreign: Option<HeaderName>,
 }
 
 /// Finds the principal of a request. The certificate of a front names the front itself, so that the front's header
 /// goes before the front's certificate. An empty value names nobody.
 ///
+/// The replica that took a request from its client has found the principal, and has signed it. No header of the
+/// request that it passes on says anything else.
+///
 /// # Errors
 /// If a trusted front sends the header twice (one of the two may be the client's), or with a value that is no name.
 pub fn principal(
     server: &Server,
     client: &Peer,
-    headers: &HeaderMap,
+    parts: &Parts,
 ) -> Result<RequestPrincipal, Refusal> {
     let own = RequestPrincipal { name: client.name.clone(), foreign: None };
     let Some(header) = &server.principal else { return Ok(own) };
-    let mut values = headers.get_all(header).iter();
+    let mut values = parts.headers.get_all(header).iter();
     let Some(value) = values.next() else { return Ok(own) };
+    let is_sole = values.next().is_none();
+    let foreign = RequestPrincipal { foreign: Some(header.clone()), ..own.clone() };
     if !server.trusted_proxies.iter().any(|net| net.contains(client.remote.ip())) {
-        return Ok(RequestPrincipal { foreign: Some(header.clone()), ..own });
+        return Ok(foreign);
     }
-    match (values.next(), value.is_empty()) {
-        (None, true) => Ok(own),
-        (None, false) => {
-            let name = ClientName::of_header(value).ok_or(Refusal::Principal)?;
-            Ok(RequestPrincipal { name: Some(name), ..own })
+    let said = || if value.is_empty() { None } else { Some(ClientName::of_header(value)) };
+    if parts.extensions.get::<PassedOn>().is_some() {
+        let signed = client.name.clone().filter(ClientName::is_of_header);
+        return Ok(if is_sole && said() == signed.map(Some) { own } else { foreign });
+    }
+    match (is_sole, said()) {
+        (true, None) => Ok(own),
+        (true, Some(name)) => {
+            Ok(RequestPrincipal { name: Some(name.ok_or(Refusal::Principal)?), ..own })
         }
-        (Some(_), _) => Err(Refusal::Principal),
+        (false, _) => Err(Refusal::Principal),
     }
 }
 

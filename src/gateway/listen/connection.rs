@@ -45,6 +45,9 @@ const PING: Duration = Duration::from_secs(20);
 /// The time that the client of an idle connection has to answer that the connection ends.
 const GOODBYE: Duration = Duration::from_secs(2);
 
+/// The time that a client has to send its first request, if it connected while the listener lingered.
+pub(super) const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
 /// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -140,13 +143,13 @@ impl Http {
     }
 
     /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and
-    /// new ones are not accepted.
+    /// new ones are not accepted; if it says true, a client that has sent none yet may send one.
     pub(super) async fn converse<I, A, F, B>(
         &self,
         io: I,
         write_state: WriteState,
         answer: A,
-        stop: impl Future<Output = ()>,
+        stop: impl Future<Output = bool>,
     ) -> ConnectionEnd
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -187,7 +190,13 @@ impl Http {
                     |()| ConnectionEnd::Idle,
                 );
             }
-            () = stop => {
+            waits = stop => {
+                if waits {
+                    tokio::select! {
+                        _ = connection.as_mut() => return ConnectionEnd::Closed,
+                        () = answers.begun(FIRST_REQUEST) => {}
+                    }
+                }
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

@@ -254,7 +254,7 @@ impl<H: Handler> Dispatcher<H> {
         if !served.as_ref().is_some_and(|served| served.route().opaque) {
             admit_body(&config.server, parts)?;
         }
-        let named = principal(&config.server, client, &parts.headers)?;
+        let named = principal(&config.server, client, parts)?;
         Ok(Decision::Handle(Admitted {
             route_match,
             served,

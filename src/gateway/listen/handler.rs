@@ -78,7 +78,7 @@ pub struct Admitted {
     pub client: Peer,
     /// Fronts whose headers about their clients are believed.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// The header of `principal`, where another than these fronts sends it.
+    /// The header of `principal`, where the request has it from another than these fronts.
     pub foreign_principal: Option<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
@@ -122,9 +122,7 @@ impl Routed {
         let rule = served.route().forwarded;
         let mut is_foreign =
             rule != ForwardedRule::Pass && forward(rule, &mut request, &client, &trusted_proxies);
-        if let Some(header) = admitted.foreign_principal {
-            is_foreign |= request.headers_mut().remove(header).is_some();
-        }
+        is_foreign |= admitted.foreign_principal.is_some();
         if is_foreign {
             self.proxy.metrics().count_forwarded_dropped();
         }
@@ -143,11 +141,17 @@ impl Routed {
             return self.serve_here(served, request, admitted).await;
         };
         let facts = admitted.client.facts();
+        let is_foreign = admitted.foreign_principal.is_some();
         let route = Arc::clone(&served.live.state.route);
         let received = fleet.receive(&route, &admitted.route_match.part, request, &facts);
         let request = match received.await {
             Ok(request) => request,
-            Err(response) => return *response,
+            Err(response) => {
+                if is_foreign {
+                    self.proxy.metrics().count_forwarded_dropped();
+                }
+                return *response;
+            }
         };
         let session = request.extensions().get::<FleetSession>().cloned();
         let mut response = self.serve_here(served, request, admitted).await;
@@ -163,9 +167,13 @@ impl Handler for Routed {
 
     fn handle(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
+        // Nobody behind this process reads it: neither the server nor another replica, which may trust others.
+        if let Some(header) = &admitted.foreign_principal {
+            request.headers_mut().remove(header);
+        }
         let Some(served) = admitted.served.take() else {
             return Either::Left(future::ready(no_route()));
         };

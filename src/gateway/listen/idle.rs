@@ -10,6 +10,9 @@ use http_body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep, sleep_until};
 
+/// The interval in which a connection that ends is asked for its first request.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// The end of connections on which no request is open.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdleRule {
@@ -42,6 +45,17 @@ impl OpenAnswers {
     pub(super) fn enter(&self) -> OpenAnswer {
         self.0.open.fetch_add(1, Ordering::Relaxed);
         OpenAnswer(Arc::clone(&self.0))
+    }
+
+    /// Waits until a request has come, for so long at most.
+    pub(super) async fn begun(&self, most: Duration) {
+        let until = Instant::now() + most;
+        let has_begun = || {
+            self.0.open.load(Ordering::Relaxed) > 0 || self.0.last_end.load(Ordering::Relaxed) > 0
+        };
+        while !has_begun() && Instant::now() < until {
+            sleep(LOOK).await;
+        }
     }
 
     /// Waits until no request was open for so long.
@@ -127,6 +141,16 @@ mod tests {
         let since = idle.await.unwrap() - begun;
         let late = since.checked_sub(ended + AFTER).unwrap();
         assert!(late <= Duration::from_millis(2), "{late:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_request_is_waited_for() {
+        let (answers, begun) = (OpenAnswers::new(), Instant::now());
+        answers.begun(AFTER).await;
+        assert_eq!(Instant::now() - begun, AFTER);
+        drop(answers.enter());
+        answers.begun(AFTER).await;
+        assert_eq!(Instant::now() - begun, AFTER);
     }
 
     #[tokio::test(start_paused = true)]

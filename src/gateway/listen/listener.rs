@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-#[cfg(any(test, target_os = "linux"))]
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,6 +53,9 @@ const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
 /// closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
+/// Connections that are accepted from the system's queue after a listener has lingered, before its socket is closed.
+const LAST_ACCEPTED_MAX: usize = 1024;
+
 /// The time that a refused client has to read the refusal.
 const TURNING_AWAY: Duration = Duration::from_secs(1);
 
@@ -72,6 +75,15 @@ pub(super) enum ListenPhase {
 /// Waits for a phase, or for the end of the sender of phases.
 pub(super) async fn wait_for_phase(phases: &mut watch::Receiver<ListenPhase>, phase: ListenPhase) {
     let _ = phases.wait_for(|now| *now >= phase).await;
+}
+
+/// Waits for the phase in which only what is open continues. Returns whether the listener has lingered before: then
+/// its clients were told to go, and those that came nevertheless are served.
+async fn wait_for_drain(phases: &mut watch::Receiver<ListenPhase>) -> bool {
+    let now = phases.wait_for(|now| *now >= ListenPhase::Lingering).await;
+    let lingers = now.is_ok_and(|now| *now == ListenPhase::Lingering);
+    wait_for_phase(phases, ListenPhase::Draining).await;
+    lingers
 }
 
 /// A socket that listens.
@@ -175,12 +187,16 @@ impl HttpListener {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let mut connections = JoinSet::new();
-        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         let mut last_warning: Option<Instant> = None;
-        let stop = phase.clone();
-        loop {
+        let server = ConnectionServer {
+            answer,
+            stop: phase.clone(),
+            turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
+        };
+        let lingered = loop {
             let accepted = tokio::select! {
-                () = wait_for_phase(&mut phase, ListenPhase::Draining) => break,
+                biased;
+                lingered = wait_for_drain(&mut phase) => break lingered,
                 Some(ended) = connections.join_next() => {
                     note_panic(ended);
                     continue;
@@ -188,30 +204,10 @@ impl HttpListener {
                 accepted = self.socket.accept() => accepted,
             };
             match accepted {
-                Ok((stream, remote)) => {
-                    let terms = ConnectionTerms::clone(&self.terms.load());
-                    let room = self.room(&terms, remote);
-                    let ConnectionTerms { tls, http, .. } = terms;
-                    if let Ok(room) = room {
-                        let last_use = self.silent.as_ref().map(SilentConnections::first_use);
-                        let connection = AcceptedConnection {
-                            stream,
-                            remote,
-                            tls,
-                            http,
-                            room,
-                            last_use: last_use.clone(),
-                        };
-                        let task = connections.spawn(connection.run(answer.clone(), stop.clone()));
-                        if let (Some(silent), Some(last_use)) = (&mut self.silent, last_use) {
-                            silent.add(last_use, task);
-                        }
-                    } else if let (Err(why), Ok(place)) =
-                        (room, Arc::clone(&turned_away).try_acquire_owned())
-                        && tls.is_none()
-                    {
-                        connections.spawn(refuse(stream, why, place));
-                    }
+                Ok(accepted) => {
+                    // The phase may change before the connection looks.
+                    let lingers = *server.stop.borrow() == ListenPhase::Lingering;
+                    self.admit(&server, accepted, lingers, &mut connections);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -224,9 +220,63 @@ impl HttpListener {
                     sleep(NO_ROOM).await;
                 }
             }
+        };
+        if lingered {
+            // The system resets the connections that still wait for their acceptance when the socket is closed.
+            for _ in 0..LAST_ACCEPTED_MAX {
+                let Ok((stream, remote)) = SockRef::from(&self.socket).accept() else { break };
+                let stream = std::net::TcpStream::from(stream);
+                let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                if let (Ok(stream), Some(remote)) = (ready, remote.as_socket()) {
+                    self.admit(&server, (stream, remote), true, &mut connections);
+                }
+            }
         }
         drop(self.socket);
         finish(connections, phase).await
+    }
+
+    /// Serves a connection that was accepted, or turns its client away.
+    fn admit<A, F, B>(
+        &mut self,
+        server: &ConnectionServer<A>,
+        (stream, remote): (TcpStream, SocketAddr),
+        lingered: bool,
+        connections: &mut JoinSet<()>,
+    ) where
+        A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+    {
+        let terms = ConnectionTerms::clone(&self.terms.load());
+        let room = self.room(&terms, remote);
+        let ConnectionTerms { tls, http, .. } = terms;
+        let why = match room {
+            Ok(room) => {
+                let last_use = self.silent.as_ref().map(SilentConnections::first_use);
+                let connection = AcceptedConnection {
+                    stream,
+                    remote,
+                    tls,
+                    http,
+                    room,
+                    last_use: last_use.clone(),
+                    lingered,
+                };
+                let run = connection.run(server.answer.clone(), server.stop.clone());
+                let task = connections.spawn(run);
+                if let (Some(silent), Some(last_use)) = (&mut self.silent, last_use) {
+                    silent.add(last_use, task);
+                }
+                return;
+            }
+            Err(why) => why,
+        };
+        if let Ok(place) = Arc::clone(&server.turned_away).try_acquire_owned()
+            && tls.is_none()
+        {
+            connections.spawn(refuse(stream, why, place));
+        }
     }
 
     /// Room for a connection from `remote`.
@@ -243,6 +293,13 @@ impl HttpListener {
         let is_free = is_free || self.silent.as_mut().is_some_and(SilentConnections::close_one);
         if is_free { Ok(room) } else { Err(TurnedAway::Busy) }
     }
+}
+
+/// What the connections of a listener share.
+struct ConnectionServer<A> {
+    answer: A,
+    stop: watch::Receiver<ListenPhase>,
+    turned_away: Arc<Semaphore>,
 }
 
 /// The reason why a connection is not served.
@@ -300,6 +357,8 @@ struct AcceptedConnection {
     http: Http,
     room: Room,
     last_use: Option<LastUse>,
+    /// The listener lingered, or had lingered, when it accepted the connection.
+    lingered: bool,
 }
 
 impl AcceptedConnection {
@@ -309,7 +368,7 @@ impl AcceptedConnection {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
-        let Self { stream, remote, tls, http, room, last_use } = self;
+        let Self { stream, remote, tls, http, room, last_use, lingered } = self;
         // The connection has already gone.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
@@ -322,21 +381,21 @@ impl AcceptedConnection {
         };
         let ended = match tls {
             None => {
-                let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
+                let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
                 let answer = |request| answer(&client, request);
                 Box::pin(http.converse(stream, write_state, answer, stop)).await
             }
             Some(tls) => {
                 let agreed = tokio::select! {
                     agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
-                    () = wait_for_phase(&mut phase, ListenPhase::Draining) => return,
+                    false = wait_for_drain(&mut phase), if !lingered => return,
                 };
                 match agreed {
                     Ok(Ok(stream)) => {
                         let shown = stream.get_ref().1.peer_certificates();
                         client.name = shown.and_then(<[_]>::first).map(ClientName::of_certificate);
                         let answer = |request| answer(&client, request);
-                        let stop = wait_for_phase(&mut phase, ListenPhase::Draining);
+                        let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
                         Box::pin(http.converse(stream, write_state, answer, stop)).await
                     }
                     Ok(Err(error)) => {

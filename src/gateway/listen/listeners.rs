@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use http::Request;
 use hyper::body::Incoming;
 use listenfd::ListenFd;
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use super::admin::{self, AdminApi};
+use super::connection::FIRST_REQUEST;
 use super::descriptors;
 use super::handler::Handler;
 use super::idle::IdleRule;
@@ -210,17 +212,24 @@ impl<H: Handler> Listeners<H> {
         let linger = (signal == StopSignal::Terminate && !linger.is_zero()).then_some(linger);
         let linger_s = linger.map(|linger| linger.as_secs_f64());
         info!(open = self.front.open(), drain_s = patience.as_secs(), linger_s, "stopping");
+        let mut quiet = Duration::ZERO;
         if let Some(linger) = linger {
             clients_phase.send_replace(ListenPhase::Lingering);
+            fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
-            let _ = timeout(linger, next_signal(&mut stop)).await;
+            if timeout(linger, next_signal(&mut stop)).await.is_err() {
+                // Whoever has its answer asks on at once, and other replicas may not know yet that they should ask
+                // elsewhere.
+                quiet = FIRST_REQUEST;
+            }
             info!(open = self.front.open(), "no new connection is accepted");
         }
         self.front.drain();
         clients_phase.send_replace(ListenPhase::Draining);
         self.handler.calls().into_iter().for_each(|calls| calls.stop());
         let mut code = 0;
-        if !drain(&*self.handler, patience, &mut clients, fleet.is_some(), &mut stop).await {
+        let times = (patience, quiet);
+        if !drain(&*self.handler, times, &mut clients, fleet.is_some(), &mut stop).await {
             let open = self.front.open();
             clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
@@ -319,7 +328,7 @@ impl<H: Handler> Controls<H> {
 /// Waits for calls and then for streams; returns whether every connection has ended.
 async fn drain<H: Handler>(
     handler: &H,
-    patience: Duration,
+    (patience, quiet): (Duration, Duration),
     clients: &mut JoinHandle<usize>,
     has_fleet: bool,
     stop: &mut mpsc::Receiver<StopSignal>,
@@ -328,7 +337,7 @@ async fn drain<H: Handler>(
         // The clients of other replicas may have calls here.
         _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
-        () = handler.calls_done() => {}
+        () = quiet_after_calls(handler, quiet) => {}
         _ = next_signal(stop) => return false,
     }
     let end = async {
@@ -338,6 +347,20 @@ async fn drain<H: Handler>(
     tokio::select! {
         ended = timeout(LAST_WORDS, end) => ended.is_ok(),
         _ = next_signal(stop) => false,
+    }
+}
+
+/// Waits until no call is open, and then for `quiet`, as long as calls come in that time.
+async fn quiet_after_calls<H: Handler>(handler: &H, quiet: Duration) {
+    loop {
+        handler.calls_done().await;
+        if quiet.is_zero() {
+            return;
+        }
+        sleep(quiet).await;
+        if handler.calls_done().now_or_never().is_some() {
+            return;
+        }
     }
 }
 

@@ -17,11 +17,18 @@ use crate::judge::{Entry, Finding, judge};
 
 /// Plays a conversation and judges it.
 pub(crate) fn findings(conversation: &Conversation) -> Vec<Finding> {
-    judge(conversation.world, &conversation.sessions, &log(conversation))
+    played(conversation).1
+}
+
+/// Plays a conversation: what happens in it, and what the judge finds there.
+pub(crate) fn played(conversation: &Conversation) -> (Vec<Entry>, Vec<Finding>) {
+    let log = log(conversation);
+    let findings = judge(conversation.world, &conversation.sessions, &log);
+    (log, findings)
 }
 
 /// What happens in a conversation.
-pub(crate) fn log(conversation: &Conversation) -> Vec<Entry> {
+fn log(conversation: &Conversation) -> Vec<Entry> {
     match conversation.world {
         World::Wire { paced } => wire::play(paced, &conversation.steps),
         world if world.is_real() => Processes::of(world).play(conversation),

@@ -7,7 +7,7 @@ use super::{Server, call, cancelled, reply};
 use crate::conversation::{Call, Conversation, Place, Say, Speaks, Step, World, marks};
 use crate::http::raw;
 use crate::http::rig::{Answer, Asked, Lines};
-use crate::judge::{Entry, What};
+use crate::judge::{Entry, Finding, What, judge, lateness};
 use crate::support::messages::{INITIALIZED, agreement_to, initialize};
 
 /// Longer than anything waits.
@@ -16,11 +16,9 @@ const AGES: u64 = 1000;
 /// Longer than anybody tries to reach a server that has broken off.
 const TRIES: u64 = 120_000;
 
-/// What a process may need for anything, in milliseconds.
-const PATIENCE: u64 = 15_000;
-
-/// How often a client tries again to begin its session.
-const INTRODUCTIONS_MAX: usize = 3;
+/// What a process may need for anything that has to come, in milliseconds, and for anything else.
+const PATIENCE: u64 = 120_000;
+const PATIENCE_IN_DOUBT: u64 = 15_000;
 
 /// A piece of time while a response is broken off.
 const PIECE: u64 = 500;
@@ -34,8 +32,13 @@ const QUIET: u64 = 500;
 /// The same where something has broken off.
 const BROKEN_QUIET: u64 = 2000;
 
-/// The same where something that was said does not come.
-const END_MAX: u64 = 5000;
+/// The same where something that has to come does not come. On a late machine there is more time, by so many times
+/// its lateness.
+const END_MAX: u64 = 10_000;
+const END_LATE_TIMES: u64 = 20;
+
+/// How often the judge is asked whether something is still to come.
+const END_LOOK: u64 = 200;
 
 const ACCEPTS: &str = "Accept: application/json, text/event-stream";
 const JSON: &str = "Content-Type: application/json";
@@ -187,6 +190,15 @@ impl Player<'_> {
 
     /// Waits until something holds; in memory everything that can happen has happened at once.
     async fn until(&mut self, holds: impl Fn(&Self) -> bool) -> bool {
+        self.until_at_most(PATIENCE, holds).await
+    }
+
+    /// The same for what need not happen.
+    async fn perhaps(&mut self, holds: impl Fn(&Self) -> bool) {
+        self.until_at_most(PATIENCE_IN_DOUBT, holds).await;
+    }
+
+    async fn until_at_most(&mut self, patience: u64, holds: impl Fn(&Self) -> bool) -> bool {
         let begin = self.stage.now();
         let mut rounds = 0;
         loop {
@@ -196,7 +208,7 @@ impl Player<'_> {
             }
             rounds += 1;
             let is_late = match self.world().is_real() {
-                true => self.stage.now() >= begin + PATIENCE,
+                true => self.stage.now() >= begin + patience,
                 false => rounds == ROUNDS,
             };
             if is_late {
@@ -237,13 +249,13 @@ impl Player<'_> {
         }
         let mut answer = self.introduce(client).await;
         let no_id = |answer: &Answer| answer.header("mcp-session-id").is_none();
-        let is_refused = |answer: &Option<Answer>| answer.as_ref().is_some_and(no_id);
-        for _ in 0..INTRODUCTIONS_MAX {
-            // A connection to the server of an earlier conversation may have ended under the request.
-            if speaks == Speaks::Http && is_refused(&answer) {
-                self.stage.settle().await;
-                answer = self.introduce(client).await;
-            }
+        let is_refused =
+            |answer: &Option<Answer>| speaks == Speaks::Http && answer.as_ref().is_some_and(no_id);
+        let end = self.stage.now() + PATIENCE;
+        // A connection to the server of an earlier conversation may have ended under the request.
+        while self.world().is_real() && is_refused(&answer) && self.stage.now() < end {
+            self.stage.settle().await;
+            answer = self.introduce(client).await;
         }
         if speaks == Speaks::Stdio {
             let end = self.stage.now() + PATIENCE;
@@ -400,7 +412,7 @@ impl Player<'_> {
                 let is_over = reads.over || reads.answer.is_over() || reads.answer.is_closed();
                 reads.place != place || is_over || stalled
             };
-            self.until(|player| player.reads.iter().all(over)).await;
+            self.perhaps(|player| player.reads.iter().all(over)).await;
         }
         self.stage.settle().await;
     }
@@ -427,7 +439,7 @@ impl Player<'_> {
         headers.push(format!("Last-Event-ID: {id}"));
         self.listen(place, &path, &headers);
         if self.world().is_direct() {
-            self.until(|player| {
+            self.perhaps(|player| {
                 player.posts.get(&number).is_none_or(|answers| answers.asked.is_some())
             })
             .await;
@@ -765,35 +777,39 @@ impl Player<'_> {
         let begin = self.stage.now();
         let breaks = |step: &Step| matches!(step, Step::Cut(_) | Step::Die);
         let quiet = if self.conversation.steps.iter().any(breaks) { BROKEN_QUIET } else { QUIET };
-        let (mut length, mut since) = (0, begin);
+        let (mut length, mut since, mut looked) = (0, begin, 0);
         loop {
             self.pass(10).await;
             let now = self.stage.now();
             if std::mem::replace(&mut length, self.log.len()) != self.log.len() {
                 since = now;
             }
-            let waits = self.waits_for_answers();
-            if now >= since + quiet && !waits || now >= begin + END_MAX {
+            if now < since + quiet || now < looked + END_LOOK {
+                continue;
+            }
+            looked = now;
+            let patience = END_MAX + END_LATE_TIMES * self.lateness();
+            if now >= begin + patience || !self.is_incomplete().await {
                 break;
             }
         }
         self.look_for_rest().await;
+        self.note(What::Late(self.stage.late()));
     }
 
-    /// Whether somebody is still to be told something that was said.
-    fn waits_for_answers(&self) -> bool {
-        let heard = |mark: usize| {
-            self.log.iter().any(|entry| matches!(&entry.what, What::Heard { text, .. } if marks('m', text).contains(&mark)))
-        };
-        let gone = |number: usize| {
-            self.log.iter().any(|entry| matches!(&entry.what, What::Left(call) | What::Cancelled(call) | What::Cut(call, false) if *call == number))
-        };
-        self.log.iter().any(|entry| match &entry.what {
-            What::Said(say) => {
-                say.kind.ends_call() && !say.about.is_some_and(gone) && !heard(say.mark)
-            }
-            _ => false,
-        })
+    /// How late the machine was, in milliseconds.
+    fn lateness(&self) -> u64 {
+        lateness(&self.log).max(self.stage.late())
+    }
+
+    /// Whether the judge misses something that may still come.
+    async fn is_incomplete(&mut self) -> bool {
+        let length = self.log.len();
+        self.look_for_rest().await;
+        let Conversation { world, sessions, .. } = self.conversation;
+        let findings = judge(*world, sessions, &self.log);
+        self.log.truncate(length);
+        findings.iter().any(Finding::may_pass)
     }
 
     /// Whoever was answered has read all; nothing is left over.

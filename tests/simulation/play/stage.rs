@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::AsyncReadExt;
@@ -75,6 +75,17 @@ struct Processes {
     started: UnboundedReceiver<Lines>,
     refuses: Arc<AtomicBool>,
     start: Instant,
+    /// Milliseconds that the longest sleep took too long.
+    late: AtomicU64,
+}
+
+impl Processes {
+    async fn sleep(&self, time: u64) {
+        let begin = Instant::now();
+        sleep(ms(time)).await;
+        let late = begin.elapsed().saturating_sub(ms(time));
+        self.late.fetch_max(u64::try_from(late.as_millis()).unwrap(), Ordering::Relaxed);
+    }
 }
 
 enum Inside {
@@ -146,6 +157,7 @@ impl Stage {
             started,
             refuses,
             start,
+            late: AtomicU64::new(0),
         };
         Self { inside: Inside::Processes(Box::new(processes)) }
     }
@@ -157,6 +169,14 @@ impl Stage {
             Inside::Processes(processes) => processes.start.elapsed(),
         };
         u64::try_from(time.as_millis()).unwrap()
+    }
+
+    /// How late, in milliseconds, a sleep ended at the latest.
+    pub(crate) fn late(&self) -> u64 {
+        match &self.inside {
+            Inside::Memory { .. } => 0,
+            Inside::Processes(processes) => processes.late.load(Ordering::Relaxed),
+        }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -214,8 +234,8 @@ impl Stage {
     /// Lets everyone do what can be done at this moment.
     pub(crate) async fn settle(&self) {
         settle().await;
-        if matches!(self.inside, Inside::Processes(_)) {
-            sleep(ms(LOOK)).await;
+        if let Inside::Processes(processes) = &self.inside {
+            processes.sleep(LOOK).await;
         }
     }
 
@@ -223,7 +243,7 @@ impl Stage {
     pub(crate) async fn pass(&self, time: u64) {
         match &self.inside {
             Inside::Memory { .. } => pass(ms(time)).await,
-            Inside::Processes(_) => sleep(ms(time.min(LOOK))).await,
+            Inside::Processes(processes) => processes.sleep(time.min(LOOK)).await,
         }
     }
 

@@ -85,8 +85,7 @@ pub(super) fn fleet(
     let Some(table) = table else { return Ok(None) };
     let fleet = table.over(FleetSettings::default());
     let wrong = |key: &str, what: String| {
-        let place = table.place(key).or_else(|| table.first_place());
-        ConfigError::new(place.unwrap_or_default(), what)
+        ConfigError::new(table.place(key).unwrap_or_else(|| table.whole()), what)
     };
     if taken.contains(&Some(fleet.listen)) && fleet.listen.port() != 0 {
         let what = format!("{} is another listener's; another port is expected", fleet.listen);

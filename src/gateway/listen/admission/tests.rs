@@ -326,7 +326,7 @@ fn bodies_that_a_page_can_send_unasked_are_refused_from_browsers_only() {
 
 #[test]
 fn a_front_names_the_user_once_and_nobody_else_does() {
-    let principal_of = |remote: &str, lines: &str| {
+    let found = |remote: &str, lines: &str, signed: Option<Option<&str>>| {
         let server = Server {
             trusted_proxies: vec![IpNet::read("10.0.0.0/8").unwrap()],
             principal: Some(HeaderName::from_static("x-user")),
@@ -337,14 +337,18 @@ fn a_front_names_the_user_once_and_nobody_else_does() {
             remote,
             local: HERE.parse().unwrap(),
             secure: false,
-            name: None,
+            name: signed.flatten().map(ClientName::passed_on),
             write_state: WriteState::default(),
             last_use: None,
         };
-        let parts = request(&format!("POST /a\nhost: {HERE}\n{lines}"));
-        principal(&server, &client, &parts.headers)
+        let mut parts = request(&format!("POST /a\nhost: {HERE}\n{lines}"));
+        if signed.is_some() {
+            parts.extensions.insert(PassedOn);
+        }
+        principal(&server, &client, &parts)
             .map(|found| (found.name.map(|name| name.as_str().to_owned()), found.foreign.is_some()))
     };
+    let principal_of = |remote: &str, lines: &str| found(remote, lines, None);
     let named = |name: &str| Ok((Some(name.to_owned()), false));
     assert_eq!(principal_of("10.0.0.1", "x-user: ada"), named("header:ada"));
     assert_eq!(principal_of("10.0.0.1", "x-user:"), Ok((None, false)));
@@ -354,4 +358,25 @@ fn a_front_names_the_user_once_and_nobody_else_does() {
     assert_eq!(principal_of("10.0.0.1", &long), Err(Refusal::Principal));
     assert_eq!(principal_of("203.0.113.7", "x-user: ada\nx-user: bob"), Ok((None, true)));
     assert_eq!(principal_of("203.0.113.7", "x-other: ada"), Ok((None, false)));
+
+    // What another replica has signed is the principal, whatever the headers say on the way from there.
+    let passed_on = |lines: &str, signed: Option<&str>| {
+        let (name, is_foreign) = found("10.0.0.1", lines, Some(signed)).unwrap();
+        assert_eq!(name.as_deref(), signed, "{lines}");
+        is_foreign
+    };
+    assert!(!passed_on("x-user: ada", Some("header:ada")));
+    assert!(!passed_on("", Some("header:ada")));
+    assert!(!passed_on("x-user:", Some("cn:front")));
+    assert!(!passed_on("x-user:", None));
+    assert!(passed_on("x-user: bob", Some("header:ada")));
+    assert!(passed_on("x-user: ada\nx-user: bob", Some("header:ada")));
+    assert!(passed_on("x-user: ada", Some("cn:ada")));
+    assert!(passed_on("x-user: ada", None));
+    assert!(passed_on("x-user:", Some("header:ada")));
+    assert_eq!(
+        found("203.0.113.7", "x-user: ada", Some(Some("header:ada"))),
+        Ok((Some("header:ada".to_owned()), true)),
+        "a replica that trusts other fronts"
+    );
 }

@@ -173,3 +173,98 @@ async fn a_stream_of_http_sse_ends_with_its_replica() {
     assert_eq!(post.status(), 404);
     assert!(replicas.asks_nothing().await);
 }
+
+/// Progress of the call that a client came back for is its own, although a session of the heir has an equal token
+/// open; on a stream that repeats nothing the same message may be the other session's.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_comes_back_to_an_heir_loses_nothing_to_a_session_with_equal_tokens() {
+    let mut replicas = Replicas::new(2, HTTP);
+    let mut mine = begin_over_http(&mut replicas, Spread::Sticky, "mine").await;
+    let lost = mine.post(&replicas, call(1, 1));
+    let asked = replicas.asked().await;
+    asked.events(&[]);
+    asked.chunk(event_with("e1", &progress(1, 1)));
+    settle().await;
+    replicas.kill(0).await;
+    // The heir has a session of its own, with the same id and token.
+    let mut other = Client::new(Spread::NeverOwner);
+    other.next(2);
+    let begun = other.post(&replicas, initialize("2025-11-25"));
+    let named = "Mcp-Session-Id: other";
+    replicas.asked().await.json(&[named], &crate::support::messages::agreement("2025-11-25"));
+    settle().await;
+    other.session = begun.header("mcp-session-id");
+    let theirs = other.post(&replicas, call(1, 1));
+    let theirs_at_server = replicas.asked().await;
+    theirs_at_server.events(&[]);
+    theirs_at_server.say(progress(1, 50));
+
+    let mut back = Vec::new();
+    for (from, to) in [(1, 10), (10, 20)] {
+        let named = format!("Mcp-Session-Id: {}", mine.session.as_deref().unwrap());
+        let last = format!("Last-Event-ID: e{from}");
+        let headers = ["Accept: text/event-stream", &*named, &*last];
+        let stream = replicas.send(1, "GET /r", &headers, b"");
+        let resumed = replicas.asked().await;
+        assert_eq!(resumed.request.header("mcp-session-id"), Some("mine"));
+        resumed.events(&[]);
+        for figure in from + 1..=to {
+            resumed.chunk(event_with(&format!("e{figure}"), &progress(1, figure)));
+        }
+        if to == 20 {
+            resumed.chunk(event_with("a", &result(1)));
+        }
+        resumed.end();
+        settle().await;
+        back.push(stream);
+    }
+    let told: Vec<String> = back.iter().flat_map(|stream| stream.messages()).collect();
+    let whole = (2..=20).map(|figure| progress(1, figure)).chain([result(1)]);
+    assert_eq!(told, whole.collect::<Vec<_>>());
+
+    // A stream that repeats nothing: whose the token is cannot be known, and nobody gets a stranger's progress.
+    let named = format!("Mcp-Session-Id: {}", mine.session.as_deref().unwrap());
+    let home = replicas.send(1, "GET /r", &["Accept: text/event-stream", &*named], b"");
+    let home_of_server = replicas.asked().await;
+    home_of_server.events(&[]);
+    home_of_server.say(progress(1, 60));
+    home_of_server.say(progress("\"free\"", 1));
+    settle().await;
+    assert_eq!(home.messages(), [progress("\"free\"", 1)], "only what is open nowhere else");
+    theirs_at_server.say(result(1));
+    theirs_at_server.end();
+    settle().await;
+    assert_eq!(theirs.messages(), [progress(1, 50), result(1)]);
+    check([&lost, &theirs]);
+}
+
+/// The owner of a session knows all of it: what a server says there of another session's call stays a stranger's.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_comes_back_to_its_owner_gets_nothing_of_another_session() {
+    let mut replicas = Replicas::new(2, HTTP);
+    let mut mine = begin_over_http(&mut replicas, Spread::Sticky, "mine").await;
+    let mut other = begin_over_http(&mut replicas, Spread::Sticky, "other").await;
+    let theirs = other.post(&replicas, call(1, "\"theirs\""));
+    let theirs_at_server = replicas.asked().await;
+    theirs_at_server.events(&[]);
+    let lost = mine.post(&replicas, call(1, "\"mine\""));
+    let asked = replicas.asked().await;
+    asked.events(&[]);
+    asked.chunk(event_with("m1", &progress("\"mine\"", 1)));
+    settle().await;
+    lost.leave();
+    settle().await;
+    let back = mine.get(&replicas, Some("m1"));
+    let resumed = replicas.asked().await;
+    resumed.events(&[]);
+    resumed.chunk(event_with("m2", &progress("\"theirs\"", 7)));
+    resumed.chunk(event_with("m3", &progress("\"mine\"", 2)));
+    resumed.chunk(event_with("m4", &result(1)));
+    resumed.end();
+    settle().await;
+    assert_eq!(back.messages(), [progress("\"mine\"", 2), result(1)]);
+    theirs_at_server.say(result(1));
+    theirs_at_server.end();
+    settle().await;
+    assert_eq!(theirs.messages(), [result(1)]);
+}

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -13,14 +13,17 @@ use http::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use milepost::config::routes::{Environment, Routes};
+use milepost::config::routes::{Environment, Routes, Server};
 use milepost::gateway::dispatch::Proxy;
+use milepost::gateway::fleet::heirs::OwnerStore;
 use milepost::gateway::fleet::{DialReplica, FleetMember};
+use milepost::gateway::listen::admission::principal;
 use milepost::gateway::listen::{Admitted, Handler, Peer, Routed};
 use milepost::observe::durations::DurationStore;
 use milepost::transport::http::body::Body;
 use milepost::transport::http::client::{InProcess, Io};
 use milepost::transport::http::endpoints::RouteTable;
+use milepost::transport::http::refusal::Refusal;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
 use tokio::io::{DuplexStream, duplex};
@@ -45,7 +48,10 @@ type Network = Arc<Mutex<HashMap<SocketAddr, Weak<Replica>>>>;
 
 struct Replica {
     routed: Mutex<Option<Arc<Routed>>>,
+    server: Server,
     places: RouteTable,
+    /// What other replicas have said of the clients of their requests.
+    passports: Arc<Mutex<Vec<String>>>,
     /// The connections of its clients, and of other replicas.
     connections: Mutex<Vec<AbortHandle>>,
 }
@@ -58,6 +64,16 @@ pub(crate) struct Replicas {
     asked: mpsc::UnboundedReceiver<Asked>,
     started: mpsc::UnboundedReceiver<Lines>,
     route: String,
+    /// Lines of `[server]`.
+    server: String,
+    /// The address of the clients that send requests from now on.
+    pub(crate) from: IpAddr,
+    /// What replicas have said of the clients of requests that they passed on, in their order.
+    pub(crate) passports: Arc<Mutex<Vec<String>>>,
+    /// The store of all replicas.
+    store: Option<Arc<dyn OwnerStore>>,
+    /// The fleet that is the server of this one.
+    _behind: Option<Box<Self>>,
     start: Instant,
     next_name: u32,
     /// How often a replica has connected to another.
@@ -71,6 +87,36 @@ impl Replicas {
         for number in 0..count {
             fleet.add(Some(&table(number, &[KEY])));
         }
+        fleet
+    }
+
+    /// The same with these lines of `[server]`.
+    pub(crate) fn having(count: usize, route: &str, server: &str) -> Self {
+        let mut fleet = Self { server: server.to_owned(), ..Self::none(route) };
+        (0..count).for_each(|number| fleet.add(Some(&table(number, &[KEY]))));
+        fleet
+    }
+
+    /// So many replicas with a store.
+    pub(crate) fn with_store(count: usize, route: &str, store: Arc<dyn OwnerStore>) -> Self {
+        let mut fleet = Self { store: Some(store), ..Self::none(route) };
+        (0..count).for_each(|number| fleet.add(Some(&table(number, &[KEY]))));
+        fleet
+    }
+
+    /// So many replicas whose server is another fleet, which gets each connection at the next of its replicas.
+    pub(crate) fn before(mut behind: Self, count: usize) -> Self {
+        let mut fleet = Self::none("upstream.url = \"http://up.example/r\"");
+        std::mem::swap(&mut fleet.asked, &mut behind.asked);
+        fleet.next_name = behind.next_name;
+        let (replicas, turn) = (behind.replicas.clone(), AtomicUsize::new(0));
+        fleet.connect = Arc::new(move || {
+            let next = turn.fetch_add(1, Ordering::Relaxed) % replicas.len();
+            let connected = connect(&replicas[next], Some(Ipv4Addr::LOCALHOST.into()));
+            async move { connected.map(|io| Box::new(io) as Io) }.boxed()
+        });
+        fleet._behind = Some(Box::new(behind));
+        (0..count).for_each(|number| fleet.add(Some(&table(number, &[KEY]))));
         fleet
     }
 
@@ -97,6 +143,11 @@ impl Replicas {
             asked,
             started,
             route: route.to_owned(),
+            server: String::new(),
+            from: Ipv4Addr::LOCALHOST.into(),
+            passports: Arc::default(),
+            store: None,
+            _behind: None,
             start: Instant::now(),
             next_name: 0,
             tries: Arc::default(),
@@ -110,8 +161,8 @@ impl Replicas {
     }
 
     fn begin(&mut self, table: Option<&str>) -> Arc<Replica> {
-        let file =
-            format!("{}\n[[route]]\npath = \"/r\"\n{}\n", table.unwrap_or_default(), self.route);
+        let (server, table, route) = (&self.server, table.unwrap_or_default(), &self.route);
+        let file = format!("[server]\n{server}\n{table}\n[[route]]\npath = \"/r\"\n{route}\n");
         let routes = Routes::parse("proxy.toml".as_ref(), &file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         self.next_name += 1;
@@ -124,12 +175,16 @@ impl Replicas {
             tries.fetch_add(1, Ordering::Relaxed);
             dial(&network, address)
         });
-        let joined = |settings| FleetMember::join(settings, &proxy, Some(dial)).unwrap();
+        let store = self.store.clone();
+        let joined =
+            |settings| FleetMember::join_with(settings, &proxy, Some(dial), store).unwrap();
         let fleet = routes.fleet().map(joined);
         let routed = Arc::new(Routed { proxy, calls: None, fleet });
         let replica = Arc::new(Replica {
             routed: Mutex::new(Some(routed)),
+            server: routes.server().clone(),
             places: RouteTable::new(routes.iter()),
+            passports: Arc::clone(&self.passports),
             connections: Mutex::default(),
         });
         if let Some(settings) = routes.fleet() {
@@ -168,14 +223,14 @@ impl Replicas {
     /// A client sends a request to one of the replicas, on a connection of its own.
     pub(crate) fn send(&self, to: usize, start: &str, headers: &[&str], body: &[u8]) -> Answer {
         let said = request("localhost:7332", start, headers, body);
-        let connected = connect(&self.replicas[to], false);
+        let connected = connect(&self.replicas[to], Some(self.from));
         Answer::to(async { connected }, said, body, self.start)
     }
 
     /// Somebody sends a request to the address for other replicas.
     pub(crate) fn send_to_fleet(&self, to: usize, start: &str, headers: &[&str]) -> Answer {
         let said = request("localhost:7332", start, headers, b"");
-        let connected = connect(&self.replicas[to], true);
+        let connected = connect(&self.replicas[to], None);
         Answer::to(async { connected }, said, b"", self.start)
     }
 
@@ -252,14 +307,14 @@ fn dial(
         .upgrade()
         .and_then(|network| network.lock().unwrap().get(&address).and_then(Weak::upgrade));
     let connected = match replica {
-        Some(replica) => connect(&replica, true),
+        Some(replica) => connect(&replica, None),
         None => Err(io::ErrorKind::ConnectionRefused.into()),
     };
     async move { connected.map(|io| Box::new(io) as Io) }.boxed()
 }
 
 /// A connection to a replica, of a client or of another replica.
-fn connect(replica: &Arc<Replica>, of_fleet: bool) -> io::Result<DuplexStream> {
+fn connect(replica: &Arc<Replica>, client: Option<IpAddr>) -> io::Result<DuplexStream> {
     let routed = replica.routed.lock().unwrap().clone();
     let routed = routed.ok_or(io::ErrorKind::ConnectionRefused)?;
     let (near, far) = duplex(ROOM);
@@ -269,7 +324,7 @@ fn connect(replica: &Arc<Replica>, of_fleet: bool) -> io::Result<DuplexStream> {
         let (replica, routed) = (server.upgrade(), place.upgrade());
         async move {
             let (replica, routed) = (replica.expect("it is there"), routed.expect("it is there"));
-            Ok::<_, Infallible>(answer(&replica, &routed, request, of_fleet).await)
+            Ok::<_, Infallible>(answer(&replica, &routed, request, client).await)
         }
     });
     let connection = tokio::spawn(async move {
@@ -287,38 +342,50 @@ async fn answer(
     replica: &Replica,
     routed: &Arc<Routed>,
     request: http::Request<Incoming>,
-    of_fleet: bool,
+    of: Option<IpAddr>,
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let mut client = Peer {
-        remote: SocketAddr::from(([127, 0, 0, 1], 4711)),
+        remote: SocketAddr::new(of.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), 4711),
         local: SocketAddr::from(([127, 0, 0, 1], 7332)),
         secure: false,
         name: None,
         write_state: WriteState::default(),
         last_use: None,
     };
-    if of_fleet {
+    if of.is_none() {
+        let passport = parts.headers.get("milepost-forwarded").and_then(|it| it.to_str().ok());
+        replica.passports.lock().unwrap().extend(passport.map(str::to_owned));
         match routed.passed_on(client, &mut parts) {
             Ok(passed_on) => client = passed_on,
-            Err(refusal) => {
-                let mut response = Response::new(Body::empty());
-                *response.status_mut() = refusal.status();
-                return response;
-            }
+            Err(refusal) => return refused(refusal),
         }
     }
+    let named = match principal(&replica.server, &client, &parts) {
+        Ok(named) => named,
+        Err(refusal) => return refused(refusal),
+    };
+    if let Some(name) = named.name.clone() {
+        parts.extensions.insert(name);
+    }
+    client.name = named.name;
     let place = replica.places.find(parts.uri.path());
     let place = place.unwrap_or_else(|| panic!("no place for {}", parts.uri));
     let admitted = Admitted {
         served: routed.served().get(place.route).cloned(),
         route_match: place,
         client,
-        trusted_proxies: Arc::from([]),
-        foreign_principal: None,
+        trusted_proxies: Arc::from(&*replica.server.trusted_proxies),
+        foreign_principal: named.foreign,
         authorization_was_ours: false,
     };
     routed.handle(http::Request::from_parts(parts, body), admitted).await
+}
+
+fn refused(refusal: Refusal) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = refusal.status();
+    response
 }
 
 /// How the requests of a client are spread over replicas.

@@ -156,6 +156,27 @@ async fn a_listener_that_lingers_is_not_ready_but_serves_everything() {
     assert_eq!(site.code().await, 0);
 }
 
+/// A load balancer may have connected just before the listener closes; what it sends then is served.
+#[tokio::test]
+async fn whoever_has_connected_while_a_listener_lingered_is_served() {
+    let site = lingering().await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "3000").await;
+    let mut silent = Talk::with(site.address).await;
+    site.stop().await;
+    sleep(Duration::from_millis(100)).await;
+    let mut late = Talk::with(site.address).await;
+    site.stop().await;
+    sleep(Duration::from_millis(100)).await;
+    assert!(TcpStream::connect(site.address).await.is_err());
+    late.say("POST /a", "1").await;
+    let heard = late.rest().await.0;
+    assert!(heard.contains("done 1") && heard.contains("\r\nconnection: close\r\n"), "{heard}");
+    assert_eq!(silent.rest().await, (String::new(), true), "but nobody waits for long");
+    assert!(call.rest().await.0.contains("done 3000"));
+    assert_eq!(site.code().await, 0);
+}
+
 #[tokio::test]
 async fn a_second_signal_skips_the_time_in_which_a_listener_lingers() {
     let site = lingering().await;

@@ -513,6 +513,41 @@ fn who_taps_is_told_first_how_many_routes_are_watched() {
 }
 
 #[test]
+fn the_messages_of_all_replicas_are_shown_together() {
+    let upstreams = [Upstream::start(), Upstream::start()];
+    let proxies = upstreams.each_ref().map(|upstream| {
+        Proxy::with(&Start::default(), &format!("upstream.url = \"{}\"\n{KEYS}", upstream.url()))
+    });
+    let [one, two] = proxies.each_ref().map(|proxy| proxy.admin().to_owned());
+    // A third replica has not begun yet; and a name stands for its address.
+    let (_socket, dead) = scripted_server::dead();
+    let two = two.replace("127.0.0.1", "localhost");
+    let mut command = milepost();
+    command.args(["tap", "--json", "--fleet", &format!("{one},{two},{dead}")]);
+    let tap = Tapping::run(command);
+    for (proxy, upstream) in proxies.iter().zip(&upstreams) {
+        let name = format!("of-{}", proxy.address().replace(['.', ':'], "-"));
+        until("the messages of the replica are shown", || {
+            let address = proxy.address().to_owned();
+            let said = tool(&name, "");
+            let ask = thread::spawn(move || {
+                drop(Exchange::send(&address, "POST", "/a", &POST, &said).rest());
+            });
+            let mut server = upstream.asked();
+            server.events();
+            server.say(result_event("1")).end();
+            ask.join().unwrap();
+            let mut lines =
+                std::iter::from_fn(|| tap.lines.recv_timeout(Duration::from_millis(100)).ok());
+            lines.any(|line| line.contains(&name))
+        });
+    }
+    let nobody = format!("127.0.0.1:{}", dead.to_string().rsplit(':').next().unwrap());
+    let (code, said) = refused(&["--fleet", &nobody]);
+    assert!(code == Some(2) && said.contains("cannot be reached"), "{said}");
+}
+
+#[test]
 fn who_cannot_be_tapped_is_told_why() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
