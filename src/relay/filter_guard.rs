@@ -244,17 +244,6 @@ impl FilterGuard {
         Some(payload)
     }
 
-    /// [`Filter::next_expiry`]; a failed filter has none.
-    pub fn next_expiry(&mut self) -> Option<Instant> {
-        self.try_with(|filter| filter.next_expiry()).flatten()
-    }
-
-    /// [`Filter::expire`].
-    pub fn expire(&mut self, now: Instant) {
-        self.try_with(|filter| filter.expire(now));
-        self.note();
-    }
-
     /// [`Filter::server_message`]. The message is borrowed, as in [`FilterGuard::client_message`].
     pub fn server_message(
         &mut self,

@@ -17,8 +17,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     pub(super) fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
         // Also where no stream is open: the work of clients that have left ends by its time.
-        if self.filter.next_expiry().is_some_and(|expiry| expiry <= now) {
-            self.filter.expire(now);
+        if self.next_expiry().is_some_and(|expiry| expiry <= now) {
+            self.filter.apply(now, Input::Expire);
         }
         while let Some(payload) = self.filter.poll_to_server() {
             self.server.send(None, payload, &None);
@@ -53,8 +53,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let tasks = self.filter.try_with(|filter| (filter.own_tasks(), filter.tasks() > 0));
         let (own, is_open) = tasks.unwrap_or_default();
         self.clients.set_tasks(own, is_open);
-        let due = [self.deadlines.next(), self.filter.next_expiry()].into_iter().flatten().min();
+        let due = [self.deadlines.next(), self.next_expiry()].into_iter().flatten().min();
         due.map(tokio::time::Instant::from_std)
+    }
+
+    /// The time at which something has waited for its whole time.
+    fn next_expiry(&mut self) -> Option<Instant> {
+        self.filter.try_with(|filter| filter.next_expiry()).flatten()
     }
 
     /// The streams of clients.

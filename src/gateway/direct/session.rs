@@ -52,10 +52,10 @@ struct SessionState {
     /// The open responses and listening streams.
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
     listening: BTreeSet<StreamId>,
-    /// The streams on which clients have come back for missed messages, each with the mailbox of the stream that
-    /// the client has left, if that stream was open.
+    /// Streams on which clients have come back, each with the mailbox of the stream that was left, if it was open.
     resumed: BTreeMap<StreamId, Option<Arc<Mailbox>>>,
     next: u64,
+    began_elsewhere: bool,
     /// Tokens of calls whose response has ended without the answer.
     leases: Vec<TokenLease>,
     /// The number of requests that continue as tasks.
@@ -134,6 +134,7 @@ impl Session {
             listening: BTreeSet::new(),
             resumed: BTreeMap::new(),
             next: 0,
+            began_elsewhere: begun,
             leases: Vec::new(),
             tasks: 0,
             used: Instant::now(),

@@ -51,11 +51,6 @@ impl Filter {
         self.correlator.ledger.overflowed = true;
     }
 
-    /// Whether some requests of this session are unknown.
-    pub fn is_incomplete(&self) -> bool {
-        self.correlator.ledger.overflowed
-    }
-
     /// Whether another filter of the session may know the request of a message.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         if self.topology != Topology::RequestOfSession {

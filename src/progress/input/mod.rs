@@ -108,6 +108,8 @@ pub enum Input {
     MarkUnread(StreamId),
     /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`]).
     PollInVain(StreamId),
+    /// Something has waited for its whole time ([`Filter::expire`]).
+    Expire,
     /// Clients read too slowly, or no longer do.
     SetClientSlow(bool),
     /// Clients send no more.
@@ -249,6 +251,7 @@ impl Filter {
             Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
             Input::SettleStream(stream) => self.settle_stream(now, *stream),
             Input::MarkWritten(stream) => self.written(now, *stream),
+            Input::Expire => self.expire(now),
             Input::SetClientSlow(slow) => self.set_client_slow(*slow),
             Input::CloseClients => self.close_clients(),
             Input::CloseServer(why) => self.server_gone(now, why),
@@ -322,6 +325,7 @@ mod tests {
             Input::MarkUnread(_) => 21,
             Input::PollInVain(_) => 22,
             Input::SetClientSlow(_) => 23,
+            Input::Expire => 44,
             Input::CloseClients => 24,
             Input::CloseServer(_) => 25,
             Input::FailCalls(..) => 26,
@@ -342,7 +346,7 @@ mod tests {
             Input::ResumeStream(..) => 41,
             Input::HearLog(..) => 42,
             Input::MarkApart => 43,
-            Input::EnableTasks(..) => 44,
+            Input::EnableTasks(..) => 45,
         }
     }
 
@@ -417,6 +421,7 @@ mod tests {
             (Input::MarkWritten(third), "written 3"),
             (Input::MarkUnread(third), "waits 3"),
             (Input::PollInVain(first), "looks"),
+            (Input::Expire, "expires"),
             (Input::SetClientSlow(true), "slow"),
             (Input::SetClientSlow(false), "quick"),
             (Input::CloseClients, "left"),

@@ -47,12 +47,11 @@ impl Session {
 }
 
 impl SessionState {
-    /// Whether a stream repeats what the server has kept for this very session, of which some requests are not
-    /// known here: a token there means one of them, although a call of another session may have an equal one.
-    /// Clients count their tokens from small numbers.
-    pub(super) fn repeats_unseen(&mut self, on: StreamId) -> bool {
-        self.resumed.contains_key(&on)
-            && self.filter.try_with(|filter| filter.is_incomplete()) == Some(true)
+    /// Whether a stream repeats what the server has kept for this very session, whose requests are not all known
+    /// here: a token there means one of them, although a call of another session may have an equal one. Clients
+    /// count their tokens from small numbers.
+    pub(super) fn repeats_unseen(&self, on: StreamId) -> bool {
+        self.began_elsewhere && self.resumed.contains_key(&on)
     }
 
     /// The client of the stream `old` has come back on the stream `new`, and has had its value `behind` the last

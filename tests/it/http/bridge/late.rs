@@ -1,0 +1,150 @@
+//! Clients that give calls up by their clock, before a server whose runs are counted.
+
+use tokio::sync::mpsc;
+
+use crate::http::rig::{Answer, Lines, Rig, pass, secs, settle};
+use crate::support::messages::{answer, headers_of, modern_with};
+
+const CLIENTS: usize = 200;
+
+const KEYS: &str = "heartbeat.enabled = false\nlate = { keep = \"10m\", finished = \"2m\" }\n\
+                    upstream.max_children = 200";
+
+/// What a client does with the call that it has made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Waits,
+    /// Gives up after 60 s, and calls again.
+    Returns,
+    /// The same once more after 30 s.
+    ReturnsTwice,
+    /// Gives up, and calls again when the work has been done.
+    ReturnsLate,
+    /// Gives up, and calls another tool.
+    MovesOn,
+    Dies,
+}
+
+use Manner::{Dies, MovesOn, Returns, ReturnsLate, ReturnsTwice, Waits};
+
+impl Manner {
+    const fn of(client: usize) -> Self {
+        [Waits, Returns, ReturnsTwice, ReturnsLate, MovesOn, Dies][client % 6]
+    }
+}
+
+/// One of the clients, with the child that serves it alone. All ask for the same work, each for itself.
+struct Client {
+    number: usize,
+    manner: Manner,
+    server: Lines,
+    /// The id by which the server knows the call.
+    run: String,
+    answer: Answer,
+}
+
+impl Client {
+    fn call(rig: &Rig, number: usize, tool: &str) -> Answer {
+        let call =
+            modern_with(1, 1, "tools/call", &format!(r#""name":"{tool}","arguments":{{}},"#));
+        let mut headers = headers_of(&call);
+        headers.push(format!("Authorization: Bearer {number}"));
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        rig.post(&headers, call)
+    }
+
+    fn calls_again(&mut self, rig: &Rig) {
+        self.answer = Self::call(rig, self.number, "work");
+    }
+
+    /// The server has done the work of this client.
+    fn finish(&self, id: &str) {
+        self.server.say(answer(id, format!(r#"{{"for":{}}}"#, self.number)));
+    }
+
+    #[track_caller]
+    fn expect_its_answer(&self) {
+        let told = self.answer.text();
+        let result = format!(r#""result":{{"for":{}}}"#, self.number);
+        assert!(told.contains(&result), "client {}: {told}", self.number);
+    }
+}
+
+#[track_caller]
+fn member<'a>(line: &'a str, name: &str) -> &'a str {
+    let begin = line.find(&format!(r#""{name}":"#)).unwrap_or_else(|| panic!("{line}"));
+    let begin = begin + name.len() + 3;
+    let length = line[begin..].find([',', '}']).unwrap();
+    &line[begin..begin + length]
+}
+
+/// All clients make their first call.
+async fn begin(rig: &Rig, servers: &mut mpsc::UnboundedReceiver<Lines>) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        let answer = Client::call(rig, number, "work");
+        settle().await;
+        let mut server = servers.try_recv().expect("no server");
+        let run = member(&server.line().await, "id").to_owned();
+        clients.push(Client { number, manner: Manner::of(number), server, run, answer });
+    }
+    clients
+}
+
+fn those<'a>(
+    clients: &'a mut [Client],
+    manners: &'a [Manner],
+) -> impl Iterator<Item = &'a mut Client> {
+    clients.iter_mut().filter(move |client| manners.contains(&client.manner))
+}
+
+/// Nothing has reached a server since the last look.
+async fn expect_no_run(clients: &mut [Client]) {
+    for client in clients {
+        assert_eq!(client.server.told().await, Vec::<String>::new(), "each work runs once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_clients_that_give_up_and_come_back_have_their_work_done_once() {
+    let (rig, mut servers) = Rig::of_lines(KEYS);
+    let mut clients = begin(&rig, &mut servers).await;
+    pass(secs(60)).await;
+    let leave = [Returns, ReturnsTwice, ReturnsLate, MovesOn, Dies];
+    those(&mut clients, &leave).for_each(|client| client.answer.leave());
+    pass(secs(1)).await;
+    those(&mut clients, &[Returns, ReturnsTwice]).for_each(|client| client.calls_again(&rig));
+    pass(secs(30)).await;
+    those(&mut clients, &[ReturnsTwice]).for_each(|client| client.answer.leave());
+    pass(secs(1)).await;
+    those(&mut clients, &[ReturnsTwice]).for_each(|client| client.calls_again(&rig));
+    settle().await;
+    expect_no_run(&mut clients).await;
+
+    for client in those(&mut clients, &[MovesOn]) {
+        client.answer = Client::call(&rig, client.number, "other");
+        settle().await;
+        let told = client.server.told().await;
+        let [call, cancel] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(member(cancel, "requestId"), client.run);
+        client.finish(member(call, "id"));
+    }
+    for client in those(&mut clients, &[Waits, Returns, ReturnsTwice, ReturnsLate]) {
+        client.finish(&client.run);
+    }
+    pass(secs(60)).await;
+    those(&mut clients, &[ReturnsLate]).for_each(|client| client.calls_again(&rig));
+    settle().await;
+    for client in those(&mut clients, &[Waits, Returns, ReturnsTwice, ReturnsLate, MovesOn]) {
+        client.expect_its_answer();
+    }
+    expect_no_run(&mut clients).await;
+    assert!(servers.try_recv().is_err());
+
+    // Nobody comes back for the others.
+    pass(secs(600)).await;
+    for client in those(&mut clients, &[Dies]) {
+        assert_eq!(member(&client.server.line().await, "requestId"), client.run);
+    }
+    assert!(rig.calls_done().await);
+}
