@@ -8,6 +8,9 @@ COLOURS = {
     "black": "#5c6370", "red": "#e06c75", "green": "#98c379", "brown": "#d19a66", "blue": "#61afef",
     "magenta": "#c678dd", "cyan": "#56b6c2", "white": "#d4d4d4", "default": TEXT,
 }
+LIKE = {"⎿": "└", "⏸": "‖"}
+"""Signs that few fonts have, and signs that look like them."""
+
 WIDTH, HEIGHT, MARGIN = 8.4, 18, 12
 """Of a character and of the edge, in pixels."""
 
@@ -36,8 +39,7 @@ def svg(rows):
         column = 0
         for (fill, bold), run in groupby(row, key=lambda cell: cell[1:]):
             cells = [cell[0] for cell in run]
-            # Few fonts have the sign by which Claude Code joins a result to its call.
-            text = "".join(cells).replace("⎿", "└")
+            text = "".join(LIKE.get(cell, cell) for cell in cells)
             if text.strip():
                 begin = len(text) - len(text.lstrip())
                 x = MARGIN + (column + begin) * WIDTH

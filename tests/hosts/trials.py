@@ -119,7 +119,7 @@ def of_silence(host, seconds):
 
 def of_clock(host):
     """A server that works for 14 s, before a host that waits for 6 s whatever happens, and a model that calls again."""
-    for wrap, once in ((None, False), (["--late", "--late-tell", "--late-before", "4s"], True)):
+    for wrap, once in ((None, False), (["--late"], True)):
         trial = Trial(host, ["silent"], "sleep", {"seconds": 14}, wrap=wrap, calls_max=6 if once else 3, shows=BEAT, clock=6)
         yield "a fixed clock", trial, lambda t, e=once: {
             "the host gets the answer" if e else "the host never gets the answer": t.answered
