@@ -181,7 +181,7 @@ fn names_that_are_markup_stay_text_and_calls_are_filtered() {
         assert!(seen["none"].as_str().unwrap().contains("filters"), "{seen:#}");
         assert_eq!((&seen["blurred"], &seen["searches"]), (&json!(true), &json!("search")));
         assert_eq!(texts(&seen["searched"]), ["echo"]);
-        for what in ["moved", "returned", "linked", "same", "opened"] {
+        for what in ["moved", "returned", "linked", "same", "opened", "followed", "closed"] {
             assert_eq!(seen[what], true, "{what}: {seen:#}");
         }
         assert!(seen["saved"].as_str().unwrap().starts_with("milepost-call-"), "{seen:#}");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
+use crate::commands::show_calls::name_of_command;
 use crate::config::routes::{Environment, Routes, RoutesError};
 use crate::config::settings::toml_text::{list, plain};
 
@@ -162,7 +163,7 @@ fn address(words: &[String]) -> Option<Url> {
     Url::parse(only).ok().filter(|url| ["http", "https"].contains(&url.scheme()))
 }
 
-/// A path made of the server's name: the last word that is no option, without its folder and its ending, or
+/// A path made of the server's name: the program or what a launcher starts, without its folder and its ending, or
 /// the host of an address.
 fn path_of(words: &[String]) -> String {
     let name = match address(words) {
@@ -173,18 +174,9 @@ fn path_of(words: &[String]) -> String {
             telling.map(str::to_owned).or_else(host).unwrap_or_default()
         }
         None => {
-            let is_name = |word: &&String| !word.starts_with('-') && !word.contains('=');
-            let mut names = words.iter().take(3).filter(is_name);
-            let name =
-                names.next_back().or_else(|| words.first()).map(String::as_str).unwrap_or_default();
-            let name = name.rsplit('/').next().unwrap_or_default();
-            name.split('@')
-                .next()
-                .unwrap_or_default()
-                .split('.')
-                .next()
-                .unwrap_or_default()
-                .to_owned()
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let name = name_of_command(&words);
+            name.split(['@', '.']).next().unwrap_or_default().to_owned()
         }
     };
     let fits = |sign: char| if sign.is_ascii_alphanumeric() { sign } else { '-' };
@@ -235,6 +227,10 @@ fn told(out: &mut dyn Write, file: &Path, routes: &Routes, path: &str) -> io::Re
         out,
         "  milepost wrap --config {shown} --route {path}        in a client's file of servers"
     )?;
+    writeln!(
+        out,
+        "  milepost try --config {shown} --route {path}        calls a tool and shows both sides"
+    )?;
     writeln!(out, "  milepost doctor --config {shown} --route {path} --call TOOL")
 }
 
@@ -252,6 +248,8 @@ mod tests {
             ("node dist/reports-server.js --fast", "/reports-server"),
             ("npx -y @scope/server-files@1.2 /home", "/server-files"),
             ("/usr/bin/scout", "/scout"),
+            ("target/kuzumem --generation k1", "/kuzumem"),
+            ("uvx mcp_server_git --repository /x", "/mcp-server-git"),
             ("https://reports.example.com/mcp", "/reports"),
             ("https://example.com/team/mcp", "/team"),
             ("---", "/server"),

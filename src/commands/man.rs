@@ -1,16 +1,15 @@
-//! `milepost completions` and `milepost man`: made of the same description as the command line.
+//! `milepost man`: made of the same description as the command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
-use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::commands::args::Cli;
 
 /// The program's name in shells.
-const NAME: &str = "milepost";
+pub(super) const NAME: &str = "milepost";
 
 /// The error of manual pages that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -18,13 +17,6 @@ const NAME: &str = "milepost";
 pub struct ManualError {
     path: PathBuf,
     source: io::Error,
-}
-
-/// The completion script of a shell.
-pub fn completions(shell: Shell) -> String {
-    let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// The whole manual, one page after the other, as `man -l -` reads it.

@@ -4,6 +4,7 @@ pub mod args;
 pub mod check;
 pub mod check_progress;
 pub mod color;
+pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod init;

@@ -23,7 +23,7 @@ use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::replay::SavedFiles;
 use crate::commands::show_calls::CallViews;
 use crate::commands::{
-    adopt, check, demo, doctor, man, presets, replay, sites, stats, tap, top, wrap,
+    adopt, check, completions, demo, doctor, man, presets, replay, sites, stats, tap, top, wrap,
 };
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
@@ -45,6 +45,11 @@ use crate::transport::http::collector::CollectorClient;
 pub fn main() -> ExitCode {
     if let Some(code) = child::run_hidden() {
         return code;
+    }
+    match completions::answer() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => error.exit(),
     }
     let cli = Cli::parse();
     let runtime = match runtime(&cli.command).enable_all().build() {
@@ -118,7 +123,7 @@ async fn run(command: Command) -> ExitCode {
         Command::Try(args) => try_out(*args).await,
         Command::Adopt(args) => adopt(&args),
         Command::Init(args) => init(&args),
-        Command::Completions(args) => print(&man::completions(args.shell)),
+        Command::Completions(args) => print(&completions::script(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
     }
 }

@@ -13,7 +13,7 @@ use super::entry::{WRAP, is_milepost, quote};
 use super::show::{hidden_words, plain};
 
 /// The key of the servers.
-const SERVERS: &str = "mcp_servers";
+pub(super) const SERVERS: &str = "mcp_servers";
 
 /// The change of a file of Codex.
 ///

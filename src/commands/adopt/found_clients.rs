@@ -38,17 +38,21 @@ const IN_PROJECT: [&str; 6] = [
     ".codex/config.toml",
 ];
 
+/// The places of clients' files in the home folder and in this folder, those of this folder last.
+pub(super) fn places() -> Vec<PathBuf> {
+    let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let here = env::current_dir().unwrap_or_default();
+    let at_home = home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name)));
+    at_home.chain(IN_PROJECT.iter().map(|name| here.join(name))).collect()
+}
+
 /// The files that are there and hold servers, those of this folder last.
 ///
 /// # Errors
 /// If there is none.
 pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
-    let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    let here = env::current_dir().unwrap_or_default();
-    let at_home = home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name)));
-    let in_project = IN_PROJECT.iter().map(|name| here.join(name));
     let mut found: Vec<PathBuf> = Vec::new();
-    for path in at_home.chain(in_project) {
+    for path in places() {
         if path.is_file() && !found.contains(&path) && has_servers(args, &path) {
             found.push(path);
         }

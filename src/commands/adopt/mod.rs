@@ -100,6 +100,23 @@ impl AdoptError {
     }
 }
 
+/// The names of the servers in the text of a client's file, as `--server` takes them; none if the text cannot
+/// be read.
+pub fn server_names(text: &str) -> Vec<String> {
+    if let Ok(Some(file)) = document::parse(text) {
+        let entries = document::entries(&file).into_iter().flatten();
+        return entries.map(|entry| entry.name.to_owned()).collect();
+    }
+    let file: toml::Table = text.parse().unwrap_or_default();
+    let servers = file.get(codex::SERVERS).and_then(toml::Value::as_table);
+    servers.into_iter().flat_map(toml::Table::keys).cloned().collect()
+}
+
+/// The files of the clients on this machine that are there.
+pub fn client_files() -> Vec<PathBuf> {
+    found_clients::places().into_iter().filter(|path| path.is_file()).collect()
+}
+
 /// Shows the changes on `out`, and writes them if the arguments or the user allow it. `asked` reads
 /// the user's answers, if there is a user. Returns whether all requested changes were made.
 ///

@@ -43,7 +43,7 @@ pub use self::remote::RemoteTransport;
 pub use self::tap::{TapArgs, TopArgs};
 
 /// The route file of a folder.
-const ROUTE_FILE: &str = "proxy.toml";
+pub(super) const ROUTE_FILE: &str = "proxy.toml";
 
 /// A transparent MCP proxy that adds progress to legacy servers.
 #[derive(Debug, Parser)]

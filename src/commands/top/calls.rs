@@ -110,6 +110,21 @@ impl TopCall {
 
     /// What Milepost has changed, in few words.
     pub(super) fn changes(&self) -> String {
+        self.change_words().join(", ")
+    }
+
+    /// The changes in at most so many columns, if one word fits: no number is cut.
+    pub(super) fn changes_within(&self, columns: usize) -> String {
+        let mut words = self.change_words();
+        let mut text = words.join(", ");
+        while text.chars().count() > columns && words.len() > 1 {
+            words.pop();
+            text = format!("{}, …", words.join(", "));
+        }
+        text
+    }
+
+    fn change_words(&self) -> Vec<String> {
         let times = |count: u64| if count > 1 { format!(" ×{count}") } else { String::new() };
         let mut words = Vec::new();
         let repaired: u64 = self.repaired.values().sum();
@@ -123,7 +138,7 @@ impl TopCall {
         if self.beats > 0 {
             words.push(format!("heartbeat{}", times(self.beats)));
         }
-        words.join(", ")
+        words
     }
 
     /// The part of the work that is done, from 0 to 1, if the client was told of one.
@@ -379,5 +394,6 @@ mod tests {
         assert_eq!(figure(r#"{"sent":0}"#), "not asked for");
         let changed = call(r#"{"repaired":{"lift":2,"token":1},"withheld":{"late":1},"beats":4}"#);
         assert_eq!(changed.changes(), "repaired ×3, withheld, heartbeat ×4");
+        assert_eq!(changed.changes_within(16), "repaired ×3, …");
     }
 }

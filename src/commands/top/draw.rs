@@ -19,6 +19,9 @@ const BAR: usize = 10;
 /// Columns from which the table shows the client and the changes.
 const WIDE: u16 = 110;
 
+/// Columns of the changes: a number in them is never cut.
+const CHANGES: u16 = 16;
+
 /// The silence of a server that is mentioned.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 
@@ -116,7 +119,7 @@ fn draw_table(
         names.splice(3..3, ["CLIENT"]);
         widths.insert(3, Constraint::Fill(2));
         names.insert(6, "CHANGES");
-        widths.insert(6, Constraint::Fill(2));
+        widths.insert(6, Constraint::Length(CHANGES));
     }
     let lines = rows.iter().map(|row| table_row(row, is_wide, styles));
     let table = Table::new(lines, widths)
@@ -159,7 +162,7 @@ fn table_row(row: &TopRow, is_wide: bool, styles: &Styles) -> Row<'static> {
     ];
     if is_wide {
         cells.insert(3, text(call.client.as_deref().unwrap_or("unknown client")));
-        cells.insert(6, Cell::from(call.changes()).style(styles.dim));
+        cells.insert(6, Cell::from(call.changes_within(usize::from(CHANGES))).style(styles.dim));
     }
     Row::new(cells)
 }

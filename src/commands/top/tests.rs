@@ -87,6 +87,15 @@ impl Drawn {
 }
 
 #[test]
+fn a_narrow_table_leaves_changes_out_and_cuts_no_number() {
+    let mut drawn = Drawn::new(110, 12);
+    let calls = CALLS.replace(r#"{"lift":2}"#, r#"{"lift":41},"withheld":{"late":3}"#);
+    let event = ProcessNews::Event("calls".to_owned(), calls);
+    drawn.screen.calls.take("/run/a", event, drawn.now);
+    drawn.shows("repaired ×41, …");
+}
+
+#[test]
 fn the_table_shows_calls_in_flight_first_with_their_progress() {
     let mut drawn = Drawn::new(140, 12);
     let lines = drawn.lines();

@@ -410,6 +410,23 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_under_a_path_alone_moves_once_to_the_label_of_its_server() {
+        let (_folder, mut store) = store();
+        let of = |route: &str, millis: &[u32]| -> PendingSamples {
+            let pending = calls(&[("a", millis)]).into_values();
+            pending.map(|tools| (route.into(), tools)).collect()
+        };
+        store.add(&of("/r", &[1, 2]), NOW).unwrap();
+        store.add(&of("/r#01234567", &[3]), NOW).unwrap();
+        store.add(&of("/r#89abcdef", &[4]), NOW).unwrap();
+        let routes: Vec<String> =
+            store.read().unwrap().iter().map(|row| row.route.to_string()).collect();
+        assert_eq!(routes, ["/r#01234567", "/r#89abcdef"]);
+        let (first, second) = (("a".into(), vec![1, 2, 3]), ("a".into(), vec![4]));
+        assert_eq!(millis(&mut store), [first, second]);
+    }
+
+    #[test]
     fn errors_count_for_tools_that_are_known() {
         let (_folder, mut store) = store();
         let mut failed = Durations::default();

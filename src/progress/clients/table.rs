@@ -57,7 +57,7 @@ pub const CLIENTS: &[Row] = &[
         set: "Set `timeout` (ms, at least 1000) of the server in `.mcp.json`, or \
               `MCP_TOOL_TIMEOUT` and `CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT` (ms) in the environment of \
               Claude Code.",
-        as_of: "September 2026",
+        as_of: "November 2026 (2.1.328)",
     },
     Row {
         client: "Claude Desktop or claude.ai",
@@ -93,7 +93,7 @@ pub const CLIENTS: &[Row] = &[
         limits: "60 s for a call by its documentation, 300 s by its source",
         orderly: true,
         set: "Set `tool_timeout_sec` of the server in `config.toml`.",
-        as_of: "October 2026",
+        as_of: "November 2026 (0.169.0)",
     },
     Row {
         client: "Cursor",
@@ -203,7 +203,7 @@ pub const CLIENTS: &[Row] = &[
         orderly: false,
         set: "Use a version of June 2026 or later, or raise `timeout` (ms) of the server in \
               `opencode.json`.",
-        as_of: "October 2026",
+        as_of: "November 2026 (1.18.33)",
     },
     Row {
         client: "Python SDK and what is built on it",

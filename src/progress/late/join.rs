@@ -297,12 +297,14 @@ fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -
 }
 
 /// Whether the reason of a cancellation shows that the client's clock ran out, and that nobody cancelled the
-/// call: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp).
+/// call: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request
+/// cancelled by caller` (Codex, which sends nothing when a person interrupts it).
 pub(crate) fn is_by_clock(params: &Bytes) -> bool {
     let reason = json::member(params, "reason");
     let words = reason.as_ref().and_then(|text| json::decode_str(text));
     words.is_some_and(|words| {
         let words = words.to_ascii_lowercase();
-        ["timed out", "timeout", "-32001"].iter().any(|sign| words.contains(sign))
+        let signs = ["timed out", "timeout", "-32001", "mcp request cancelled by caller"];
+        signs.iter().any(|sign| words.contains(sign))
     })
 }

@@ -1,6 +1,7 @@
 //! Documents, packages and examples name only things that exist.
 
 mod architecture;
+mod compose;
 mod fleet;
 mod limits;
 mod links;

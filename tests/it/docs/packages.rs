@@ -36,6 +36,23 @@ fn milepost(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What bash is offered for the last of these words, typed in this folder.
+fn completed(folder: &Path, words: &[&str]) -> Vec<String> {
+    let output = Command::new(MILEPOST)
+        .env("MILEPOST_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+        .env("_CLAP_COMPLETE_COMP_TYPE", "9")
+        .env("_CLAP_IFS", "\n")
+        .env("HOME", folder)
+        .current_dir(folder)
+        .arg("--")
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
 /// Runs a program if this machine has it.
 fn run_if_there(program: &str, args: &[&str]) -> Option<Output> {
     Command::new(program).args(args).output().ok()
@@ -43,11 +60,16 @@ fn run_if_there(program: &str, args: &[&str]) -> Option<Output> {
 
 #[test]
 fn shells_complete_every_command() {
+    let known = completed(Path::new("."), &["milepost", ""]);
+    for command in commands() {
+        assert!(known.contains(&command), "{command} is not completed: {known:?}");
+    }
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = milepost(&["completions", shell]);
-        for command in commands() {
-            assert!(script.contains(&command), "{shell} does not know {command}");
-        }
+        assert!(
+            script.contains("MILEPOST_COMPLETE") && script.contains(shell),
+            "{shell}: {script}"
+        );
     }
     let script = "source /dev/stdin && complete -p milepost";
     let Ok(mut bash) = Command::new("bash")
@@ -65,6 +87,29 @@ fn shells_complete_every_command() {
     let output = bash.wait_with_output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8(output.stdout).unwrap().ends_with(" milepost\n"));
+}
+
+#[test]
+fn shells_complete_the_names_in_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let complete = |words: &str| completed(folder.path(), &words.split(' ').collect::<Vec<_>>());
+    let routes = "[[route]]\npath = \"/reports\"\nupstream.url = \"${NOWHERE}\"\n\
+                  [[route]]\npath = \"/search\"\nupstream.demo = true\n";
+    write("proxy.toml", routes);
+    write("other.toml", &routes.replace("/search", "/find"));
+    assert_eq!(complete("milepost tap --route "), ["/reports", "/search"]);
+    assert_eq!(complete("milepost doctor --config other.toml --route "), ["/find", "/reports"]);
+    assert_eq!(complete("milepost try --config=other.toml --route /f"), ["/find"]);
+    // What other values an option has.
+    assert!(complete("milepost wrap --dialect tools").contains(&"tools-progress".to_owned()));
+    assert!(complete("milepost wrap --preset swiss").contains(&"swissarmyhammer".to_owned()));
+    write(".mcp.json", r#"{"mcpServers":{"reports":{"command":"a"},"search":{"url":"b"}}}"#);
+    write("codex.toml", "[mcp_servers.shop]\ncommand = \"a\"\n");
+    assert_eq!(complete("milepost adopt --server "), ["reports", "search"]);
+    assert_eq!(complete("milepost adopt codex.toml --server "), ["shop"]);
+    write("codex.toml", "[mcp_servers");
+    assert_eq!(complete("milepost adopt codex.toml --server "), [""; 0]);
 }
 
 #[test]

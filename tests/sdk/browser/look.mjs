@@ -125,9 +125,18 @@ async function keysAndLinks() {
     await other.goto(link);
     await other.locator('#details[open]').waitFor();
     seen.opened = (await other.locator('#details-title').textContent()) === first;
-    await other.goto('about:blank');
+    // A page that is open follows a link too, in place of the call that it shows.
+    const second = await page.evaluate(() => document.querySelectorAll('#past tbody tr:not([hidden])')[1].dataset.n);
+    await rows('past').nth(1).getByRole('button').click();
+    await page.getByRole('button', { name: 'Copy link' }).click();
+    const onward = await clipboard();
+    await page.keyboard.press('Escape');
+    await other.evaluate(hash => (location.hash = hash), new URL(onward).hash);
+    await other.waitForFunction(n => location.hash.startsWith(`#call=${n}-`) && document.querySelector('#messages > .card'), second);
+    seen.followed = (await other.locator('#details[open]').count()) === 1 && (await other.locator('#details-title').textContent()) !== '';
     await other.goto(`${options.url}#call=999-1`);
     await other.locator('#missing').waitFor();
+    seen.closed = (await other.locator('#details[open]').count()) === 0;
     await other.close();
 }
 

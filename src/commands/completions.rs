@@ -1,0 +1,144 @@
+//! Completions of the command line. A shell asks the program for them, so that names of routes and
+//! servers are completed too.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, Command, CommandFactory};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
+
+use crate::commands::adopt;
+use crate::commands::args::{Cli, ROUTE_FILE};
+use crate::commands::man::NAME;
+use crate::observe::durations::{Store, state_dir};
+
+/// The variable by which a shell's script asks for completions; its value is the shell.
+const ASKED: &str = "MILEPOST_COMPLETE";
+
+/// Bytes of a file that is read for names. The files are small; a completion must not wait for others.
+const FILE_MAX: u64 = 4 << 20;
+
+/// The script that makes a shell ask for completions.
+pub fn script(shell: Shell) -> String {
+    let mut out = Vec::new();
+    if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
+        // A list of bytes takes everything.
+        let _ = shell.write_registration(ASKED, NAME, NAME, NAME, &mut out);
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Answers a shell that asks for completions; `false` if none does.
+///
+/// # Errors
+/// If the shell is unknown, or standard output cannot be written.
+pub fn answer() -> Result<bool, clap::Error> {
+    let folder = env::current_dir().ok();
+    CompleteEnv::with_factory(with_names).var(ASKED).try_complete(env::args_os(), folder.as_deref())
+}
+
+/// The command line, with what completes the names that only the files of this machine know.
+fn with_names() -> Command {
+    Cli::command().mut_subcommands(|command| match command.get_name() {
+        "adopt" => completed_by(command, "server", servers),
+        "stats" => completed_by(command, "route", learned),
+        _ => completed_by(command, "route", routes),
+    })
+}
+
+fn completed_by(command: Command, long: &str, completer: fn() -> ArgValueCompleter) -> Command {
+    command.mut_args(|arg: Arg| match arg.get_long() {
+        Some(name) if name == long => arg.add(completer()),
+        _ => arg,
+    })
+}
+
+/// Completes the paths of the routes in the route file of the command line.
+fn routes() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let file = named_file(&typed_words()).unwrap_or_else(|| PathBuf::from(ROUTE_FILE));
+        beginning_with(current, route_paths(&file))
+    })
+}
+
+/// Completes the names of the servers in a client's file: the file of the command line, else the files of
+/// the clients on this machine.
+fn servers() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let words = typed_words();
+        let named = words.iter().skip(2).map(PathBuf::from).find(|path| path.is_file());
+        let files = named.map_or_else(adopt::client_files, |file| vec![file]);
+        let names = files.iter().filter_map(|file| small_text(file));
+        beginning_with(current, names.flat_map(|text| adopt::server_names(&text)).collect())
+    })
+}
+
+/// Completes the routes and commands of which durations have been learned.
+fn learned() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let rows = state_dir(None, None).and_then(|folder| Store::new(&folder).read().ok());
+        let rows = rows.into_iter().flatten();
+        beginning_with(current, rows.map(|row| row.route.to_string()).collect())
+    })
+}
+
+/// The words of the command line that is being typed, the program's name first.
+fn typed_words() -> Vec<OsString> {
+    env::args_os().skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The file that `--config` names.
+fn named_file(words: &[OsString]) -> Option<PathBuf> {
+    let mut words = words.iter().filter_map(|word| word.to_str());
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--config") {
+            Some("") => return words.next().map(PathBuf::from),
+            Some(file) => return file.strip_prefix('=').map(PathBuf::from),
+            None => {}
+        }
+    }
+    None
+}
+
+/// The paths of the routes. A file with errors has routes too, so it is read without checks.
+fn route_paths(file: &Path) -> Vec<String> {
+    let Some(file) = small_text(file).and_then(|text| text.parse::<toml::Table>().ok()) else {
+        return Vec::new();
+    };
+    let routes = file.get("route").and_then(toml::Value::as_array).into_iter().flatten();
+    routes.filter_map(|route| Some(route.get("path")?.as_str()?.to_owned())).collect()
+}
+
+fn small_text(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    (metadata.is_file() && metadata.len() <= FILE_MAX).then(|| fs::read_to_string(path).ok())?
+}
+
+fn beginning_with(current: &OsStr, mut names: Vec<String>) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    names.sort();
+    names.dedup();
+    names.retain(|name| name.starts_with(&*current));
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_route_file_is_the_one_after_config() {
+        let file = |words: &str| {
+            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+            named_file(&words)
+        };
+        assert_eq!(file("milepost doctor --config a.toml --route"), Some("a.toml".into()));
+        assert_eq!(file("milepost doctor --config=b.toml --route"), Some("b.toml".into()));
+        assert_eq!(file("milepost doctor --route"), None);
+    }
+}
