@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::exchange::Exchange;
 use crate::support::sdk::{Proxy, Upstream, collect, route, set_up, visit};
 use crate::support::server::Server;
-use crate::support::{home, wait};
+use crate::support::{home, milepost, wait};
 use crate::{aside, for_each};
 
 /// All scenes are over sooner; those that wait for something that never comes say so themselves.
@@ -305,4 +305,29 @@ fn take_picture(path: &str) {
         });
     });
     proxy.finish();
+}
+
+#[test]
+fn the_page_of_a_recording_runs_its_own_script_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, to) = (folder.path().join("a.transcript"), folder.path().join("a.html"));
+    let script =
+        "<script>document.title='broken'</script><img src=x onerror=document.title='broken'>";
+    let call = format!(
+        "> {{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{{\"name\":\"{script}\"}}}}\n"
+    );
+    fs::write(&file, call).unwrap();
+    let exported = milepost().arg("export").arg(&file).arg("-o").arg(&to).status().unwrap();
+    assert!(exported.success());
+    let chromium = env::var("MILEPOST_CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
+    let shown = Command::new(chromium)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
+        .arg(format!("file://{}", to.display()))
+        .output()
+        .unwrap();
+    let page = String::from_utf8(shown.stdout).unwrap();
+    // The script shows the search, which needs it.
+    assert!(page.contains("<div class=\"tools\">"), "{page}");
+    assert!(page.contains("<title>a.transcript</title>") && !page.contains("<img"), "{page}");
 }

@@ -19,11 +19,13 @@ use crate::commands::args::{
 };
 use crate::commands::check_progress::{self, scenarios};
 use crate::commands::doctor::playground;
+use crate::commands::export::{self, ExportError};
 use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::replay::SavedFiles;
 use crate::commands::show_calls::CallViews;
 use crate::commands::{
-    adopt, check, completions, demo, doctor, man, presets, replay, sites, stats, tap, top, wrap,
+    adopt, check, completions, demo, diff, doctor, man, mock, presets, replay, sites, stats, tap,
+    top, wrap,
 };
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
@@ -106,6 +108,20 @@ async fn run(command: Command) -> ExitCode {
             }
         }
         Command::Replay(args) => replay(&args).await,
+        Command::Export(args) => match export::run(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error @ ExportError::Write(..)) => report(&error, 1),
+            Err(error) => report(&error, 2),
+        },
+        Command::Diff(args) => match diff::run(&args) {
+            Ok(diff) if diff.is_equal => print(&diff.text),
+            Ok(diff) => failing(print(&diff.text)),
+            Err(error) => report(&error, 2),
+        },
+        Command::Mock(args) => match mock::run(&args).await {
+            Ok(is_complete) => ExitCode::from(u8::from(!is_complete)),
+            Err(error) => report(&error, 2),
+        },
         Command::Tap(args) => match tap::run(&args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
@@ -128,16 +144,18 @@ async fn run(command: Command) -> ExitCode {
     }
 }
 
+/// The exit code 1, unless the output failed.
+fn failing(printed: ExitCode) -> ExitCode {
+    if printed == ExitCode::SUCCESS { ExitCode::FAILURE } else { printed }
+}
+
 /// `milepost replay`; with `--watch` again after each save, until Ctrl-C.
 async fn replay(args: &ReplayArgs) -> ExitCode {
     let mut watch = SavedFiles::new(args.files());
     loop {
         let code = match replay::run(args) {
             Ok(played) if played.is_equal => print(&played.text),
-            Ok(played) => match print(&played.text) {
-                ExitCode::SUCCESS => ExitCode::FAILURE,
-                code => code,
-            },
+            Ok(played) => failing(print(&played.text)),
             Err(error) => report(&error, 2),
         };
         if !args.watch {

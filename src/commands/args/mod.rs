@@ -23,7 +23,10 @@ use url::Url;
 use self::policy::PolicyArgs;
 use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address, bearer_in};
+use crate::commands::diff::DiffArgs;
+use crate::commands::export::ExportArgs;
 use crate::commands::init::InitArgs;
+use crate::commands::mock::MockArgs;
 use crate::commands::show_calls::name_of_command;
 use crate::commands::stats;
 use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
@@ -95,6 +98,27 @@ pub enum Command {
         otherwise 1, and 2 for a file that is no recording."
     )]
     Replay(Box<ReplayArgs>),
+    /// Write a recording as a HAR archive, or as one page for a browser
+    #[command(
+        after_help = "Examples:\n  milepost export conversation.transcript -o conversation.html\n  \
+        milepost export --to har conversation.transcript > conversation.har\n\n\
+        The exit code is 0, 1 if the export cannot be written, and 2 for a file that is no whole recording."
+    )]
+    Export(ExportArgs),
+    /// Compare two recordings, call by call
+    #[command(
+        after_help = "A call of A is compared with the call of B that has the same method, tool and arguments, in \
+        their order. The exit code is 0 if there is no difference, 1 if there is one, and 2 for a file that is no \
+        whole recording."
+    )]
+    Diff(DiffArgs),
+    /// Serve a recording as a server
+    #[command(after_help = "Examples:\n  milepost mock --instant conversation.transcript\n  \
+        milepost mock --listen 127.0.0.1:8100 conversation.transcript\n\n\
+        A request of the same method and parameters gets what was recorded; each other request gets an error that \
+        names the nearest one. It goes on until its input ends or a signal comes. The exit code is 0 if each request \
+        was in the recording, 1 if not, and 2 for a file that is no whole recording.")]
+    Mock(MockArgs),
     /// Show each message that passes through Milepost, with its verdict
     #[command(
         after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\

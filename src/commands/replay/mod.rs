@@ -1,33 +1,27 @@
 //! `milepost replay`: plays a recorded conversation again, prints the verdict on each message with
 //! its reason, and compares the output with the recording.
 
-mod player;
 mod saved_files;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::fs::File;
-use std::io::{self, Read};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::commands::args::{ReplayArgs, WrapError};
+use crate::commands::recordings::differences::unnumbered;
+use crate::commands::recordings::player::Player;
+use crate::commands::recordings::tracks::{ReplayStep, Track, Tracks, input_of, line_text};
+use crate::commands::recordings::{self, Recorded, RecordingError, tracks};
 use crate::config::values::exact_time;
 use crate::observe::pointer_watch::PointerFinds;
-use crate::observe::transcript::{LineStream, SAME, TranscriptLine, settings, unescape, words};
+use crate::observe::transcript::{TranscriptLine, settings, unescape, words};
+use crate::progress::Policy;
 use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
-use crate::progress::{Policy, StreamId};
 use crate::protocol::jsonrpc::Message;
-use crate::relay::SOLE_STREAM;
-use player::Player;
 
 pub use saved_files::SavedFiles;
-
-/// Bytes of a file that `replay` reads: more than any recording has.
-const FILE_MAX: u64 = 256 << 20;
 
 /// Differences that are shown.
 const SHOWN: usize = 3;
@@ -35,24 +29,9 @@ const SHOWN: usize = 3;
 /// The reason why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The file cannot be read.
-    #[error("{}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The file is not a recording.
-    #[error("{}:{line}: {expected}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The expected content.
-        expected: String,
-    },
+    /// The file is no recording.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     /// The flags or the route file cannot be used.
     #[error(transparent)]
     Settings(#[from] WrapError),
@@ -67,29 +46,15 @@ pub struct Played {
     pub is_equal: bool,
 }
 
-/// A recording, read.
-struct Recorded<'a> {
-    /// The words of the settings, each with its line.
-    settings: Vec<(usize, &'a str)>,
-    /// The events, each with the number of its line.
-    lines: Vec<(usize, TranscriptLine<'a>)>,
-    /// Remarks that limit the result of a replay.
-    remarks: Vec<&'a str>,
-}
-
 /// Plays a file.
 ///
 /// # Errors
 /// If it cannot be read or is no recording, or the settings cannot be used.
 pub fn run(args: &ReplayArgs) -> Result<Played, ReplayError> {
-    let text = read(&args.file)?;
-    let wrong = |(line, expected)| ReplayError::Line { path: args.file.clone(), line, expected };
-    let recorded = parse(&text).map_err(wrong)?;
-    let mut policy = Policy::default();
-    for (number, said) in &recorded.settings {
-        let read = settings::read(&mut policy, said);
-        read.map_err(|expected| wrong((*number, expected)))?;
-    }
+    let text = recordings::read(&args.file)?;
+    let wrong = |fault| ReplayError::from(recordings::at_line(&args.file, &text, fault));
+    let recorded = recordings::parse(&text).map_err(wrong)?;
+    let mut policy = recorded.policy().map_err(wrong)?;
     let of_file = settings::write(&policy).words;
     if args.has_config() {
         policy = Policy::default();
@@ -106,105 +71,6 @@ pub fn run(args: &ReplayArgs) -> Result<Played, ReplayError> {
     compare(&recorded, (policy, eager), &args.file).map_err(wrong)
 }
 
-fn read(path: &Path) -> Result<String, ReplayError> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes));
-    file.map_err(|source| ReplayError::Read { path: path.to_owned(), source })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-        ReplayError::Line {
-            path: path.to_owned(),
-            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-            expected: "text is expected (UTF-8)".to_owned(),
-        }
-    })
-}
-
-fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
-    let mut recorded = Recorded { settings: Vec::new(), lines: Vec::new(), remarks: Vec::new() };
-    let mut failed: BTreeSet<u64> = BTreeSet::new();
-    let mut last = BTreeMap::new();
-    for (number, text) in (1..).zip(text.lines()) {
-        if let Some(remark) = text.strip_prefix("# ") {
-            recorded.remarks.extend(limits(remark));
-        }
-        let Some(mut line) = TranscriptLine::read(text).map_err(|expected| (number, expected))?
-        else {
-            continue;
-        };
-        if b"><".contains(&line.sign) {
-            if line.text == SAME {
-                let said = last.get(&line.sign).copied();
-                line.text =
-                    said.ok_or_else(|| (number, "an earlier message is expected".to_owned()))?;
-            }
-            last.insert(line.sign, line.text);
-        }
-        let is_setting = line.sign == b'!' && line.text.split(' ').all(|word| word.contains('='));
-        if is_setting && !recorded.lines.is_empty() {
-            return Err((number, "settings are expected before the first message".to_owned()));
-        }
-        if is_setting {
-            recorded.settings.push((number, line.text));
-        } else if matches!(input_of(&line), Some(Input::FailOpen)) {
-            recorded.remarks.push("a filter failed, and nothing of it was recorded from there on");
-            failed.insert(line.part);
-        } else if !failed.contains(&line.part) {
-            recorded.lines.push((number, line));
-        }
-    }
-    if recorded.lines.is_empty() {
-        return Err((1, "a conversation is expected; this file has no message".to_owned()));
-    }
-    Ok(recorded)
-}
-
-/// The limit that a remark describes, if it describes one.
-fn limits(remark: &str) -> Option<&str> {
-    if remark.contains(" lines are missing") {
-        return Some("lines are missing from the recording");
-    }
-    let said = ["a replay needs", "calls of another recording", "the recording is as long as"];
-    said.iter().any(|said| remark.starts_with(said)).then_some(remark)
-}
-
-/// An input, and the output that followed.
-struct ReplayStep {
-    part: u64,
-    line: String,
-    /// The server's messages in it.
-    numbers: Range<u64>,
-    out: Vec<String>,
-}
-
-/// One filter of the conversation.
-struct Track {
-    player: Player,
-    /// The recorded output, with its lines.
-    expected: Vec<(usize, String)>,
-    /// The present output.
-    actual: Vec<String>,
-    /// The last step of the call.
-    step: Option<usize>,
-    /// Whether the recording is complete.
-    ends: bool,
-}
-
-impl Track {
-    /// Adds new output to the last step, or to a new step.
-    fn take(&mut self, steps: &mut Vec<ReplayStep>, step: Option<ReplayStep>) {
-        let out = self.player.take();
-        self.actual.extend(out.iter().cloned());
-        if let Some(step) = step {
-            self.step = Some(steps.len());
-            steps.push(step);
-        }
-        if let Some(step) = self.step.and_then(|at| steps.get_mut(at)) {
-            step.out.extend(out);
-        }
-    }
-}
-
 fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
     for line in lines {
         text.push_str(line.as_ref());
@@ -212,72 +78,9 @@ fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
     }
 }
 
-fn line_text(line: &TranscriptLine<'_>) -> String {
-    let at = match line.at {
-        LineStream::Only => String::new(),
-        LineStream::Nowhere => "-".to_owned(),
-        LineStream::Stream(stream) => stream.to_string(),
-        LineStream::Client(stream) => format!("@{stream}"),
-    };
-    format!("{}{at} {}", char::from(line.sign), line.text)
-}
-
 /// Lines of one filter begin with its number, but for those of the first.
 fn of_part(part: u64) -> String {
     if part == 1 { String::new() } else { format!("{part}| ") }
-}
-
-/// The input of a line without a message.
-fn input_of(line: &TranscriptLine<'_>) -> Option<Input> {
-    (line.sign == b'!').then(|| Input::read(line.text, None).ok()).flatten()
-}
-
-/// For each line, the streams that a later line marks as written. A stream without such a line was
-/// written at once.
-fn written_later(lines: &[(usize, TranscriptLine<'_>)]) -> Vec<BTreeSet<StreamId>> {
-    let mut named: BTreeMap<u64, BTreeSet<StreamId>> = BTreeMap::new();
-    let mut later = Vec::with_capacity(lines.len());
-    for (_, line) in lines.iter().rev() {
-        let named = named.entry(line.part).or_default();
-        if !b"=x~^e+".contains(&line.sign) {
-            match input_of(line) {
-                Some(Input::MarkUnread(stream) | Input::MarkWritten(stream)) => {
-                    named.insert(stream);
-                }
-                _ => named.clear(),
-            }
-        }
-        later.push(named.clone());
-    }
-    later.reverse();
-    later
-}
-
-/// The filters of a conversation, by their numbers in the file.
-type Tracks = BTreeMap<u64, Track>;
-
-/// The filter of a line, and whether the filter begins with this line.
-fn track<'a>(
-    tracks: &'a mut Tracks,
-    line: &TranscriptLine<'_>,
-    start: Instant,
-    (policy, eager): (&Arc<Policy>, bool),
-) -> Result<(&'a mut Track, bool), String> {
-    let is_known = tracks.contains_key(&line.part);
-    let begins = match input_of(line) {
-        Some(Input::Begin(_)) if is_known => return Err("this part has begun before".to_owned()),
-        Some(Input::Begin(begins)) => Some(begins),
-        _ if !is_known && line.part != 1 => {
-            return Err("a line `! begins ...` of this part is expected before".to_owned());
-        }
-        _ => None,
-    };
-    let track = tracks.entry(line.part).or_insert_with(|| {
-        let mut player = Player::new(policy, begins, start);
-        player.eager = eager;
-        Track { player, expected: Vec::new(), actual: Vec::new(), step: None, ends: false }
-    });
-    Ok((track, begins.is_some()))
 }
 
 fn compare(
@@ -285,66 +88,15 @@ fn compare(
     (policy, eager): (Policy, bool),
     path: &Path,
 ) -> Result<Played, (usize, String)> {
-    let (policy, start) = (Arc::new(policy), Instant::now());
-    let mut tracks = Tracks::new();
-    let mut steps: Vec<ReplayStep> = Vec::new();
-    let later = written_later(&recorded.lines);
+    let policy = Arc::new(policy);
     let mut finds = PointerFinds::default();
-    for ((number, line), later) in recorded.lines.iter().zip(&later) {
-        let wrong = |expected| (*number, expected);
-        let mut from = match input_of(line) {
-            Some(Input::TakeOver(from, on)) => {
-                let expected = || wrong("the number of another filter is expected".to_owned());
-                let other = tracks.remove(&from).filter(|_| from != line.part);
-                Some((from, on, other.ok_or_else(expected)?))
-            }
-            _ => None,
-        };
-        let (track, begins) = track(&mut tracks, line, start, (&policy, eager)).map_err(wrong)?;
-        let is_out = b"=x~^e".contains(&line.sign);
-        let player = &mut track.player;
-        if !is_out {
-            player.written(later);
-        }
-        let mut numbers = 0..0;
+    let (tracks, steps) = tracks::play(recorded, (&policy, eager), |_, line, _, _| {
         if line.sign == b'<'
             && let Ok(text) = unescape(line.text)
         {
             finds.see(&policy, &Message::parse(text.into_owned().into()));
         }
-        match line.sign {
-            b'=' => player.write_recorded(line.at),
-            // What was decided when nothing was told.
-            b'x' | b'~' if track.actual.len() <= track.expected.len() => {
-                let _ = player.poll(SOLE_STREAM);
-            }
-            b'x' | b'~' | b'^' | b'e' => {}
-            b'+' => player.pass(line.text).map_err(wrong)?,
-            _ if begins => {}
-            b'!' if matches!(input_of(line), Some(Input::End)) => {
-                player.end();
-                track.ends = true;
-            }
-            _ => match &mut from {
-                Some((_, on, other)) => player.take_over(&mut other.player, *on),
-                None => numbers = player.input(line).map_err(wrong)?,
-            },
-        }
-        let part = line.part;
-        if is_out {
-            track.expected.push((*number, line_text(line)));
-        }
-        let step = match track.step {
-            Some(_) if is_out => None,
-            None if is_out => {
-                let line = "# before anything was said".to_owned();
-                Some(ReplayStep { part, line, numbers, out: Vec::new() })
-            }
-            _ => Some(ReplayStep { part, line: line_text(line), numbers, out: Vec::new() }),
-        };
-        track.take(&mut steps, step);
-        tracks.extend(from.map(|(number, _, track)| (number, track)));
-    }
+    })?;
     Ok(shown(recorded, &tracks, &steps, (path, &finds)))
 }
 
@@ -414,13 +166,6 @@ fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
 /// before a client gets it.
 fn is_same(one: &str, other: &str) -> bool {
     one == other || (one.contains(MASK) && unnumbered(one) == unnumbered(other))
-}
-
-fn unnumbered(line: &str) -> String {
-    let mut parts = line.split(MASK);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts
-        .fold(first, |all, part| all + MASK + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 /// The conversation as a transcript for tests, with the present output.

@@ -7,5 +7,7 @@ mod demo;
 pub(crate) mod doctor;
 mod playground;
 mod presets;
+pub(crate) mod recordings;
 pub(crate) mod route_files;
+mod schema;
 mod upgrade;

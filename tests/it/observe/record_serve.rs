@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use milepost::commands::recordings::calls::{RecordedCalls, RecordedWay};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -29,6 +30,16 @@ pub(crate) fn replay(options: &[&str], file: &Path) -> (String, Option<i32>) {
     (String::from_utf8(text).unwrap(), output.status.code())
 }
 
+/// Each answer that a client got belongs to a call of the recording.
+#[track_caller]
+fn every_answer_has_its_call(file: &Path) {
+    let recording = RecordedCalls::load(file).unwrap();
+    let answers = recording.messages.iter().filter(|message| message.way == RecordedWay::ToClient);
+    for answer in answers.filter(|message| message.is_answer()) {
+        assert!(answer.call.is_some(), "{}:{}", file.display(), answer.line);
+    }
+}
+
 /// Every recording of a folder comes out as it was recorded; what is shown of each.
 #[track_caller]
 pub(crate) fn all_are_equal(folder: &Path) -> Vec<String> {
@@ -38,6 +49,7 @@ pub(crate) fn all_are_equal(folder: &Path) -> Vec<String> {
         let (shown, code) = replay(&[], file);
         let text = fs::read_to_string(file).unwrap();
         assert_eq!(code, Some(0), "{shown}\n\n{text}");
+        every_answer_has_its_call(file);
         shown
     };
     files.iter().map(play).collect()

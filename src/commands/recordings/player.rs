@@ -13,8 +13,8 @@ use crate::observe::transcript::{LineStream, TranscriptLine, escape, settings, s
 use crate::progress::durations::LearnedDurations;
 use crate::progress::input::{FilterScope, Input, MessageLine, Output, upstream_stream};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Origin, Policy, Reason, StreamId, StreamKind,
-    StreamPacing, Verdict,
+    CallId, Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Policy, Reason, StreamId,
+    StreamKind, StreamPacing, Verdict,
 };
 use crate::protocol::jsonrpc::Message;
 use crate::relay::SOLE_STREAM;
@@ -23,8 +23,36 @@ use crate::relay::SOLE_STREAM;
 /// is done although the recording does not name its time.
 const SLACK: Duration = Duration::from_millis(100);
 
+/// A call as the filter has opened it, or has taken it over from another filter.
+#[derive(Debug)]
+pub(in crate::commands) struct PlayedCall {
+    /// The call in its filter.
+    pub(in crate::commands) call: CallId,
+    /// The method of the request.
+    pub(in crate::commands) method: String,
+    /// The tool of `tools/call`.
+    pub(in crate::commands) tool: Option<String>,
+    /// The id, as its client wrote it.
+    pub(in crate::commands) id: Bytes,
+    /// The progress token, as its client wrote it.
+    pub(in crate::commands) token: Option<Bytes>,
+}
+
+/// What a filter says of its calls, in its order.
+#[derive(Debug)]
+pub(in crate::commands) enum CallNews {
+    /// A call begins.
+    Opened(PlayedCall),
+    /// A call of another filter goes on here.
+    TakenOver(PlayedCall),
+    /// The client of the call was sent a heartbeat.
+    Beat(CallId),
+    /// A call has ended.
+    Ended(CallId, Outcome),
+}
+
 /// A filter, its clients, and a clock that moves only on command.
-pub(super) struct Player {
+pub(in crate::commands) struct Player {
     filter: Filter,
     learned: Arc<LearnedDurations>,
     /// Whether there is only one client, on one stream.
@@ -37,7 +65,7 @@ pub(super) struct Player {
     /// The time of the filter. An output a little before its due time gets its due time.
     now: Instant,
     /// Whether time stops at each due output, because the settings differ from the recording.
-    pub(super) eager: bool,
+    pub(in crate::commands) eager: bool,
     streams: BTreeSet<StreamId>,
     /// The last client message.
     asked: Option<(StreamId, Message)>,
@@ -53,13 +81,20 @@ pub(super) struct Player {
     out: Vec<String>,
     messages: u64,
     /// The verdicts on server messages, by number.
-    pub(super) verdicts: BTreeMap<u64, Verdict>,
+    pub(in crate::commands) verdicts: BTreeMap<u64, Verdict>,
+    /// The calls that server messages were about, by the number of the message.
+    pub(in crate::commands) calls: BTreeMap<u64, CallId>,
     /// Heartbeats.
-    pub(super) beats: u64,
+    pub(in crate::commands) beats: u64,
+    news: Vec<CallNews>,
 }
 
 impl Player {
-    pub(super) fn new(policy: &Arc<Policy>, begins: Option<FilterScope>, start: Instant) -> Self {
+    pub(in crate::commands) fn new(
+        policy: &Arc<Policy>,
+        begins: Option<FilterScope>,
+        start: Instant,
+    ) -> Self {
         let learned = Arc::clone(&policy.learned);
         let mut policy = Arc::clone(policy);
         if matches!(begins, Some(FilterScope::Shared(_))) {
@@ -93,17 +128,24 @@ impl Player {
             out: Vec::new(),
             messages: 0,
             verdicts: BTreeMap::new(),
+            calls: BTreeMap::new(),
             beats: 0,
+            news: Vec::new(),
         }
     }
 
     /// Takes the output since the last call.
-    pub(super) fn take(&mut self) -> Vec<String> {
+    pub(in crate::commands) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.out)
     }
 
+    /// Takes the news of calls since the last call of this function.
+    pub(in crate::commands) fn take_news(&mut self) -> Vec<CallNews> {
+        std::mem::take(&mut self.news)
+    }
+
     /// The time that has passed.
-    pub(super) fn time(&self) -> Duration {
+    pub(in crate::commands) fn time(&self) -> Duration {
         self.clock.saturating_duration_since(self.start)
     }
 
@@ -111,7 +153,10 @@ impl Player {
     ///
     /// # Errors
     /// What is expected instead.
-    pub(super) fn input(&mut self, line: &TranscriptLine<'_>) -> Result<Range<u64>, String> {
+    pub(in crate::commands) fn input(
+        &mut self,
+        line: &TranscriptLine<'_>,
+    ) -> Result<Range<u64>, String> {
         let before = self.filter.messages();
         let text = unescape(line.text)?;
         if line.sign == b'!' {
@@ -218,13 +263,13 @@ impl Player {
     }
 
     /// The calls of another filter of the conversation go on here.
-    pub(super) fn take_over(&mut self, from: &mut Self, on: Option<StreamId>) {
+    pub(in crate::commands) fn take_over(&mut self, from: &mut Self, on: Option<StreamId>) {
         from.filter.hand_over(&mut self.filter, on);
         self.records();
     }
 
     /// Marks messages as written, except for streams whose clients wait, or whose lines come later.
-    pub(super) fn written(&mut self, later: &BTreeSet<StreamId>) {
+    pub(in crate::commands) fn written(&mut self, later: &BTreeSet<StreamId>) {
         let all = std::mem::take(&mut self.unwritten);
         for stream in all {
             if self.waits.contains(&stream) || later.contains(&stream) {
@@ -240,7 +285,7 @@ impl Player {
     ///
     /// # Errors
     /// If the text is not a time.
-    pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
+    pub(in crate::commands) fn pass(&mut self, text: &str) -> Result<(), String> {
         let end = self.clock + values::time(text)?;
         while self.eager
             && self.waits.is_empty()
@@ -261,7 +306,7 @@ impl Player {
     ///
     /// # Errors
     /// If the text is not a time.
-    pub(super) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
+    pub(in crate::commands) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
         let begin = self.now;
         let end = begin + values::time(text)?;
         while let Some(due) = self.filter.poll_timeout()
@@ -280,7 +325,7 @@ impl Player {
     }
 
     /// Writes a message to a client that was recorded at this time.
-    pub(super) fn write_recorded(&mut self, at: LineStream) {
+    pub(in crate::commands) fn write_recorded(&mut self, at: LineStream) {
         if let Some(text) = self.passes.take() {
             self.unwritten.insert(SOLE_STREAM);
             return self.out.push(text);
@@ -303,7 +348,7 @@ impl Player {
     }
 
     /// Ends the recording of the filter: a client on its only stream has received all messages.
-    pub(super) fn end(&mut self) {
+    pub(in crate::commands) fn end(&mut self) {
         if self.is_wire {
             self.written(&BTreeSet::new());
             self.drain();
@@ -311,7 +356,7 @@ impl Player {
     }
 
     /// Writes all messages that are due, one after the other. Returns whether there was any.
-    pub(super) fn drain(&mut self) -> bool {
+    pub(in crate::commands) fn drain(&mut self) -> bool {
         let mut any = false;
         self.out.extend(self.passes.take());
         let streams: Vec<StreamId> = self.streams.iter().copied().collect();
@@ -325,7 +370,7 @@ impl Player {
     }
 
     /// One message to a client; whether there was one.
-    pub(super) fn poll(&mut self, stream: StreamId) -> bool {
+    pub(in crate::commands) fn poll(&mut self, stream: StreamId) -> bool {
         let mut pieces: Vec<u8> = Vec::new();
         let mut any = false;
         while let Some(transmit) = self.filter.poll_transmit(self.now, stream) {
@@ -350,8 +395,11 @@ impl Player {
     fn records(&mut self) {
         while let Some(record) = self.filter.poll_event() {
             match record {
-                FilterEvent::Message { number, verdict, .. } => {
+                FilterEvent::Message { number, verdict, call } => {
                     self.verdicts.insert(number, verdict);
+                    if let Some(call) = call {
+                        self.calls.insert(number, call);
+                    }
                     if let Verdict::Withheld(reason) = verdict
                         && reason != Reason::Noise
                     {
@@ -360,16 +408,37 @@ impl Player {
                 }
                 FilterEvent::Call(call) => {
                     self.learned.learn(&call);
+                    self.news.push(CallNews::Ended(call.call, call.outcome));
                     self.out.push(format!("~ {}", summary(&call)));
                 }
-                FilterEvent::Heartbeat(_) => self.beats += 1,
+                FilterEvent::Heartbeat(call) => {
+                    self.beats += 1;
+                    self.news.push(CallNews::Beat(call));
+                }
+                FilterEvent::Opened(call) => {
+                    self.news.extend(self.played(call).map(CallNews::Opened));
+                }
+                FilterEvent::TakenOver(call) => {
+                    self.news.extend(self.played(call).map(CallNews::TakenOver));
+                }
                 FilterEvent::Late(news) => self.out.push(format!("~ late {}", news.event.name())),
                 FilterEvent::Task(news) => self.out.push(format!("~ task {}", news.event.name())),
-                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
+                FilterEvent::Refused(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {
             self.out.push(format!("^ {}", escape(&payload.to_bytes())));
         }
+    }
+
+    fn played(&self, call: CallId) -> Option<PlayedCall> {
+        let open = self.filter.opened(call)?;
+        Some(PlayedCall {
+            call,
+            method: open.method.to_owned(),
+            tool: open.tool.map(str::to_owned),
+            id: open.id.clone(),
+            token: open.token.cloned(),
+        })
     }
 }

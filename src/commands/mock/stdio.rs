@@ -1,0 +1,73 @@
+//! A mock over standard input and output.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::sleep_until;
+
+use super::script::MockScript;
+use super::session::{MockSession, MockTally, MockTerms};
+use crate::commands::printable::printable;
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
+use crate::transport::stdio::{ByteWriter, input, output};
+
+/// Serves one client until it closes standard input, and then sends at once what is left of the requests that were
+/// asked; or until `stop` is ready.
+///
+/// # Errors
+/// If standard input cannot be read. A client that reads no more is no error.
+pub(super) async fn serve(
+    script: &Arc<MockScript>,
+    terms: MockTerms,
+    stop: impl Future<Output = ()>,
+) -> io::Result<MockTally> {
+    let (mut from, mut to) = (input(), output());
+    let (mut buffer, mut lines) = (BytesMut::new(), Lines::new(INSPECT_MAX));
+    let mut session = MockSession::new(script, terms, Instant::now());
+    let mut stop = pin!(stop);
+    let mut is_over = false;
+    loop {
+        if send(&mut session, &mut to).await.is_err() || (is_over && session.is_idle()) {
+            return Ok(session.tally);
+        }
+        let due = session.next_due(Instant::now());
+        tokio::select! {
+            () = &mut stop => return Ok(session.tally),
+            read = from.read_buf(&mut buffer), if !is_over => {
+                is_over = read? == 0;
+                while let Some(frame) = next_frame(&mut lines, &mut buffer, is_over) {
+                    if let LineFrame::Line(line) | LineFrame::Rest(line) = frame {
+                        let line = line.slice(..line.trim_ascii_end().len());
+                        session.receive(Instant::now(), &Message::parse(line));
+                    }
+                }
+                if is_over {
+                    session.hurry(Instant::now());
+                }
+            }
+            () = async { sleep_until(due.unwrap_or_else(Instant::now).into()).await }, if due.is_some() => {}
+        }
+    }
+}
+
+fn next_frame(lines: &mut Lines, buffer: &mut BytesMut, is_over: bool) -> Option<LineFrame> {
+    if is_over { lines.finish(buffer) } else { lines.decode(buffer) }
+}
+
+/// Writes everything that is due.
+async fn send(session: &mut MockSession, to: &mut ByteWriter) -> io::Result<()> {
+    while let Some(said) = session.poll(Instant::now()) {
+        if said.is_stderr {
+            eprintln!("{}", printable(&String::from_utf8_lossy(&said.text), false));
+        } else {
+            to.write_all(&said.text).await?;
+            to.write_all(b"\n").await?;
+        }
+    }
+    to.flush().await
+}
