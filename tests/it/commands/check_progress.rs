@@ -1,10 +1,12 @@
 //! `milepost check-progress`: the defects of an example, none behind the proxy, and each format.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use super::schema::check_schema;
 use crate::support::server::Server;
 use crate::support::{MILEPOST, example};
 
@@ -25,6 +27,17 @@ fn ids<'a>(report: &'a Value, outcome: &str) -> Vec<&'a str> {
     let results = report["results"].as_array().unwrap().iter();
     let its = results.filter(|result| result["outcome"] == outcome);
     its.map(|result| result["id"].as_str().unwrap()).collect()
+}
+
+/// Checks a file against the schema of JUnit XML, where this machine has a validator.
+#[track_caller]
+fn check_xml(file: &Path) {
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemas/junit.xsd");
+    let checked =
+        Command::new("xmllint").args(["--noout", "--nonet", "--schema", schema]).arg(file).output();
+    if let Ok(Output { status, stderr, .. }) = checked {
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    }
 }
 
 #[test]
@@ -104,11 +117,13 @@ fn the_files_for_other_tools_have_the_same_failures() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("\n  failed        server-method            MUST "), "{text}");
-    let junit = fs::read_to_string(junit).unwrap();
+    let (junit_file, junit) = (junit.clone(), fs::read_to_string(junit).unwrap());
     assert_eq!(junit.matches("<testsuite ").count(), 2, "{junit}");
     assert_eq!(junit.matches("</testcase>").count() + junit.matches("\"/>\n").count(), 19);
     assert_eq!(junit.matches("<failure ").count(), 3, "{junit}");
+    check_xml(&junit_file);
     let sarif: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
+    check_schema("sarif-2.1.0.json", &sarif);
     assert_eq!(sarif["version"], "2.1.0");
     let results = sarif["runs"][0]["results"].as_array().unwrap();
     let faults: Vec<&Value> = results.iter().filter(|result| result["level"] == "error").collect();
