@@ -81,7 +81,9 @@ impl Launch<'_> {
                 let _held = held();
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
-                let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
+                let modern = policy.modern;
+                let server =
+                    child_session::stand_in(Box::new(from), Box::new(to), limits, era, modern);
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 carry(relay, log).await;
@@ -94,6 +96,7 @@ impl Launch<'_> {
             left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
             cwd: stdio.cwd.clone(),
             starts: shared.folder.as_deref().filter(|_| policy.cached_start).map(start_folder),
+            modern: policy.modern,
         };
         let diagnostics = Box::new(ServerLog::default());
         let relay = |server, diagnostics| {

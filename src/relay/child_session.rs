@@ -15,6 +15,7 @@ use crate::relay::cached_start::CachedStart;
 use crate::relay::cached_start::store::StartStore;
 use crate::relay::child_leg::ChildLeg;
 use crate::relay::discover_probe::Era;
+use crate::relay::modern_face::ModernFace;
 use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, SpillLimits};
 use crate::transport::child::{
     self, ChildPipes, ChildProcess, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
@@ -115,6 +116,7 @@ impl<C: ClientLeg> ChildSession<C> {
         let (pipe, errors) = pipe_of(pipes, shared.as_ref(), &log);
         let leg = ChildLeg::new(pipe, era, shared.as_ref().map(|limits| limits.spill.clone()));
         let leg = leg.with_start(StartStore::of(&program).map(CachedStart::new));
+        let leg = leg.with_face(program.modern.then(ModernFace::new));
         let relay = relay(leg, DiagnosticsSink::new(diagnostics, errors));
         Ok(Self {
             relay,
@@ -294,8 +296,16 @@ fn pipe_of(
 }
 
 /// The leg towards a server that is not a child process but speaks like one.
-pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
-    ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.spill))
+/// `modern`: clients of 2026-07-28 reach an older server.
+pub fn stand_in(
+    from: ByteReader,
+    to: ByteWriter,
+    shared: SpoolLimits,
+    era: Arc<Era>,
+    modern: bool,
+) -> ChildLeg {
+    let pipe = Pipe::holding(from, to, shared.max_frame);
+    ChildLeg::new(pipe, era, Some(shared.spill)).with_face(modern.then(ModernFace::new))
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

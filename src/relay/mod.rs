@@ -15,6 +15,7 @@ pub mod filter_guard;
 pub mod http_upstream;
 mod incoming;
 mod legs;
+mod modern_face;
 mod outbox;
 mod outgoing;
 mod pipe;

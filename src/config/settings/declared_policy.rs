@@ -27,6 +27,14 @@ settings! { Policy, Self::default();
         )),
         is_recorded: false
     }
+    /// Clients of 2026-07-28 reach a command that knows earlier revisions only. Clients with the same `Authorization`
+    /// and the same capabilities share a child; others share one over loopback only.
+    "modern" Switch => modern {
+        flag: Some(Flag::switch(FIRST).help(
+            "Let clients of 2026-07-28 reach a command that knows earlier revisions only"
+        )),
+        is_recorded: false
+    }
     /// Additions to the client's capabilities. A capability that the client has set stays.
     "ask.capabilities" Object => capabilities {
         flag: Some(Flag::new(REQUESTS, "JSON").help(

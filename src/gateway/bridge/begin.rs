@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, header};
 
 use super::Bridge;
+use super::modern::capabilities_in;
 use super::responses::refusal;
 use super::session::{BridgeSession, ServerPermit, SessionKind};
 use crate::config::routes::Upstream;
@@ -18,6 +19,7 @@ use crate::gateway::refusals::over_limit;
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::log::may_log_refusal;
 use crate::progress::StreamPacing;
+use crate::protocol::jsonrpc::Message;
 use crate::relay::http_upstream::HeadersAccepted;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
@@ -70,7 +72,7 @@ impl Bridge {
             Arc::clone(&self.sessions),
             commands,
             pacing,
-            is_shared.then(|| Arc::clone(&self.era)),
+            (is_shared && !policy.modern).then(|| Arc::clone(&self.era)),
             RouteWatch::new(&self.state),
             &self.state.shared.shutdown,
         );
@@ -151,8 +153,10 @@ impl Bridge {
         &self,
         parts: &Parts,
         proxy_auth: bool,
-        id: Option<&[u8]>,
+        message: &Message,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
+        let id = message.id();
+        let id = id.as_deref();
         let restarts = match &self.state.route.upstream {
             Upstream::Command(stdio) => stdio.restart,
             _ => true,
@@ -183,7 +187,12 @@ impl Bridge {
         };
         // A child sees no `Authorization`: a client keeps its child when its token is renewed.
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
-        self.shared.session_of(caller(parts, is_over_http), restarts, dead, start).await
+        let mut caller = caller(parts, is_over_http).into_vec();
+        if self.state.shared_policy.modern {
+            // The child learns the capabilities of its clients once.
+            caller.extend([&[2], &capabilities_in(message)[..]].concat());
+        }
+        self.shared.session_of(caller.into(), restarts, dead, start).await
     }
 }
 

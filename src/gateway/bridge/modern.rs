@@ -7,6 +7,7 @@ use crate::relay::discover_probe::Era;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
@@ -19,6 +20,8 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
 use crate::transport::http::body::Body;
+use crate::transport::http::client_name::{ClientName, LoopbackCaller};
+
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::REVISION;
@@ -83,7 +86,11 @@ impl Bridge {
         if let Err(refusal) = header_mirror::require(&parts.headers, &message) {
             return *refusal;
         }
-        if let Some(refusal) = too_old(&self.state, &self.era, &message, date) {
+        let shares = match self.state.shared_policy.modern {
+            true => self.has_face_for(parts, proxy_auth),
+            false => shares(&self.state, &self.era),
+        };
+        if let Some(refusal) = too_old(shares, &message, date) {
             return refusal;
         }
         if message.method().as_deref() == Some(mcp::INITIALIZE) {
@@ -92,7 +99,7 @@ impl Bridge {
             let text = error_answer(id.as_deref().unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
             return with_error(StatusCode::NOT_FOUND, text);
         }
-        match self.shared_session(parts, proxy_auth, id.as_deref()).await {
+        match self.shared_session(parts, proxy_auth, &message).await {
             Ok(session) => {
                 let checked = session.tools().check(&parts.headers, &message);
                 match checked {
@@ -105,12 +112,35 @@ impl Bridge {
     }
 }
 
-/// The error for a client whose server cannot be shared: the client falls back to `initialize`.
-fn too_old(state: &RouteState, era: &Era, message: &Message, date: &str) -> Option<Response<Body>> {
-    let shares = match &state.route.upstream {
+impl Bridge {
+    /// Whether a client of 2026-07-28 reaches an older child: one that says who the client is, or that is on this
+    /// machine. An old server may keep what it was told, and strangers must not find that.
+    fn has_face_for(&self, parts: &Parts, proxy_auth: bool) -> bool {
+        let is_named = parts.extensions.get::<ClientName>().is_some()
+            || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth;
+        let is_local = parts.extensions.get::<LoopbackCaller>().is_some();
+        matches!(self.state.route.upstream, Upstream::Command(_)) && (is_named || is_local)
+    }
+}
+
+/// The capabilities of its client that a request states, as text.
+pub(crate) fn capabilities_in(message: &Message) -> Vec<u8> {
+    let params = message.params().unwrap_or_default();
+    let meta = json::member(&params, "_meta").unwrap_or_default();
+    let text = json::member(&meta, mcp::META_CAPABILITIES).unwrap_or_default();
+    let value = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+    value.to_string().into_bytes()
+}
+
+fn shares(state: &RouteState, era: &Era) -> bool {
+    match &state.route.upstream {
         Upstream::Command(stdio) => stdio.share && !era.is_old(),
         _ => false,
-    };
+    }
+}
+
+/// The error for a client whose server cannot be shared: the client falls back to `initialize`.
+fn too_old(shares: bool, message: &Message, date: &str) -> Option<Response<Body>> {
     if shares {
         return None;
     }

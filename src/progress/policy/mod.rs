@@ -273,6 +273,8 @@ pub struct Policy {
     pub log_level: Option<LogLevel>,
     /// Whether clients of a child get the answers of the child's last start until the child has started.
     pub cached_start: bool,
+    /// Whether clients of 2026-07-28 reach a child that knows earlier revisions only.
+    pub modern: bool,
     /// The settings of tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -290,6 +292,7 @@ impl Default for Policy {
             capabilities: JsonObject::new(),
             log_level: None,
             cached_start: false,
+            modern: false,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }

@@ -4,6 +4,7 @@ mod http_servers;
 mod http_sse_clients;
 mod late;
 mod missed_events;
+mod modern_face;
 mod owners;
 pub(crate) mod sessions;
 mod shared_isolation;
