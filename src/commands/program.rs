@@ -262,8 +262,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
                 let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
                 let starts = state_dir.as_deref().filter(|_| policy.cached_start);
                 let starts = starts.map(start_folder);
-                let modern = policy.modern;
-                let program = Program { command, env, cwd, starts, modern, ..Program::default() };
+                let program = Program { command, env, cwd, starts, ..Program::default() };
                 match wrap::run(policy, program, emitter).await {
                     Ok(code) => ExitCode::from(code),
                     Err(error) => report(&error, 127),

@@ -155,7 +155,7 @@ impl Proxy {
         let is_call = part == EndpointKind::Endpoint
             && parts.method == Method::POST
             && live.state.endpoint.is_some()
-            && !(*removed || live.state.route.opaque || live.state.bridges)
+            && !(*removed || live.state.route.opaque || live.state.may_bridge())
             && live.previous.is_empty()
             // Sessions of Milepost's own outlive a reload that makes no more of them.
             && live.bridge.sessions.is_empty();
@@ -268,7 +268,7 @@ impl Proxy {
                 // A request without a session may have been on its way while the route got another server.
                 if !parts.headers.contains_key(SESSION_ID) {
                     live = match self.current_for(&live) {
-                        Some(now) if now.state.endpoint.is_none() || now.state.bridges => now,
+                        Some(now) if now.state.endpoint.is_none() || now.state.may_bridge() => now,
                         Some(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, MOVED, None),
                         None => return no_route(),
                     };
@@ -289,7 +289,8 @@ impl Proxy {
 fn is_for_bridge(live: &LiveRoute, parts: &Parts) -> bool {
     match parts.headers.get(SESSION_ID) {
         Some(id) => live.bridge.sessions.knows(id.as_bytes()),
-        None => live.state.bridges && modern::date_of(&parts.headers, None).is_none(),
+        None if modern::date_of(&parts.headers, None).is_some() => live.state.translates_eras,
+        None => live.state.bridges,
     }
 }
 

@@ -17,8 +17,8 @@ use crate::relay::child_session::{ChildSession, SpoolLimits};
 use crate::relay::discover_probe::Era;
 use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{
-    ClientLeg, DiagnosticsSink, Relay, ServerLeg, SpillLimits, SpoolLeg, child_session,
-    remote_session,
+    ClientLeg, DiagnosticsSink, FaceLeg, ModernFace, Relay, ServerLeg, SpillLimits, SpoolLeg,
+    child_session, remote_session,
 };
 use crate::transport::child::{Program, start_folder};
 
@@ -59,11 +59,14 @@ impl Launch<'_> {
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
         let span = tracing::info_span!("session", route = %state.route.path);
+        // A client that begins a session is older than 2026-07-28.
+        let face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
         let Upstream::Command(stdio) = &state.route.upstream else {
             let target = target_of(state, proxy_auth).telling(accepted);
             // One stream of the server carries the answers for all streams of the client.
             let server =
                 SpoolLeg::new(HttpUpstreamLeg::new(target), spill_limits(&shared, SPILL_MAX));
+            let server = FaceLeg::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, no_noise());
             relay.set_tokens(tokens);
             let task = async move {
@@ -81,9 +84,8 @@ impl Launch<'_> {
                 let _held = held();
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
-                let modern = policy.modern;
-                let server =
-                    child_session::stand_in(Box::new(from), Box::new(to), limits, era, modern);
+                let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
+                let server = FaceLeg::new(server, face);
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 carry(relay, log).await;
@@ -96,10 +98,10 @@ impl Launch<'_> {
             left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
             cwd: stdio.cwd.clone(),
             starts: shared.folder.as_deref().filter(|_| policy.cached_start).map(start_folder),
-            modern: policy.modern,
         };
         let diagnostics = Box::new(ServerLog::default());
         let relay = |server, diagnostics| {
+            let server = FaceLeg::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, diagnostics);
             relay.set_tokens(tokens);
             relay

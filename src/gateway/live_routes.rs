@@ -300,6 +300,7 @@ impl Proxy {
         let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
         let bridge_policy = Arc::new(policy);
         let direct_policy = bridge_policy.without_kept_work().map(Arc::new);
+        let translates_eras = bridge_policy.modern && !route.opaque;
         let route = Arc::new(route.clone());
         let state = Arc::new(RouteState {
             policy: direct_policy.clone().unwrap_or_else(|| Arc::clone(&bridge_policy)),
@@ -309,6 +310,7 @@ impl Proxy {
             endpoint,
             sse,
             bridges: direct_policy.is_some() && !route.opaque,
+            translates_eras,
             forwarder: Forwarder::new(self.via.clone(), Arc::clone(&route)),
             files,
             generation: same.map_or(0, |old| old.state.generation + 1),

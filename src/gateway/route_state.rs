@@ -42,6 +42,8 @@ pub(crate) struct RouteState {
     /// Whether clients of the server's own transport get sessions of Milepost's own, because their work goes on
     /// without them.
     pub(crate) bridges: bool,
+    /// Whether clients of 2026-07-28 reach an older server.
+    pub(crate) translates_eras: bool,
     pub(crate) forwarder: Forwarder,
     /// Stands for the contents of the files that the upstream names: see [`Target`].
     pub(crate) files: u64,
@@ -254,6 +256,11 @@ impl RouteState {
     pub(crate) fn caller(&self, parts: &Parts) -> u64 {
         let certificate = parts.extensions.get::<ClientName>();
         self.shared.hasher.hash_one((certificate, self.credentials(&parts.headers)))
+    }
+
+    /// Whether some clients of the server's own transport get a relay of Milepost's own.
+    pub(crate) fn may_bridge(&self) -> bool {
+        self.bridges || self.translates_eras
     }
 
     /// A number for this `Authorization`.

@@ -92,6 +92,10 @@ pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 /// The member of a request's `_meta` with the client's capabilities, from 2026-07-28 on.
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The member of a result's `_meta` with the server's name, from 2026-07-28 on.
+pub const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
+/// The member of a request's `_meta` with the level of the log messages that the client wants, from 2026-07-28 on.
+pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The prefix of the `_meta` keys that a request of 2026-07-28 must have.

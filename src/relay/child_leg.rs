@@ -12,7 +12,6 @@ use crate::relay::Pipe;
 use crate::relay::cached_start::{CachedStart, HeldMessage};
 use crate::relay::discover_probe::{DiscoverProbe, Era};
 use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
-use crate::relay::modern_face::ModernFace;
 use crate::relay::spool::{SpillLimits, SpoolLarge};
 
 /// A server behind a pipe.
@@ -23,8 +22,6 @@ pub struct ChildLeg {
     spool: Option<SpoolLarge>,
     /// Answers in the server's place while the server starts.
     start: Option<CachedStart>,
-    /// Speaks 2026-07-28 for an older server.
-    face: Option<ModernFace>,
 }
 
 impl ChildLeg {
@@ -37,15 +34,7 @@ impl ChildLeg {
             probe: DiscoverProbe::new(era),
             spool: spill.map(SpoolLarge::new),
             start: None,
-            face: None,
         }
-    }
-
-    /// Clients of 2026-07-28 can speak to an older server through `face`.
-    #[must_use]
-    pub(crate) fn with_face(mut self, face: Option<ModernFace>) -> Self {
-        self.face = face;
-        self
     }
 
     /// While the server starts, the answers of its last start are given, if `start` has them.
@@ -76,24 +65,10 @@ impl ChildLeg {
             None => received,
         };
         let kept = self.probe.intercept(kept)?;
-        let kept = match &mut self.face {
-            Some(face) => face.intercept(kept),
-            None => Some(kept),
-        };
-        self.send_of_face();
-        let kept = match &mut self.start {
-            Some(start) => start.intercept(kept?),
-            None => kept,
-        };
+        let Some(start) = &mut self.start else { return Some(kept) };
+        let kept = start.intercept(kept);
         self.send_released();
         kept
-    }
-
-    /// Sends what the modern face has for the server.
-    fn send_of_face(&mut self) {
-        while let Some(payload) = self.face.as_mut().and_then(ModernFace::next_to_server) {
-            self.pipe.send(None, payload, &None);
-        }
     }
 
     /// Sends what has waited for the server's start.
@@ -142,8 +117,7 @@ impl ChildLeg {
 
     fn own(&mut self) -> Option<FromServer> {
         let start = || self.start.as_mut().and_then(CachedStart::next_own);
-        let face = || self.face.as_mut().and_then(ModernFace::next_own);
-        let own = self.probe.own.take().or_else(start).or_else(face);
+        let own = self.probe.own.take().or_else(start);
         own.map(|own| FromServer::Message(Origin::Shared, own))
     }
 }
@@ -180,12 +154,6 @@ impl ServerLeg for ChildLeg {
         payload: Payload,
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
-        if self.face.as_mut().is_some_and(|face| face.take(&payload)) {
-            // The question for the era is not for the server.
-            self.probe.settle();
-            self.send_of_face();
-            return None;
-        }
         let waits = self.start.as_mut().is_some_and(|start| !start.note_sent(message, &payload));
         let goes = !waits && self.probe.note_sent(message, &payload);
         if goes { self.pipe.send(message, payload, headers) } else { None }

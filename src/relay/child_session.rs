@@ -15,8 +15,7 @@ use crate::relay::cached_start::CachedStart;
 use crate::relay::cached_start::store::StartStore;
 use crate::relay::child_leg::ChildLeg;
 use crate::relay::discover_probe::Era;
-use crate::relay::modern_face::ModernFace;
-use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, SpillLimits};
+use crate::relay::{ClientLeg, DiagnosticsSink, FaceLeg, Pipe, Relay, RelayStep, SpillLimits};
 use crate::transport::child::{
     self, ChildPipes, ChildProcess, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
 };
@@ -85,7 +84,7 @@ pub struct SpoolLimits {
 
 /// A child process and the relay in front of it.
 pub struct ChildSession<C> {
-    relay: Relay<C, ChildLeg>,
+    relay: Relay<C, FaceLeg<ChildLeg>>,
     child: ChildProcess,
     program: Program,
     shared: Option<SpoolLimits>,
@@ -110,13 +109,12 @@ impl<C: ClientLeg> ChildSession<C> {
         era: Arc<Era>,
         diagnostics: ByteWriter,
         log: Connection,
-        relay: impl FnOnce(ChildLeg, DiagnosticsSink) -> Relay<C, ChildLeg>,
+        relay: impl FnOnce(ChildLeg, DiagnosticsSink) -> Relay<C, FaceLeg<ChildLeg>>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
         let (pipe, errors) = pipe_of(pipes, shared.as_ref(), &log);
         let leg = ChildLeg::new(pipe, era, shared.as_ref().map(|limits| limits.spill.clone()));
         let leg = leg.with_start(StartStore::of(&program).map(CachedStart::new));
-        let leg = leg.with_face(program.modern.then(ModernFace::new));
         let relay = relay(leg, DiagnosticsSink::new(diagnostics, errors));
         Ok(Self {
             relay,
@@ -184,7 +182,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Starts the server again if it has ended over `server/discover`, which an old server need not
     /// know.
     async fn starts_afresh(&mut self) -> bool {
-        if self.client_done || !self.relay.server().has_failed() {
+        if self.client_done || !self.relay.server().inner().has_failed() {
             return false;
         }
         self.child.signal(child::Signal::SIGKILL);
@@ -200,7 +198,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     counts.record_child_restart();
                 }
                 self.child = child;
-                self.relay.server().replace(pipe);
+                self.relay.server().inner().replace(pipe);
                 self.relay.read_server_again(errors);
                 true
             }
@@ -296,16 +294,8 @@ fn pipe_of(
 }
 
 /// The leg towards a server that is not a child process but speaks like one.
-/// `modern`: clients of 2026-07-28 reach an older server.
-pub fn stand_in(
-    from: ByteReader,
-    to: ByteWriter,
-    shared: SpoolLimits,
-    era: Arc<Era>,
-    modern: bool,
-) -> ChildLeg {
-    let pipe = Pipe::holding(from, to, shared.max_frame);
-    ChildLeg::new(pipe, era, Some(shared.spill)).with_face(modern.then(ModernFace::new))
+pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
+    ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.spill))
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

@@ -213,6 +213,11 @@ pub trait ServerLeg: Send {
         false
     }
 
+    /// The number of things that wait for clients: the server is in use.
+    fn held(&self) -> usize {
+        0
+    }
+
     /// Notes that the server has written to its standard error.
     fn stderr_activity(&mut self) {}
 

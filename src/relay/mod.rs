@@ -57,6 +57,8 @@ pub use legs::{
     ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
     trace_of,
 };
+pub use modern_face::ModernFace;
+pub use modern_face::leg::FaceLeg;
 pub use pipe::Pipe;
 
 /// The result of one [`Relay::step`].

@@ -38,17 +38,24 @@ pub(super) enum SpoolError {
 pub struct SpooledResponse {
     scan: Scan,
     kept: SpooledBytes,
+    /// The id of the request in whose place the client has made another.
+    renamed: Option<Key>,
 }
 
 impl SpooledResponse {
     /// A response of which `scan` has read all, in a file.
     pub(super) fn new(scan: Scan, kept: SpooledBytes) -> Self {
-        Self { scan, kept }
+        Self { scan, kept, renamed: None }
     }
 
     /// The id that it answers, as the server knows it.
     pub(crate) fn id(&self) -> Option<Key> {
-        self.scan.id()
+        self.renamed.clone().or_else(|| self.scan.id())
+    }
+
+    /// The response answers the request of this id.
+    pub(crate) fn rename(&mut self, id: Key) {
+        self.renamed = Some(id);
     }
 
     /// The repairs that it needs, if its request allows them.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
-use super::modern::capabilities_in;
+use super::modern::{capabilities_in, is_known};
 use super::responses::refusal;
 use super::session::{BridgeSession, ServerPermit, SessionKind};
 use crate::config::routes::Upstream;
@@ -22,7 +22,7 @@ use crate::progress::StreamPacing;
 use crate::protocol::jsonrpc::Message;
 use crate::relay::http_upstream::HeadersAccepted;
 use crate::transport::http::body::Body;
-use crate::transport::http::client_name::{ClientName, LoopbackCaller};
+use crate::transport::http::client_name::ClientName;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
 
 /// A request for a session.
@@ -72,7 +72,7 @@ impl Bridge {
             Arc::clone(&self.sessions),
             commands,
             pacing,
-            (is_shared && !policy.modern).then(|| Arc::clone(&self.era)),
+            (is_shared && !self.state.translates_eras).then(|| Arc::clone(&self.era)),
             RouteWatch::new(&self.state),
             &self.state.shared.shutdown,
         );
@@ -169,15 +169,11 @@ impl Bridge {
             if again {
                 self.state.shared.counts.record_child_restart();
             }
-            // The bearer of the listener lets a client in and does not say who the client is.
-            let is_named = parts.extensions.get::<ClientName>().is_some()
-                || parts.extensions.get::<LoopbackCaller>().is_some()
-                || parts.headers.contains_key(header::AUTHORIZATION) && !proxy_auth;
-            let principal = is_named.then(|| self.state.caller(parts));
+            let principal = is_known(parts, proxy_auth).then(|| self.state.caller(parts));
             self.begin_session(&SessionRequest {
                 kind: SessionKind::Shared,
                 id,
-                proxy_auth: false,
+                proxy_auth,
                 principal,
                 owner: None,
                 // Found by who asks, and never by an id.
@@ -188,8 +184,8 @@ impl Bridge {
         // A child sees no `Authorization`: a client keeps its child when its token is renewed.
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
         let mut caller = caller(parts, is_over_http).into_vec();
-        if self.state.shared_policy.modern {
-            // The child learns the capabilities of its clients once.
+        if self.state.translates_eras {
+            // The server learns the capabilities of its clients once.
             caller.extend([&[2], &capabilities_in(message)[..]].concat());
         }
         self.shared.session_of(caller.into(), restarts, dead, start).await

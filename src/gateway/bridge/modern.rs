@@ -21,7 +21,6 @@ use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
-
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::REVISION;
@@ -86,11 +85,7 @@ impl Bridge {
         if let Err(refusal) = header_mirror::require(&parts.headers, &message) {
             return *refusal;
         }
-        let shares = match self.state.shared_policy.modern {
-            true => self.has_face_for(parts, proxy_auth),
-            false => shares(&self.state, &self.era),
-        };
-        if let Some(refusal) = too_old(shares, &message, date) {
+        if let Some(refusal) = self.refuse_newer(parts, proxy_auth, &message, date) {
             return refusal;
         }
         if message.method().as_deref() == Some(mcp::INITIALIZE) {
@@ -113,14 +108,32 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// Whether a client of 2026-07-28 reaches an older child: one that says who the client is, or that is on this
-    /// machine. An old server may keep what it was told, and strangers must not find that.
-    fn has_face_for(&self, parts: &Parts, proxy_auth: bool) -> bool {
-        let is_named = parts.extensions.get::<ClientName>().is_some()
-            || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth;
-        let is_local = parts.extensions.get::<LoopbackCaller>().is_some();
-        matches!(self.state.route.upstream, Upstream::Command(_)) && (is_named || is_local)
+    /// The refusal for a client whose server is older than the client, and has no modern face for it.
+    fn refuse_newer(
+        &self,
+        parts: &Parts,
+        proxy_auth: bool,
+        message: &Message,
+        date: &str,
+    ) -> Option<Response<Body>> {
+        if !self.state.translates_eras {
+            let why = "this server speaks earlier revisions; begin with initialize";
+            let refusal = || too_old(message, date, why);
+            return (!shares(&self.state, &self.era)).then(refusal);
+        }
+        // An old server may keep what it was told, and strangers must not find that.
+        let why = "this server speaks earlier revisions, and is shared only by clients with the same credentials \
+                   (Authorization or a certificate) and by clients on its machine; begin with initialize";
+        (!is_known(parts, proxy_auth)).then(|| too_old(message, date, why))
     }
+}
+
+/// Whether a client says who it is, or is on this machine. The bearer of the listener lets a client in and does not
+/// say who the client is.
+pub(crate) fn is_known(parts: &Parts, proxy_auth: bool) -> bool {
+    parts.extensions.get::<ClientName>().is_some()
+        || parts.extensions.get::<LoopbackCaller>().is_some()
+        || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth
 }
 
 /// The capabilities of its client that a request states, as text.
@@ -139,11 +152,8 @@ fn shares(state: &RouteState, era: &Era) -> bool {
     }
 }
 
-/// The error for a client whose server cannot be shared: the client falls back to `initialize`.
-fn too_old(shares: bool, message: &Message, date: &str) -> Option<Response<Body>> {
-    if shares {
-        return None;
-    }
+/// The error for a client whose server cannot be shared, because of `why`: the client falls back to `initialize`.
+fn too_old(message: &Message, date: &str, why: &str) -> Response<Body> {
     let id = message.id().unwrap_or_default();
     let (status, text) = if message.method().as_deref() == Some(mcp::DISCOVER) {
         (StatusCode::NOT_FOUND, discover_probe::unknown(&id).raw().clone())
@@ -151,14 +161,15 @@ fn too_old(shares: bool, message: &Message, date: &str) -> Option<Response<Body>
         let known = Revision::ALL.iter().rev().map(|(_, date)| *date).skip(1);
         let known: Vec<String> = known.map(|date| format!("\"{date}\"")).collect();
         let text = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{UNSUPPORTED_REVISION},"message":"this server speaks earlier revisions; begin with initialize","data":{{"supported":[{known}],"requested":{date}}}}}}}"#,
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{UNSUPPORTED_REVISION},"message":{why},"data":{{"supported":[{known}],"requested":{date}}}}}}}"#,
             id = String::from_utf8_lossy(&id),
             known = known.join(","),
             date = String::from_utf8_lossy(&json::quote(date)),
+            why = String::from_utf8_lossy(&json::quote(why)),
         );
         (StatusCode::BAD_REQUEST, Bytes::from(text))
     };
-    Some(with_error(status, text))
+    with_error(status, text)
 }
 
 fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {

@@ -2,18 +2,30 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::requests::{LEVELS, replaced};
-use super::{FaceRequest, ModernFace};
-use crate::progress::Payload;
+use super::requests::{CAN_ASK, LEVELS, replaced};
+use super::{FacePhase, FaceRequest, ModernFace, OWN_ID, result_answer};
+use crate::progress::{Origin, Payload};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message};
 use crate::protocol::{json, mcp};
+use crate::relay::legs::FromServer;
+use crate::relay::spooled_response::SpooledResponse;
 
 /// The code of earlier revisions for a resource that does not exist.
 const NO_RESOURCE: i32 = -32002;
 
-/// The ids of Milepost's own requests for log messages.
-const OWN_LEVEL: &[u8] = b"milepost-level-";
+/// The code of 2025-11-25 for a request that needs the user at an address first.
+const NEEDS_URL: i32 = -32042;
+
+/// The notification of 2025-11-25 that a user has been at an address: later revisions have none.
+const URL_DONE: &str = "notifications/elicitation/complete";
+
+/// Names of members, in lower case, that have a token.
+const TOKEN_NAMES: [&str; 3] = ["progresstoken", "progress_token", "token"];
+
+/// Names of members, in lower case, that have the id of a request.
+const ID_NAMES: [&str; 5] = ["requestid", "request_id", "id", "callid", "toolcallid"];
 
 /// Methods whose results say how long they may be kept: no old server says so.
 const CACHED: [&str; 5] = [
@@ -25,47 +37,171 @@ const CACHED: [&str; 5] = [
 ];
 
 impl ModernFace {
-    /// An answer as its client gets it; `None` for an answer to a request of Milepost's own.
-    pub(super) fn answer(&mut self, message: Message) -> Option<Message> {
+    /// An answer as its client gets it; `None` if no client gets the answer now.
+    pub(super) fn answer(
+        &mut self,
+        origin: Origin,
+        message: Message,
+        now: Instant,
+    ) -> Option<FromServer> {
         let key = message.id_key()?;
-        if matches!(&key, Key::Text(text) if text.starts_with(OWN_LEVEL)) {
+        if Self::is_greeting(&key) {
+            self.greeted(&message, now);
             return None;
         }
-        let continues = |(_, open): &(&Key, &FaceRequest)| open.child_id.as_ref() == Some(&key);
+        if matches!(&key, Key::Text(text) if text.starts_with(OWN_ID.as_bytes())) {
+            return None;
+        }
+        let Some((id, open)) = self.take_open(&key) else {
+            // The client has given the request up, or has been asked something meanwhile.
+            return self.keep_answer(&key, FromServer::Message(origin, message));
+        };
+        let told = self.modern_answer(&message, &id, &open);
+        self.decide(now);
+        Some(FromServer::Message(origin, told))
+    }
+
+    /// The same for an answer in a file. It stays as the server has written it.
+    pub(super) fn large_answer(
+        &mut self,
+        mut response: Box<SpooledResponse>,
+        now: Instant,
+    ) -> Option<FromServer> {
+        let Some(key) = response.id() else { return Some(FromServer::Spooled(response)) };
+        let Some((id, _)) = self.take_open(&key) else {
+            return self.keep_answer(&key, FromServer::Spooled(response));
+        };
+        response.rename(id);
+        self.decide(now);
+        Some(FromServer::Spooled(response))
+    }
+
+    /// An answer in pieces has passed. A request that continues an earlier one is known to its client by another id.
+    pub(super) fn passed_in_pieces(&mut self, key: &Key, now: Instant) {
+        let Some((id, _)) = self.take_open(key) else { return };
+        if id != *key {
+            let why = "the answer is too large for a request that continues an earlier one";
+            let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
+            self.tell_message(Message::parse(error));
+        }
+        self.decide(now);
+    }
+
+    /// The open request that the server knows by this id, and the id that its client knows.
+    fn take_open(&mut self, key: &Key) -> Option<(Key, FaceRequest)> {
+        let continues = |(_, open): &(&Key, &FaceRequest)| open.server_id.as_ref() == Some(key);
         let id = self.open.iter().find(continues).map(|(id, _)| id.clone());
         let id = id.unwrap_or_else(|| key.clone());
-        let Some(open) = self.open.remove(&id) else {
-            // The client has given it up, or has been asked something meanwhile.
-            let is_held = self.questions.values().any(|question| question.child_id == key);
-            self.questions.retain(|_, question| question.child_id != key);
-            return (!is_held).then_some(message);
+        self.open.remove(&id).map(|open| (id, open))
+    }
+
+    /// An answer under the id that its client knows, with the members that 2026-07-28 requires, and its codes.
+    pub(super) fn modern_answer(
+        &mut self,
+        message: &Message,
+        id: &Key,
+        open: &FaceRequest,
+    ) -> Message {
+        let message = match message.id_range() {
+            Some(range) if message.id_key().as_ref() != Some(id) => {
+                Message::parse(Payload::splice(message.raw(), range, id.to_json()).to_bytes())
+            }
+            _ => message.clone(),
         };
-        let message = if id == key { message } else { with_id(&message, &id) };
-        Some(modern_answer(&message, &open.method))
+        if let Some(error) = message.error() {
+            return self.modern_error(&message, &error, open);
+        }
+        let Some(result) = message.result().filter(|result| result.starts_with(b"{")) else {
+            return message;
+        };
+        let mut added: Vec<(&str, Value)> = vec![("resultType", json!("complete"))];
+        if CACHED.contains(&&*open.method) {
+            added.extend([("ttlMs", json!(0)), ("cacheScope", json!("private"))]);
+        }
+        let server = match &self.phase {
+            FacePhase::Ready(started) => started.get("serverInfo").filter(|name| name.is_object()),
+            _ => None,
+        };
+        let mut result = (result.clone(), result);
+        if let Some(server) = server {
+            match json::member(&result.0, "_meta") {
+                None => added.push(("_meta", json!({(mcp::META_SERVER): server}))),
+                Some(meta) if meta.starts_with(b"{") => {
+                    let more = with_members(&meta, &[(mcp::META_SERVER, server.clone())]);
+                    result.0 = replaced(&result.0, &meta, more);
+                }
+                Some(_) => {}
+            }
+        }
+        let text = with_members(&result.0, &added);
+        Message::parse(replaced(message.raw(), &result.1, text))
+    }
+
+    fn modern_error(&mut self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
+        let asked = || self.questions_at_addresses(error, open);
+        if message.error_code() == Some(NEEDS_URL)
+            && let Some(asked) = asked()
+            && let Some(id) = message.id()
+        {
+            let result = json!({"resultType": "input_required", "inputRequests": asked});
+            return Message::parse(result_answer(&id, result.to_string().as_bytes()));
+        }
+        let code =
+            json::member(error, "code").filter(|_| message.error_code() == Some(NO_RESOURCE));
+        let code = code
+            .map(|code| replaced(message.raw(), &code, Bytes::from(INVALID_PARAMS.to_string())));
+        code.map_or_else(|| message.clone(), Message::parse)
+    }
+
+    /// The addresses that a user has to visit before a request, as 2026-07-28 asks for that.
+    fn questions_at_addresses(&self, error: &Bytes, open: &FaceRequest) -> Option<Value> {
+        let can = open.capabilities["elicitation"].get("url").is_some()
+            && CAN_ASK.contains(&&*open.method);
+        let data = json::member(error, "data").filter(|_| can)?;
+        let data = serde_json::from_slice::<Value>(&data).ok()?;
+        let all = data["elicitations"].as_array().filter(|all| !all.is_empty())?;
+        let asked = all.iter().enumerate().map(|(number, one)| {
+            let mut params = one.clone();
+            params.as_object_mut().map(|params| params.remove("elicitationId"));
+            (format!("url-{number}"), json!({"method": "elicitation/create", "params": params}))
+        });
+        Some(asked.collect())
     }
 
     /// A notification as a client gets it; `None` if no client does.
     pub(super) fn server_notification(&mut self, message: Message) -> Option<Message> {
         let method = message.method()?.into_owned();
         match &*method {
-            mcp::PROGRESS => Some(self.progress(message)),
-            mcp::LOG => self.wants_log(&message).then_some(message),
-            _ => match self.changed_list(&method) {
-                true => None,
-                false => Some(message),
-            },
+            mcp::LOG if !self.wants_log(&message) => None,
+            URL_DONE => None,
+            _ if self.changed(&method, &message) => None,
+            _ => Some(self.renamed(message)),
         }
     }
 
-    /// Progress of a request that continues an earlier one has the token of the later one.
-    fn progress(&self, message: Message) -> Message {
-        let renamed = || {
-            let token = json::member(&message.params()?, "progressToken")?;
-            let key = Key::read(&token)?;
-            let child = self.renamed_tokens.get(&key)?;
-            Some(replaced(message.raw(), &token, child.to_json()))
+    /// A request that continues an earlier one has a token and an id of its own, and the server does not know them.
+    fn renamed(&self, message: Message) -> Message {
+        let ids = self.open.iter().filter_map(|(id, open)| Some((open.server_id.as_ref()?, id)));
+        let ids: Vec<(&Key, &Key)> = ids.collect();
+        let tokens: Vec<(&Key, &Key)> = self.renamed_tokens.iter().collect();
+        let Some(params) = message.params().filter(|_| !(ids.is_empty() && tokens.is_empty()))
+        else {
+            return message;
         };
-        renamed().map_or_else(|| message.clone(), Message::parse)
+        let meta = json::member(&params, "_meta");
+        let mut places: Vec<(Bytes, Bytes)> = Vec::new();
+        for object in [Some(params), meta].into_iter().flatten() {
+            places.extend(renamed_members(&object, &TOKEN_NAMES, &tokens));
+            places.extend(renamed_members(&object, &ID_NAMES, &ids));
+        }
+        // From the end on: what comes before stays where it is.
+        places.sort_by_key(|(text, _)| std::cmp::Reverse(text.as_ptr() as usize));
+        let start = message.raw().as_ptr() as usize;
+        let text = places.into_iter().fold(message.raw().clone(), |raw, (old, new)| {
+            let at = old.as_ptr() as usize - start;
+            Payload::splice(&raw, at..at + old.len(), new).to_bytes()
+        });
+        Message::parse(text)
     }
 
     /// Whether an open request wants a log message of this level.
@@ -79,33 +215,24 @@ impl ModernFace {
     }
 }
 
-/// An answer under another id.
-fn with_id(message: &Message, id: &Key) -> Message {
-    let Some(range) = message.id_range() else { return message.clone() };
-    Message::parse(Payload::splice(message.raw(), range, id.to_json()).to_bytes())
+/// The members of these names whose values are old names, and what takes their places.
+fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec<(Bytes, Bytes)> {
+    let renamed = json::Members::new(object).filter_map(|member| {
+        let name = json::decode_str(&object[member.key])?.to_ascii_lowercase();
+        let text = object.slice(member.value);
+        let key = Key::read(&text).filter(|_| names.contains(&&*name))?;
+        let (_, new) = keys.iter().find(|(old, _)| **old == key)?;
+        Some((text, new.to_json()))
+    });
+    renamed.collect()
 }
 
-/// An answer with the members that 2026-07-28 requires, and its codes.
-fn modern_answer(message: &Message, method: &str) -> Message {
-    if let Some(error) = message.error() {
-        let code =
-            json::member(&error, "code").filter(|_| message.error_code() == Some(NO_RESOURCE));
-        let code = code
-            .map(|code| replaced(message.raw(), &code, Bytes::from(INVALID_PARAMS.to_string())));
-        return code.map_or_else(|| message.clone(), Message::parse);
-    }
-    let Some(result) = message.result().filter(|result| result.starts_with(b"{")) else {
-        return message.clone();
-    };
-    let mut added: Vec<(&str, Value)> = vec![("resultType", json!("complete"))];
-    if CACHED.contains(&method) {
-        added.extend([("ttlMs", json!(0)), ("cacheScope", json!("private"))]);
-    }
-    added.retain(|(name, _)| json::member(&result, name).is_none());
+/// An object with these members ahead of its own; a member that the object has stays.
+fn with_members(object: &Bytes, added: &[(&str, Value)]) -> Bytes {
+    let is_new = |(name, _): &&(&str, Value)| json::member(object, name).is_none();
     let members: Vec<String> =
-        added.iter().map(|(name, value)| format!("{name:?}:{value}")).collect();
-    let is_empty = json::Members::new(&result).next().is_none();
+        added.iter().filter(is_new).map(|(name, value)| format!("{name:?}:{value}")).collect();
+    let is_empty = json::Members::new(object).next().is_none();
     let comma = if is_empty || members.is_empty() { "" } else { "," };
-    let text = [&b"{"[..], members.join(",").as_bytes(), comma.as_bytes(), &result[1..]].concat();
-    Message::parse(replaced(message.raw(), &result, Bytes::from(text)))
+    Bytes::from([b"{", members.join(",").as_bytes(), comma.as_bytes(), &object[1..]].concat())
 }

@@ -1,14 +1,18 @@
-//! Streams of clients that listen for changes of lists (`subscriptions/listen`).
+//! Streams of clients that listen for changes (`subscriptions/listen`).
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Listener, ModernFace};
-use crate::protocol::jsonrpc::Message;
+use super::ModernFace;
+use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
+use crate::relay::legs::ClientHeaders;
 
 /// Streams that listen at one server, at one time. A further one gets an error.
 const LISTENERS_MAX: usize = 1024;
+
+/// Resources that one stream is told of. Further ones are left out of the acknowledgement.
+const LISTENED_RESOURCES_MAX: usize = 256;
 
 /// The notifications of changes, each with the member of a subscription and the capability.
 const CHANGES: [(&str, &str, &str); 3] = [
@@ -17,9 +21,21 @@ const CHANGES: [(&str, &str, &str); 3] = [
     ("notifications/resources/list_changed", "resourcesListChanged", "resources"),
 ];
 
+/// The notification that a resource has changed.
+const UPDATED: &str = "notifications/resources/updated";
+
+/// A stream that listens.
+pub(super) struct Listener {
+    key: Key,
+    /// The id as JSON.
+    id: Value,
+    methods: Vec<&'static str>,
+    resources: Vec<String>,
+}
+
 impl ModernFace {
     /// A client listens for what the server says of itself.
-    pub(super) fn listen(&mut self, sent: &Message) {
+    pub(super) fn listen(&mut self, sent: &Message, headers: &ClientHeaders) {
         let (Some(key), Some(id)) = (sent.id_key(), sent.id()) else { return };
         let Ok(id) = serde_json::from_slice::<Value>(&id) else { return };
         if self.listeners.len() >= LISTENERS_MAX {
@@ -27,38 +43,75 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
-        let says = |capability: &str| match &self.phase {
-            super::FacePhase::Ready(started) => {
-                started["capabilities"][capability]["listChanged"] == json!(true)
-            }
-            _ => false,
+        let wanted = serde_json::from_slice::<Value>(&wanted).unwrap_or_default();
+        let says = |capability: &str, what: &str| {
+            let all = self.server_capabilities();
+            all.is_some_and(|all| all[capability][what] == json!(true))
         };
         let kept = CHANGES.iter().filter(|(_, member, capability)| {
-            json::member(&wanted, member).is_some_and(|on| on == "true") && says(capability)
+            wanted[member] == json!(true) && says(capability, "listChanged")
         });
         let kept: Vec<_> = kept.collect();
-        let accepted: serde_json::Map<String, Value> =
+        let mut accepted: Map<String, Value> =
             kept.iter().map(|(_, member, _)| ((*member).to_owned(), json!(true))).collect();
         let methods = kept.iter().map(|(method, ..)| *method).collect();
+        let resources = wanted["resourceSubscriptions"].as_array().into_iter().flatten();
+        let resources = resources.filter_map(|uri| uri.as_str().map(str::to_owned));
+        let is_offered = says("resources", "subscribe");
+        let resources: Vec<String> =
+            resources.filter(|_| is_offered).take(LISTENED_RESOURCES_MAX).collect();
+        if !resources.is_empty() {
+            accepted.insert("resourceSubscriptions".to_owned(), json!(resources));
+        }
         self.tell(&json!({
             "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {"_meta": {(mcp::META_SUBSCRIPTION): id.clone()}, "notifications": accepted},
         }));
-        self.listeners.push(Listener { key, id, methods });
+        for uri in resources.iter().filter(|uri| !self.is_watched(uri)).cloned().collect::<Vec<_>>()
+        {
+            self.ask_server("resources/subscribe", &json!({"uri": uri}), headers);
+        }
+        self.listeners.push(Listener { key, id, methods, resources });
     }
 
-    /// Tells each stream that listens of a change; false if the notification is about no change of a list.
-    pub(super) fn changed_list(&mut self, method: &str) -> bool {
-        if CHANGES.iter().all(|(known, ..)| *known != method) {
+    /// Whether a stream is told of changes of a resource.
+    fn is_watched(&self, uri: &str) -> bool {
+        self.listeners.iter().any(|listener| listener.resources.iter().any(|known| known == uri))
+    }
+
+    /// The client of a stream has left.
+    pub(super) fn stop_listening(&mut self, key: &Key, headers: &ClientHeaders) {
+        let Some(place) = self.listeners.iter().position(|listener| listener.key == *key) else {
+            return;
+        };
+        let left = self.listeners.remove(place);
+        for uri in left.resources.iter().filter(|uri| !self.is_watched(uri)).collect::<Vec<_>>() {
+            self.ask_server("resources/unsubscribe", &json!({"uri": uri}), headers);
+        }
+    }
+
+    /// Tells each stream that listens of a change; false if the notification is about no change.
+    pub(super) fn changed(&mut self, method: &str, message: &Message) -> bool {
+        let params = message.params().and_then(|params| serde_json::from_slice(&params).ok());
+        let mut params: Value = params.unwrap_or_else(|| json!({}));
+        let is_update = method == UPDATED;
+        if !is_update && CHANGES.iter().all(|(known, ..)| *known != method) {
             return false;
         }
-        let hears = |listener: &&Listener| listener.methods.contains(&method);
-        let told = self.listeners.iter().filter(hears).map(|listener| {
-            let meta = json!({(mcp::META_SUBSCRIPTION): listener.id.clone()});
-            json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}})
-        });
-        for text in told.collect::<Vec<_>>() {
-            self.to_client.push_back(Message::parse(Bytes::from(text.to_string())));
+        let uri = params["uri"].as_str().unwrap_or_default().to_owned();
+        let hears = |listener: &&Listener| match is_update {
+            true => listener.resources.contains(&uri),
+            false => listener.methods.contains(&method),
+        };
+        let ids: Vec<Value> =
+            self.listeners.iter().filter(hears).map(|listener| listener.id.clone()).collect();
+        for id in ids {
+            if !params["_meta"].is_object() {
+                params["_meta"] = json!({});
+            }
+            params["_meta"][mcp::META_SUBSCRIPTION] = id;
+            let told = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            self.tell_message(Message::parse(Bytes::from(told.to_string())));
         }
         true
     }

@@ -1,258 +1,220 @@
-//! A modern face for an old server: requests of 2026-07-28, which have no session, before a child that knows
+//! A modern face for an old server: requests of 2026-07-28, which have no session, before a server that knows
 //! revisions up to 2025-11-25 only.
 //!
 //! ```text
-//!  client ──request──> requests ──without the members of 2026-07-28──> child
+//!  client ──request──> requests ──without the members of 2026-07-28──> server
 //!         <──answer───  answers  <──answer, progress──────────────────
 //!                      questions <──a request of the server: the client answers with its next request
-//!                      listeners <──list_changed
+//!                      listeners <──list_changed, updated
 //! ```
 //!
-//! The first request begins the child's session with `initialize`. A first request that is `initialize` itself
+//! The first request begins the server's session with `initialize`. A first request that is `initialize` itself
 //! comes from an older client: then everything passes.
 
 mod answers;
+mod begin;
+pub(crate) mod leg;
 mod listeners;
 mod questions;
 mod requests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::progress::Payload;
+use self::listeners::Listener;
+use self::questions::{Question, Undecided};
+use crate::progress::{Origin, Policy, StreamId};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
 use crate::protocol::{json, mcp};
-use crate::relay::legs::FromServer;
-
-/// Requests that wait until the child has answered `initialize`. A further request gets an error.
-const WAITING_MAX: usize = 256;
+use crate::relay::legs::{ClientHeaders, FromServer};
 
 /// Requests whose answers are translated, at one time. A further request gets an error.
 const OPEN_MAX: usize = 4096;
 
-/// The longest time that the child's request waits for the client's next request.
-const QUESTION_TTL: Duration = Duration::from_secs(10 * 60);
-
-/// The id of Milepost's own `initialize`.
-const OWN_ID: &str = "milepost-initialize";
-
-/// The newest revision that old servers know.
-const NEWEST: &str = "2025-11-25";
+/// The beginning of the ids of Milepost's own requests.
+const OWN_ID: &str = "milepost-";
 
 /// Methods of earlier revisions that 2026-07-28 has no more.
 const REMOVED: [&str; 5] =
     [mcp::INITIALIZE, mcp::PING, mcp::SET_LEVEL, "resources/subscribe", "resources/unsubscribe"];
 
-/// The state of the child's session.
+/// The state of the server's session.
 enum FacePhase {
     /// No request has come.
     Fresh,
     /// The clients are older: everything passes.
     Off,
-    /// The child has been sent `initialize`.
+    /// The server has been sent `initialize`.
     Greeting,
-    /// The child's answer to `initialize`.
+    /// The server's answer to `initialize`.
     Ready(Value),
-    /// The child has refused `initialize`, for this reason.
-    Refused(String),
 }
 
-/// A request that the child has not answered.
+/// A request that the server has not answered.
 struct FaceRequest {
     method: String,
     /// The level of the log messages that the client wants.
     wants_logs: Option<String>,
-    /// The token by which the child reports on it.
+    /// The token by which the server reports on the request.
     token: Option<Key>,
-    /// The id by which the child knows the request, if it continues an earlier one.
-    child_id: Option<Key>,
+    /// The id by which the server knows the request, if the request continues an earlier one.
+    server_id: Option<Key>,
+    /// The stream of the server for messages about the request, if there is one.
+    stream: Option<StreamId>,
+    headers: ClientHeaders,
+    /// The capabilities that the client states with the request.
+    capabilities: Value,
+    /// Stands for the parameters, where the client can be asked something.
+    digest: Option<[u8; 32]>,
 }
 
-/// A request of the server, which its client answers with its next request.
-struct Question {
-    /// The id by which the server knows its own request.
-    server_id: Bytes,
-    /// The id by which the server knows the request of the client that waits.
-    child_id: Key,
-    /// The request that waits.
-    waits: FaceRequest,
-    asked: Value,
-    until: Instant,
+/// A message on its way to the server.
+struct ToServer {
+    message: Message,
+    /// The id of the client's request that the message is.
+    request: Option<Key>,
+    headers: ClientHeaders,
 }
 
-/// A stream that listens.
-struct Listener {
-    key: Key,
-    /// The id as JSON.
-    id: Value,
-    methods: Vec<&'static str>,
-}
-
-/// The modern face of one child.
-pub(crate) struct ModernFace {
+/// The modern face of one server.
+pub struct ModernFace {
     phase: FacePhase,
-    waiting: VecDeque<Message>,
+    /// Requests that wait until the server has answered `initialize`.
+    waiting: VecDeque<(Message, ClientHeaders)>,
+    /// The time until which requests wait.
+    waits_until: Option<Instant>,
     open: BTreeMap<Key, FaceRequest>,
     listeners: Vec<Listener>,
     questions: BTreeMap<String, Question>,
-    /// The tokens that the child knows of requests that others continue, with the tokens of these.
+    undecided: VecDeque<Undecided>,
+    /// The tokens and the ids that the server knows of requests that others continue, with those of the others.
     renamed_tokens: BTreeMap<Key, Key>,
-    /// The level that the child was asked for last.
+    /// The level that the server was asked for last.
     log_level: Option<String>,
-    to_server: VecDeque<Bytes>,
-    to_client: VecDeque<Message>,
+    /// The number of the names that were given.
+    count: u64,
+    to_server: VecDeque<ToServer>,
+    to_client: VecDeque<FromServer>,
 }
 
 impl ModernFace {
-    /// A face whose clients have not begun.
-    pub(crate) fn new() -> Self {
-        Self {
+    /// The face of a server whose clients have not begun; `None` if the settings do not ask for one.
+    pub fn of(policy: &Policy) -> Option<Self> {
+        policy.modern.then(|| Self {
             phase: FacePhase::Fresh,
             waiting: VecDeque::new(),
+            waits_until: None,
             open: BTreeMap::new(),
             listeners: Vec::new(),
             questions: BTreeMap::new(),
+            undecided: VecDeque::new(),
             renamed_tokens: BTreeMap::new(),
             log_level: None,
+            count: 0,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
-        }
+        })
     }
 
-    /// The next message for the child.
-    pub(crate) fn next_to_server(&mut self) -> Option<Payload> {
-        self.to_server.pop_front().map(Payload::own)
+    /// The next message for the server.
+    fn next_to_server(&mut self) -> Option<ToServer> {
+        self.to_server.pop_front()
     }
 
-    /// The next message for a client, in the child's place.
-    pub(crate) fn next_own(&mut self) -> Option<Message> {
+    /// The next message for a client, in the server's place.
+    fn next_own(&mut self) -> Option<FromServer> {
         self.to_client.pop_front()
     }
 
     /// Whether the clients are older than 2026-07-28, or have not begun.
-    pub(crate) fn is_off(&self) -> bool {
+    fn is_off(&self) -> bool {
         matches!(self.phase, FacePhase::Off | FacePhase::Fresh)
     }
 
-    /// Takes a message for the child. False if the message goes to the child as it is.
-    pub(crate) fn take(&mut self, payload: &Payload) -> bool {
-        if matches!(self.phase, FacePhase::Off) {
-            return false;
-        }
-        let sent = Message::parse(payload.to_bytes());
+    /// Takes a message for the server. False if the message goes to the server as it is.
+    fn take(&mut self, sent: Message, headers: &ClientHeaders, now: Instant) -> bool {
         match (&self.phase, sent.kind()) {
+            (FacePhase::Off, _) => return false,
             (FacePhase::Fresh, Kind::Request) => {
                 if !is_modern(&sent) {
                     self.phase = FacePhase::Off;
                     return false;
                 }
-                self.greet(&sent);
-                self.wait(sent);
+                self.greet(&sent, headers, now);
+                self.wait(sent, headers);
             }
             (FacePhase::Fresh, _) => return false,
-            (FacePhase::Greeting, Kind::Request) => self.wait(sent),
-            (FacePhase::Refused(why), Kind::Request) => {
-                let why = why.clone();
-                self.refuse(&sent, &why);
-            }
-            (_, Kind::Request) => self.request(&sent),
-            (_, Kind::Notification) => self.client_notification(&sent),
-            // Old servers' requests are answered by the next request of a client.
+            (FacePhase::Greeting, Kind::Request) => self.wait(sent, headers),
+            (_, Kind::Request) => self.request(&sent, headers, now),
+            (_, Kind::Notification) => self.client_notification(&sent, headers),
+            // Servers' requests are answered by the next request of a client.
             _ => {}
         }
         true
     }
 
-    /// Begins the child's session with the capabilities of the first request.
-    fn greet(&mut self, first: &Message) {
-        let params = first.params().unwrap_or_default();
-        let meta = json::member(&params, "_meta").unwrap_or_default();
-        let value = |name: &str| {
-            json::member(&meta, name).and_then(|text| serde_json::from_slice::<Value>(&text).ok())
-        };
-        let own = || json!({"name": "milepost", "version": env!("CARGO_PKG_VERSION")});
-        let text = json!({
-            "jsonrpc": "2.0", "id": OWN_ID, "method": mcp::INITIALIZE,
-            "params": {
-                "protocolVersion": NEWEST,
-                "capabilities": value(mcp::META_CAPABILITIES).unwrap_or_else(|| json!({})),
-                "clientInfo": value(mcp::META_CLIENT).unwrap_or_else(own),
-            },
-        });
-        self.to_server.push_back(Bytes::from(text.to_string()));
-        self.phase = FacePhase::Greeting;
-    }
-
-    fn wait(&mut self, sent: Message) {
-        if self.waiting.len() >= WAITING_MAX {
-            return self.refuse(&sent, "too many requests wait for the server to start");
-        }
-        self.waiting.push_back(sent);
-    }
-
-    /// The child has answered `initialize`.
-    fn greeted(&mut self, answer: &Message) {
-        let result = answer.result().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-        self.phase = match result {
-            Some(result) => {
-                let ready = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-                self.to_server.push_back(Bytes::from_static(ready));
-                FacePhase::Ready(result)
-            }
-            None => {
-                let said = answer.error().and_then(|error| json::member(&error, "message"));
-                let said = said.as_ref().and_then(|said| json::decode_str(said));
-                let said = said.unwrap_or_default();
-                FacePhase::Refused(format!("the server has refused to begin a session: {said}"))
-            }
-        };
-        for sent in std::mem::take(&mut self.waiting) {
-            match &self.phase {
-                FacePhase::Refused(why) => {
-                    let why = why.clone();
-                    self.refuse(&sent, &why);
-                }
-                _ => self.request(&sent),
-            }
-        }
-    }
-
-    /// Examines a message of the child; `None` if no client gets the message as it came.
-    pub(crate) fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
+    /// Examines a message of the server; `None` if no client gets the message as it came.
+    fn intercept(&mut self, received: FromServer, now: Instant) -> Option<FromServer> {
         if self.is_off() {
             return Some(received);
         }
-        let FromServer::Message(origin, message) = received else { return Some(received) };
-        self.forget_old_questions(Instant::now());
-        let message = match message.kind() {
-            Kind::Response if message.id_key() == Some(own_key()) => {
-                self.greeted(&message);
-                None
+        match received {
+            FromServer::Message(origin, message) => {
+                let message = match message.kind() {
+                    Kind::Response => return self.answer(origin, message, now),
+                    Kind::Request => {
+                        self.question(origin, message, now);
+                        return None;
+                    }
+                    Kind::Notification => self.server_notification(message)?,
+                    _ => message,
+                };
+                Some(FromServer::Message(origin, message))
             }
-            Kind::Response => self.answer(message),
-            Kind::Request => {
-                self.question(&message);
-                None
-            }
-            Kind::Notification => self.server_notification(message),
-            _ => Some(message),
-        };
-        message.map(|message| FromServer::Message(origin, message))
+            FromServer::Spooled(response) => self.large_answer(response, now),
+            received => Some(received),
+        }
+    }
+
+    /// The time at which something is due.
+    fn next_due(&self) -> Option<Instant> {
+        let questions = self.questions.values().map(|question| question.until);
+        let undecided = self.undecided.iter().map(|undecided| undecided.until);
+        questions.chain(undecided).chain(self.waits_until).min()
+    }
+
+    /// Does what is due.
+    fn act(&mut self, now: Instant) {
+        if self.waits_until.is_some_and(|until| until <= now) {
+            self.give_up_waiting();
+        }
+        self.forget_old_questions(now);
+        self.decide(now);
+    }
+
+    /// Questions that wait for their clients: the server is in use.
+    fn held(&self) -> usize {
+        self.questions.len()
+    }
+
+    /// A name that no other thing of this server has.
+    fn next_name(&mut self) -> u64 {
+        self.count += 1;
+        self.count
     }
 
     fn refuse(&mut self, sent: &Message, why: &str) {
         if let Some(id) = sent.id() {
-            self.to_client.push_back(Message::parse(own_error(&id, why, None)));
+            self.tell_message(Message::parse(own_error(&id, why, None)));
         }
     }
 
     fn refuse_with(&mut self, sent: &Message, code: i32, why: &str) {
         if let Some(id) = sent.id() {
-            self.to_client.push_back(Message::parse(error_answer(&id, code, why, None)));
+            self.tell_message(Message::parse(error_answer(&id, code, why, None)));
         }
     }
 
@@ -262,23 +224,43 @@ impl ModernFace {
     }
 
     fn tell(&mut self, text: &Value) {
-        self.to_client.push_back(Message::parse(Bytes::from(text.to_string())));
+        self.tell_message(Message::parse(Bytes::from(text.to_string())));
     }
 
-    fn send(&mut self, text: &Value) {
-        self.to_server.push_back(Bytes::from(text.to_string()));
+    fn tell_message(&mut self, message: Message) {
+        self.to_client.push_back(FromServer::Message(Origin::Shared, message));
+    }
+
+    /// Sends a message of Milepost's own.
+    fn send(&mut self, text: Bytes, headers: &ClientHeaders) {
+        let message = Message::parse(text);
+        self.to_server.push_back(ToServer { message, request: None, headers: headers.clone() });
+    }
+
+    /// The capabilities that the server has declared.
+    fn server_capabilities(&self) -> Option<&Value> {
+        match &self.phase {
+            FacePhase::Ready(started) => Some(&started["capabilities"]),
+            _ => None,
+        }
     }
 }
 
-fn own_key() -> Key {
-    Key::Text(Bytes::from_static(OWN_ID.as_bytes()))
+/// An answer with this result.
+fn result_answer(id: &[u8], result: &[u8]) -> Bytes {
+    Bytes::from([br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"].concat())
+}
+
+/// A member of the `_meta` of a request, as a value.
+fn meta_value(sent: &Message, name: &str) -> Option<Value> {
+    let params = sent.params().unwrap_or_default();
+    let meta = json::member(&params, "_meta").unwrap_or_default();
+    serde_json::from_slice(&json::member(&meta, name)?).ok()
 }
 
 /// Whether a request says that it is one of 2026-07-28.
 fn is_modern(sent: &Message) -> bool {
-    let params = sent.params().unwrap_or_default();
-    let meta = json::member(&params, "_meta").unwrap_or_default();
-    json::member(&meta, mcp::META_REVISION).is_some()
+    meta_value(sent, mcp::META_REVISION).is_some()
 }
 
 #[cfg(test)]

@@ -1,133 +1,259 @@
 //! Requests of an old server to its client. 2026-07-28 has none: the client gets the question as the result of its
 //! own request, and answers with the next one.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{FaceRequest, ModernFace, QUESTION_TTL, Question};
+use super::requests::{CAN_ASK, digest_of, token_in};
+use super::{FaceRequest, ModernFace, result_answer};
+use crate::progress::Origin;
 use crate::protocol::jsonrpc::{
-    INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer,
+    INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer, own_error,
 };
 use crate::protocol::{json, mcp};
+use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::random::random_id;
 
 /// Questions that wait for the clients of one server. For a further question the server gets an error.
 const QUESTIONS_MAX: usize = 256;
 
-/// The requests that a client answers.
-const KINDS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+/// Questions whose call is not known yet. For a further question the server gets an error.
+const UNDECIDED_MAX: usize = 64;
 
-/// The name of the only question in a result.
-const NAME: &str = "server";
+/// Bytes of answers that wait for the clients of one server, because their requests have become questions. Beyond
+/// the limit the client gets an error.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// The longest time that the server's request waits for the client's next request.
+const QUESTION_TTL: Duration = Duration::from_secs(10 * 60);
+
+/// The longest time that the server's request waits until only one call can be the one that asks.
+const UNDECIDED_TTL: Duration = Duration::from_secs(20);
+
+/// The requests that a client answers, each with the capability that the client must have.
+const KINDS: [(&str, &str); 3] = [
+    ("sampling/createMessage", "sampling"),
+    ("elicitation/create", "elicitation"),
+    ("roots/list", "roots"),
+];
 
 /// The error for an answer to a question that is not, or no more, known.
 const UNKNOWN: &str =
     "this requestState is not known: it has been answered, is too old, or is another client's";
 
+/// A request of the server, which its client answers with its next request.
+pub(super) struct Question {
+    /// The id by which the server knows its own request.
+    server_id: Bytes,
+    /// The id by which the server knows the request of the client that waits.
+    call_id: Key,
+    /// The request that waits.
+    waits: FaceRequest,
+    /// The name of the question in results.
+    name: String,
+    asked: Value,
+    pub(super) until: Instant,
+    /// The server's answer to the request that waits: the server has not waited.
+    answer: Option<FromServer>,
+}
+
+impl Question {
+    fn held_bytes(&self) -> usize {
+        match &self.answer {
+            Some(FromServer::Message(_, message)) => message.raw().len(),
+            _ => 0,
+        }
+    }
+}
+
+/// A request of the server whose call is not known.
+pub(super) struct Undecided {
+    origin: Origin,
+    message: Message,
+    pub(super) until: Instant,
+}
+
 impl ModernFace {
     /// The server asks its client something.
-    pub(super) fn question(&mut self, message: &Message) {
+    pub(super) fn question(&mut self, origin: Origin, message: Message, now: Instant) {
         let Some(id) = message.id() else { return };
         let method = message.method().unwrap_or_default().into_owned();
-        let refused = if method == mcp::PING {
-            let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":{}}"#].concat();
-            return self.to_server.push_back(Bytes::from(text));
-        } else if !KINDS.contains(&&*method) {
+        if method == mcp::PING {
+            return self.send(result_answer(&id, b"{}"), &None);
+        }
+        let refused = if KINDS.iter().all(|(kind, _)| *kind != method) {
             Some((METHOD_NOT_FOUND, "clients of this server do not know the method"))
-        } else if self.questions.len() >= QUESTIONS_MAX {
+        } else if self.questions.len() >= QUESTIONS_MAX || self.undecided.len() >= UNDECIDED_MAX {
             Some((INTERNAL_ERROR, "too many questions wait for clients"))
         } else {
             None
         };
-        let asking = self.only_asking();
-        let unknown = (INTERNAL_ERROR, "no request, or more than one, can be the one that asks");
-        let (key, handle) = match (refused, asking, random_id()) {
-            (None, Some(key), Some(handle)) => (key, handle),
-            (refused, ..) => {
-                let (code, why) = refused.unwrap_or(unknown);
-                return self.to_server.push_back(error_answer(&id, code, why, None));
-            }
-        };
-        let Some(waits) = self.open.remove(&key) else { return };
-        let params =
-            message.params().and_then(|params| serde_json::from_slice::<Value>(&params).ok());
-        let asked = json!({"method": method, "params": params.unwrap_or_else(|| json!({}))});
-        let child_id = waits.child_id.clone().unwrap_or_else(|| key.clone());
-        let server_id = Bytes::copy_from_slice(&id);
-        let until = Instant::now() + QUESTION_TTL;
-        self.ask_client(&key, &asked, &handle);
-        self.questions.insert(handle, Question { server_id, child_id, waits, asked, until });
+        if let Some((code, why)) = refused {
+            return self.send(error_answer(&id, code, why, None), &None);
+        }
+        self.undecided.push_back(Undecided { origin, message, until: now + UNDECIDED_TTL });
+        self.decide(now);
     }
 
-    /// The only open request that a server can ask about.
-    fn only_asking(&self) -> Option<Key> {
-        let asks = |open: &&FaceRequest| {
-            [mcp::TOOLS_CALL, "prompts/get", "resources/read"].contains(&&*open.method)
-        };
+    /// Gives each question whose call is known to its client.
+    pub(super) fn decide(&mut self, now: Instant) {
+        for undecided in std::mem::take(&mut self.undecided) {
+            match self.author(undecided.origin) {
+                Some(key) => self.ask(&key, &undecided.message, now),
+                None if undecided.until <= now => {
+                    let why = "no call, or more than one, can be the one that asks";
+                    let id = undecided.message.id().unwrap_or_default();
+                    self.send(error_answer(&id, INTERNAL_ERROR, why, None), &None);
+                }
+                None => self.undecided.push_back(undecided),
+            }
+        }
+    }
+
+    /// The only open request that the server can ask about: the one of the stream, or the only one.
+    fn author(&self, origin: Origin) -> Option<Key> {
+        let asks = |open: &FaceRequest| CAN_ASK.contains(&&*open.method);
+        if let Origin::Stream(on) = origin
+            && let Some((key, open)) = self.open.iter().find(|(_, it)| it.stream == Some(on))
+        {
+            return asks(open).then(|| key.clone());
+        }
         let mut found = self.open.iter().filter(|(_, open)| asks(open));
         let first = found.next()?.0.clone();
         found.next().is_none().then_some(first)
     }
 
-    /// Answers the request of a client with a question.
-    fn ask_client(&mut self, key: &Key, asked: &Value, handle: &str) {
+    /// Answers the request of a client with a question of the server.
+    fn ask(&mut self, key: &Key, message: &Message, now: Instant) {
+        let Some(server_id) = message.id() else { return };
+        let method = message.method().unwrap_or_default().into_owned();
+        let capability = KINDS.iter().find(|(kind, _)| *kind == method).map(|(_, name)| *name);
+        let Some(waits) = self.open.get(key) else { return };
+        if capability.is_none_or(|name| !waits.capabilities[name].is_object()) {
+            let why = "the client of this call has not declared that it can be asked this";
+            return self.send(error_answer(&server_id, METHOD_NOT_FOUND, why, None), &None);
+        }
+        let Some(handle) = random_id() else { return };
+        let Some(waits) = self.open.remove(key) else { return };
+        let params =
+            message.params().and_then(|params| serde_json::from_slice::<Value>(&params).ok());
+        let mut params = params.unwrap_or_else(|| json!({}));
+        if let Some(members) = params.as_object_mut() {
+            // Members of 2025-11-25 that mean nothing here.
+            ["elicitationId", "task"].iter().for_each(|name| drop(members.remove(*name)));
+        }
+        let name = format!("ask-{}", self.next_name());
+        let question = Question {
+            server_id: Bytes::copy_from_slice(&server_id),
+            call_id: waits.server_id.clone().unwrap_or_else(|| key.clone()),
+            waits,
+            name,
+            asked: json!({"method": method, "params": params}),
+            until: now + QUESTION_TTL,
+            answer: None,
+        };
+        self.ask_client(key, &question, &handle);
+        self.questions.insert(handle, question);
+    }
+
+    fn ask_client(&mut self, key: &Key, question: &Question, handle: &str) {
         let result = json!({
             "resultType": "input_required",
-            "inputRequests": {NAME: asked},
+            "inputRequests": {(question.name.as_str()): question.asked},
             "requestState": handle,
         });
-        let head = [br#"{"jsonrpc":"2.0","id":"#, &key.to_json()[..], br#","result":"#].concat();
-        let text = [&head[..], result.to_string().as_bytes(), b"}"].concat();
-        self.to_client.push_back(Message::parse(Bytes::from(text)));
+        let text = result_answer(&key.to_json(), result.to_string().as_bytes());
+        self.tell_message(Message::parse(text));
     }
 
     /// A client answers a question with its next request, which takes the place of the one that waits.
-    pub(super) fn retry(&mut self, sent: &Message, params: &Bytes) {
+    pub(super) fn retry(
+        &mut self,
+        sent: &Message,
+        params: &Bytes,
+        headers: &ClientHeaders,
+        now: Instant,
+    ) {
         let text = |name: &str| json::member(params, name);
         let handle = text("requestState");
         let handle = handle.as_ref().and_then(|handle| json::decode_str(handle));
-        let known = handle.as_deref().and_then(|handle| self.questions.remove(handle));
-        let (Some(handle), Some(question), Some(key)) = (handle, known, sent.id_key()) else {
+        let handle = handle.unwrap_or_default().into_owned();
+        let (Some(question), Some(key)) = (self.questions.get(&handle), sent.id_key()) else {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
-        if sent.method().as_deref() != Some(&*question.waits.method) {
-            self.questions.insert(handle.into_owned(), question);
-            let why = "this requestState belongs to a request of another method";
+        let method = sent.method().unwrap_or_default();
+        if question.waits.digest != Some(digest_of(&method, params)) {
+            let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
         }
-        let given = text("inputResponses").and_then(|all| json::member(&all, NAME));
-        let meta = text("_meta").unwrap_or_default();
-        let token = json::member(&meta, "progressToken").and_then(|token| Key::read(&token));
-        let Some(given) = given else {
-            // Not answered yet: the client is asked again.
-            self.ask_client(&key, &question.asked, &handle);
-            self.questions.insert(handle.into_owned(), question);
-            return;
-        };
-        let answer =
-            [br#"{"jsonrpc":"2.0","id":"#, &question.server_id[..], br#","result":"#].concat();
-        self.to_server.push_back(Bytes::from([&answer[..], &given[..], b"}"].concat()));
-        if let (Some(old), Some(new)) = (&question.waits.token, &token) {
-            self.renamed_tokens.insert(old.clone(), new.clone());
+        let given = text("inputResponses").and_then(|all| json::member(&all, &question.name));
+        if given.as_ref().is_some_and(|given| !given.starts_with(b"{")) {
+            let why = format!("inputResponses.{} must be an object", question.name);
+            return self.refuse_with(sent, INVALID_PARAMS, &why);
         }
-        let waits = FaceRequest { child_id: Some(question.child_id), ..question.waits };
-        self.open.insert(key, waits);
+        let Some(mut question) = self.questions.remove(&handle) else { return };
+        match given {
+            _ if question.answer.is_some() => {}
+            Some(given) => self.send(result_answer(&question.server_id, &given), headers),
+            None => {
+                // Not answered yet: the client is asked again.
+                question.until = now + QUESTION_TTL;
+                self.ask_client(&key, &question, &handle);
+                self.questions.insert(handle, question);
+                return;
+            }
+        }
+        self.go_on(question, key, token_in(params));
+        self.decide(now);
+    }
+
+    /// The request of this id takes the place of the one that has waited.
+    fn go_on(&mut self, question: Question, key: Key, token: Option<Key>) {
+        if let (Some(old), Some(new)) = (&question.waits.token, token) {
+            self.renamed_tokens.insert(old.clone(), new);
+        }
+        let open = FaceRequest { server_id: Some(question.call_id), ..question.waits };
+        match question.answer {
+            Some(FromServer::Message(origin, answer)) => {
+                let told = self.modern_answer(&answer, &key, &open);
+                self.to_client.push_back(FromServer::Message(origin, told));
+            }
+            Some(FromServer::Spooled(mut response)) => {
+                response.rename(key);
+                self.to_client.push_back(FromServer::Spooled(response));
+            }
+            _ => drop(self.open.insert(key, open)),
+        }
         self.forget_renamed_tokens();
+    }
+
+    /// Keeps an answer whose request has become a question. An answer to any other request is returned.
+    pub(super) fn keep_answer(&mut self, key: &Key, answer: FromServer) -> Option<FromServer> {
+        let held: usize = self.questions.values().map(Question::held_bytes).sum();
+        let mut questions = self.questions.values_mut();
+        let Some(question) = questions.find(|question| question.call_id == *key) else {
+            return Some(answer);
+        };
+        question.answer = Some(match answer {
+            FromServer::Message(origin, message) if held + message.raw().len() > HELD_BYTES_MAX => {
+                let why = "the answer has no room while the client is asked something";
+                let error = own_error(&key.to_json(), why, None);
+                FromServer::Message(origin, Message::parse(error))
+            }
+            answer => answer,
+        });
+        None
     }
 
     /// Tokens of requests that are over mean nothing any more.
     fn forget_renamed_tokens(&mut self) {
-        let open: Vec<&Key> = self.open.values().filter_map(|open| open.token.as_ref()).collect();
-        let held = self.questions.values().filter_map(|question| question.waits.token.as_ref());
-        let known: Vec<&Key> = open.into_iter().chain(held).collect();
-        let kept: BTreeMap<Key, Key> = std::mem::take(&mut self.renamed_tokens)
-            .into_iter()
-            .filter(|(old, _)| known.contains(&old))
-            .collect();
-        self.renamed_tokens = kept;
+        let open = self.open.values().filter_map(|open| open.token.clone());
+        let held = self.questions.values().filter_map(|question| question.waits.token.clone());
+        let known: Vec<Key> = open.chain(held).collect();
+        self.renamed_tokens.retain(|old, _| known.contains(old));
     }
 
     /// Gives up questions that nobody has answered.
@@ -135,9 +261,13 @@ impl ModernFace {
         let old = self.questions.iter().filter(|(_, question)| question.until <= now);
         let old: Vec<String> = old.map(|(handle, _)| handle.clone()).collect();
         for handle in old {
-            if let Some(question) = self.questions.remove(&handle) {
-                self.cancel(&question.child_id);
+            let Some(question) = self.questions.remove(&handle) else { continue };
+            if question.answer.is_some() {
+                continue;
             }
+            let why = "no client has answered in time";
+            self.send(error_answer(&question.server_id, INTERNAL_ERROR, why, None), &None);
+            self.cancel(&question.call_id, &question.waits.headers);
         }
     }
 }

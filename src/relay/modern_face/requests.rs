@@ -1,27 +1,33 @@
 //! Requests of clients on their way to an old server.
 
 use bytes::Bytes;
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::{FacePhase, FaceRequest, ModernFace, OPEN_MAX, REMOVED};
-use crate::progress::Payload;
+use super::{FaceRequest, ModernFace, OPEN_MAX, OWN_ID, REMOVED, ToServer, meta_value};
+use crate::progress::{Payload, StreamId};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
-
-/// The member of `_meta` with the level of the log messages that a request wants.
-const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+use crate::relay::legs::ClientHeaders;
 
 /// The levels of log messages, the least urgent first.
 pub(super) const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
+/// The requests whose clients can be asked something (26:mrtr §Supported Requests).
+pub(super) const CAN_ASK: [&str; 3] = [mcp::TOOLS_CALL, "prompts/get", "resources/read"];
+
+/// Members of the parameters that only a request of 2026-07-28 has: its client was asked something before.
+const ANSWERS: [&str; 2] = ["requestState", "inputResponses"];
+
 impl ModernFace {
     /// Takes a request of a client.
-    pub(super) fn request(&mut self, sent: &Message) {
+    pub(super) fn request(&mut self, sent: &Message, headers: &ClientHeaders, now: Instant) {
         let method = sent.method().unwrap_or_default().into_owned();
         match &*method {
             mcp::DISCOVER => return self.discover(sent),
-            mcp::LISTEN => return self.listen(sent),
+            mcp::LISTEN => return self.listen(sent, headers),
             removed if REMOVED.contains(&removed) => return self.refuse_method(sent, &method),
             _ => {}
         }
@@ -30,97 +36,131 @@ impl ModernFace {
             return self.refuse(sent, "too many requests are open on this server");
         }
         let params = sent.params().unwrap_or_default();
-        if json::member(&params, "requestState").is_some() {
-            return self.retry(sent, &params);
+        if CAN_ASK.contains(&&*method) && json::member(&params, "requestState").is_some() {
+            return self.retry(sent, &params, headers, now);
         }
-        let meta = json::member(&params, "_meta").unwrap_or_default();
-        let level = json::member(&meta, META_LOG_LEVEL);
-        let level = level.and_then(|level| Some(json::decode_str(&level)?.into_owned()));
-        self.ask_for_logs(level.as_deref());
-        let token = json::member(&meta, "progressToken").and_then(|token| Key::read(&token));
-        let open = FaceRequest { method, wants_logs: level, token, child_id: None };
-        self.open.insert(key, open);
-        self.to_server.push_back(without_modern_members(sent));
-    }
-
-    /// Answers `server/discover` from the child's answer to `initialize`.
-    fn discover(&mut self, sent: &Message) {
-        let FacePhase::Ready(started) = &self.phase else { return };
-        let mut capabilities = started["capabilities"].clone();
-        if let Some(resources) = capabilities.get_mut("resources").and_then(Value::as_object_mut) {
-            resources.remove("subscribe");
-        }
-        if let Some(all) = capabilities.as_object_mut() {
-            // Tasks of 2025-11-25 are no tasks of 2026-07-28.
-            all.remove("tasks");
-        }
-        let mut result = json!({
-            "resultType": "complete",
-            "supportedVersions": ["2026-07-28"],
-            "capabilities": capabilities,
-            "ttlMs": 0, "cacheScope": "private",
-            "_meta": {"io.modelcontextprotocol/serverInfo": started["serverInfo"]},
+        let wants_logs = meta_value(sent, mcp::META_LOG_LEVEL)
+            .and_then(|level| Some(level.as_str()?.to_owned()));
+        self.ask_for_logs(wants_logs.as_deref(), headers);
+        let capabilities = meta_value(sent, mcp::META_CAPABILITIES).unwrap_or_default();
+        let is_asked = CAN_ASK.contains(&&*method)
+            && capabilities.as_object().is_some_and(|stated| !stated.is_empty());
+        let open = FaceRequest {
+            digest: is_asked.then(|| digest_of(&method, &params)),
+            method,
+            wants_logs,
+            token: token_in(&params),
+            server_id: None,
+            stream: None,
+            headers: headers.clone(),
+            capabilities,
+        };
+        self.open.insert(key.clone(), open);
+        let message = Message::parse(without_modern_members(sent));
+        self.to_server.push_back(ToServer {
+            message,
+            request: Some(key),
+            headers: headers.clone(),
         });
-        if let Some(words) = started.get("instructions") {
-            result["instructions"] = words.clone();
-        }
-        self.answer_with(sent, result);
+        self.decide(now);
     }
 
-    pub(super) fn answer_with(&mut self, sent: &Message, result: Value) {
-        let Some(id) = sent.id() else { return };
-        let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":"#].concat();
-        let text = [&text[..], result.to_string().as_bytes(), b"}"].concat();
-        self.to_client.push_back(Message::parse(Bytes::from(text)));
-    }
-
-    /// The child logs for all its requests at once: it is asked for the most talkative level that any wants.
-    fn ask_for_logs(&mut self, wanted: Option<&str>) {
-        let FacePhase::Ready(started) = &self.phase else { return };
+    /// The server logs for all its requests at once: Milepost asks for the most talkative level that any wants.
+    fn ask_for_logs(&mut self, wanted: Option<&str>, headers: &ClientHeaders) {
         let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
         let Some(new) = wanted.and_then(rank) else { return };
         let known = self.log_level.as_deref().and_then(rank);
-        if started["capabilities"].get("logging").is_none() || known.is_some_and(|old| old <= new) {
+        let logs = self.server_capabilities().is_some_and(|all| all.get("logging").is_some());
+        if !logs || known.is_some_and(|old| old <= new) {
             return;
         }
         self.log_level = wanted.map(str::to_owned);
-        let id = format!("milepost-level-{new}");
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": mcp::SET_LEVEL, "params": {"level": wanted}}));
+        self.ask_server(mcp::SET_LEVEL, &json!({"level": wanted}), headers);
+    }
+
+    /// Sends a request of Milepost's own, whose answer nobody waits for.
+    pub(super) fn ask_server(&mut self, method: &str, params: &Value, headers: &ClientHeaders) {
+        let id = format!("{OWN_ID}{}", self.next_name());
+        let text = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send(Bytes::from(text.to_string()), headers);
     }
 
     /// Takes a notification of a client: it may give a request up.
-    pub(super) fn client_notification(&mut self, sent: &Message) {
+    pub(super) fn client_notification(&mut self, sent: &Message, headers: &ClientHeaders) {
         let params = sent.params().unwrap_or_default();
         let id = json::member(&params, "requestId").and_then(|id| Key::read(&id));
         let Some(id) = id.filter(|_| sent.method().as_deref() == Some(mcp::CANCELLED)) else {
-            return self.to_server.push_back(sent.raw().clone());
+            return self.send(sent.raw().clone(), headers);
         };
-        self.waiting.retain(|waiting| waiting.id_key().as_ref() != Some(&id));
-        self.listeners.retain(|listener| listener.key != id);
+        self.waiting.retain(|(waiting, _)| waiting.id_key().as_ref() != Some(&id));
+        self.stop_listening(&id, headers);
         let Some(open) = self.open.remove(&id) else { return };
-        self.cancel(&open.child_id.unwrap_or(id));
+        self.cancel(&open.server_id.unwrap_or(id), headers);
     }
 
-    /// Cancels a request at the child.
-    pub(super) fn cancel(&mut self, id: &Key) {
+    /// Cancels a request at the server.
+    pub(super) fn cancel(&mut self, id: &Key, headers: &ClientHeaders) {
         let head = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#;
         let tail = br#","reason":"the client has given the request up"}}"#;
-        self.to_server.push_back(Bytes::from([&head[..], &id.to_json(), tail].concat()));
+        self.send(Bytes::from([&head[..], &id.to_json(), tail].concat()), headers);
+    }
+
+    /// The stream of the server for messages about a request of a client.
+    pub(super) fn stream_of(&self, request: &Key) -> Option<StreamId> {
+        self.open.get(request)?.stream
+    }
+
+    /// The server's messages about a request come on this stream.
+    pub(super) fn note_stream(&mut self, request: &Key, stream: StreamId) {
+        if let Some(open) = self.open.get_mut(request) {
+            open.stream = Some(stream);
+        }
     }
 }
 
-/// A request without the members of `_meta` that only 2026-07-28 has.
+/// The progress token of a request.
+pub(super) fn token_in(params: &Bytes) -> Option<Key> {
+    let meta = json::member(params, "_meta")?;
+    Key::read(&json::member(&meta, "progressToken")?)
+}
+
+/// A number that two requests share if they ask for the same.
+pub(super) fn digest_of(method: &str, params: &Bytes) -> [u8; 32] {
+    let mut value = serde_json::from_slice::<Value>(params).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.remove("_meta");
+        ANSWERS.iter().for_each(|name| drop(members.remove(*name)));
+    }
+    let text = format!("{method} {value}");
+    let mut sum = [0; 32];
+    sum.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    sum
+}
+
+/// A request without the members that only 2026-07-28 has.
 fn without_modern_members(sent: &Message) -> Bytes {
-    let Some(params) = sent.params() else { return sent.raw().clone() };
-    let Some(meta) = json::member(&params, "_meta") else { return sent.raw().clone() };
-    let kept = json::Members::new(&meta).filter(|member| {
-        let key = meta.slice(member.key.clone());
-        let name = json::decode_str(&key);
-        !name.is_some_and(|name| name.starts_with(mcp::META_PREFIX))
-    });
-    let kept: Vec<&[u8]> = kept.map(|member| &meta[member.key.start..member.value.end]).collect();
-    let text = [b"{", &kept.join(&b","[..])[..], b"}"].concat();
-    replaced(sent.raw(), &meta, Bytes::from(text))
+    let mut raw = sent.raw().clone();
+    let is_answer = |name: &str| ANSWERS.contains(&name);
+    let is_modern = |name: &str| name.starts_with(mcp::META_PREFIX);
+    if let Some(params) = sent.params() {
+        raw = replaced(&raw, &params, without(&params, is_answer));
+    }
+    let params = Message::parse(raw.clone()).params();
+    match params.and_then(|params| json::member(&params, "_meta")) {
+        Some(meta) => replaced(&raw, &meta, without(&meta, is_modern)),
+        None => raw,
+    }
+}
+
+/// An object without some of its members.
+fn without(object: &Bytes, is_left_out: impl Fn(&str) -> bool) -> Bytes {
+    let name = |key: &[u8]| json::decode_str(key).is_some_and(|name| is_left_out(&name));
+    if !object.starts_with(b"{") || !json::Members::new(object).any(|it| name(&object[it.key])) {
+        return object.clone();
+    }
+    let kept = json::Members::new(object).filter(|member| !name(&object[member.key.clone()]));
+    let kept: Vec<&[u8]> = kept.map(|it| &object[it.key.start..it.value.end]).collect();
+    Bytes::from([b"{", &kept.join(&b","[..])[..], b"}"].concat())
 }
 
 /// A text with another text in the place of a part.

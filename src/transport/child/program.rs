@@ -24,8 +24,6 @@ pub struct Program {
     pub cwd: Option<PathBuf>,
     /// The folder with the answers of the last starts of servers; `None`: no such answers are given or kept.
     pub starts: Option<PathBuf>,
-    /// Whether clients of 2026-07-28 reach the server, which may know earlier revisions only.
-    pub modern: bool,
 }
 
 impl Program {

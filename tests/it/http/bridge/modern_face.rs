@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use crate::http::rig::{Answer, Lines, Rig, pass, secs, settle};
 use crate::support::messages::{answer, headers_of, modern_with, progress};
 
+const AUTHORIZATION: &str = "Authorization: Bearer me";
+
 const KEYS: &str = "modern = true\nheartbeat.enabled = false";
 
 fn request(id: &str, method: &str, params: &str) -> String {
@@ -13,7 +15,8 @@ fn request(id: &str, method: &str, params: &str) -> String {
 
 fn ask(rig: &Rig, body: &str) -> Answer {
     let headers = headers_of(body);
-    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    headers.push(AUTHORIZATION);
     rig.post(&headers, body)
 }
 
@@ -89,7 +92,7 @@ async fn a_question_of_the_server_is_answered_by_the_next_request() {
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
     let state = &asked["result"]["requestState"];
     let again = format!(
-        r#""name":"work","arguments":{{}},"requestState":{state},"inputResponses":{{"server":{{"action":"accept"}}}},"#
+        r#""name":"work","arguments":{{}},"requestState":{state},"inputResponses":{{"ask-1":{{"action":"accept"}}}},"#
     );
     let next = ask(&rig, &request("2", "tools/call", &again));
     settle().await;
