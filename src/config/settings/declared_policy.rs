@@ -27,11 +27,11 @@ settings! { Policy, Self::default();
         )),
         is_recorded: false
     }
-    /// Clients of 2026-07-28 reach a command that knows earlier revisions only. Clients with the same `Authorization`
-    /// and the same capabilities share a child; others share one over loopback only.
+    /// Clients of 2026-07-28 reach a server that knows earlier revisions only. Clients with the same credentials and
+    /// the same capabilities share a session of the server; without credentials they do over loopback only.
     "modern" Switch => modern {
         flag: Some(Flag::switch(FIRST).help(
-            "Let clients of 2026-07-28 reach a command that knows earlier revisions only"
+            "Let clients of 2026-07-28 reach a server that knows earlier revisions only"
         )),
         is_recorded: false
     }

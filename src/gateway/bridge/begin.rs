@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
-use super::modern::{capabilities_in, is_known};
+use super::face_clients::{capabilities_in, is_known};
 use super::responses::refusal;
 use super::session::{BridgeSession, ServerPermit, SessionKind};
 use crate::config::routes::Upstream;

@@ -32,6 +32,7 @@ use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 
 pub(crate) mod begin;
 pub(crate) mod client_leg;
+pub(crate) mod face_clients;
 pub(crate) mod frame;
 pub(crate) mod get;
 pub(crate) mod http_sse;

@@ -7,20 +7,19 @@ use crate::relay::discover_probe::Era;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
 use super::post::PostedMessage;
 use crate::config::routes::Upstream;
+use crate::gateway::bridge::face_clients::is_known;
 use crate::gateway::route_state::RouteState;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
 use crate::transport::http::body::Body;
-use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::REVISION;
@@ -126,23 +125,6 @@ impl Bridge {
                    (Authorization or a certificate) and by clients on its machine; begin with initialize";
         (!is_known(parts, proxy_auth)).then(|| too_old(message, date, why))
     }
-}
-
-/// Whether a client says who it is, or is on this machine. The bearer of the listener lets a client in and does not
-/// say who the client is.
-pub(crate) fn is_known(parts: &Parts, proxy_auth: bool) -> bool {
-    parts.extensions.get::<ClientName>().is_some()
-        || parts.extensions.get::<LoopbackCaller>().is_some()
-        || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth
-}
-
-/// The capabilities of its client that a request states, as text.
-pub(crate) fn capabilities_in(message: &Message) -> Vec<u8> {
-    let params = message.params().unwrap_or_default();
-    let meta = json::member(&params, "_meta").unwrap_or_default();
-    let text = json::member(&meta, mcp::META_CAPABILITIES).unwrap_or_default();
-    let value = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
-    value.to_string().into_bytes()
 }
 
 fn shares(state: &RouteState, era: &Era) -> bool {

@@ -107,6 +107,10 @@ impl Direct {
             message.as_ref().map(header_mirror::date_and_token).unwrap_or_default();
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
+            if self.state.translates_eras && date.is_some() && message.kind() == Kind::Request {
+                // The headers say which way a request goes, so that a request without them is on a wrong one.
+                header_mirror::require(&parts.headers, message)?;
+            }
         }
         if let Some(message) = &message
             && self.state.shared.shutdown.turns_newcomers_away()

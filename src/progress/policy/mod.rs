@@ -273,7 +273,7 @@ pub struct Policy {
     pub log_level: Option<LogLevel>,
     /// Whether clients of a child get the answers of the child's last start until the child has started.
     pub cached_start: bool,
-    /// Whether clients of 2026-07-28 reach a child that knows earlier revisions only.
+    /// Whether clients of 2026-07-28 reach a server that knows earlier revisions only.
     pub modern: bool,
     /// The settings of tools without settings of their own.
     pub call: CallPolicy,

@@ -2,6 +2,7 @@
 
 mod child;
 mod discover_probe;
+mod modern_face;
 mod relay;
 mod stderr_progress;
 mod tasks;

@@ -22,6 +22,7 @@ use super::route::{Admin, Route, Server, Upstream};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::Settings;
 use crate::config::values::StateDir;
+use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
 pub use preset::PresetSettings;
@@ -74,6 +75,14 @@ fn resolve(
         routes.push(route);
     }
     let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
+    for (section, route) in file.route.iter().zip(&routes) {
+        let mut policy = Policy::default();
+        defaults.apply(&mut policy);
+        route.apply(&mut policy);
+        if let Some(what) = no_face(&policy, route, fleet.is_some()) {
+            return Err(ConfigError::new(section.span.clone(), what));
+        }
+    }
     Ok(ResolvedConfig {
         server,
         admin,
@@ -84,6 +93,28 @@ fn resolve(
         dialects: own,
         env_values: EnvValues::default(),
     })
+}
+
+/// The reason why a route cannot have `modern`, although its settings say so.
+fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static str> {
+    if !policy.modern {
+        None
+    } else if route.opaque {
+        Some(
+            "a route that is only piped translates nothing; leave out `modern` or `opaque` here, or say modern = false",
+        )
+    } else if matches!(route.upstream, Upstream::Demo) {
+        Some(
+            "the demo server needs no `modern`: it answers clients of every revision; say modern = false here",
+        )
+    } else if has_fleet {
+        Some(
+            "`modern` is not possible in a [fleet]: an answer to a question of the server must reach the replica \
+              that asked; say modern = false here, or leave out [fleet]",
+        )
+    } else {
+        None
+    }
 }
 
 /// The preset of a route; its dialects are there as if the file described them.

@@ -1,0 +1,25 @@
+//! Clients of 2026-07-28 before an older server: which of them share a session of the server.
+
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::{json, mcp};
+use crate::transport::http::client_name::{ClientName, LoopbackCaller};
+
+/// Whether a client says who it is, or is on this machine. The bearer of the listener lets a client in and does not
+/// say who the client is.
+pub(crate) fn is_known(parts: &Parts, proxy_auth: bool) -> bool {
+    parts.extensions.get::<ClientName>().is_some()
+        || parts.extensions.get::<LoopbackCaller>().is_some()
+        || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth
+}
+
+/// The capabilities of its client that a request states, as text.
+pub(crate) fn capabilities_in(message: &Message) -> Vec<u8> {
+    let params = message.params().unwrap_or_default();
+    let meta = json::member(&params, "_meta").unwrap_or_default();
+    let text = json::member(&meta, mcp::META_CAPABILITIES).unwrap_or_default();
+    let value = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+    value.to_string().into_bytes()
+}
