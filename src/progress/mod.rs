@@ -58,6 +58,7 @@ pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, StreamPacing, TokenIs,
 };
+pub(crate) use tasks::date::rfc_3339;
 pub use tasks::table::{TaskEvent, TaskNews};
 pub use value::{Number, ProgressValue};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

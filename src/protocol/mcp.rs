@@ -70,6 +70,8 @@ pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
 pub const TASKS: &str = "tasks/";
 /// The state of a task.
 pub const TASKS_GET: &str = "tasks/get";
+/// A client answers what the server has asked about a task, from 2026-07-28 on.
+pub const TASKS_UPDATE: &str = "tasks/update";
 /// A client gives a task up.
 pub const TASKS_CANCEL: &str = "tasks/cancel";
 /// Either side asks whether the other one is there.

@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::progress::{Origin, Payload, Policy, StreamId, StreamKind, StreamPacing, Transmit};
+use crate::progress::{
+    Origin, Payload, Policy, StreamId, StreamKind, StreamPacing, TaskNews, Transmit,
+};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
@@ -216,6 +218,14 @@ pub trait ServerLeg: Send {
     /// The number of things that wait for clients: the server is in use.
     fn held(&self) -> usize {
         0
+    }
+
+    /// Requests from now on go by `policy`.
+    fn set_policy(&mut self, _policy: &Arc<Policy>) {}
+
+    /// Something that has happened to a task that the leg keeps.
+    fn next_task_news(&mut self) -> Option<TaskNews> {
+        None
     }
 
     /// Notes that the server has written to its standard error.

@@ -211,6 +211,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.diagnostics.listen();
         }
         self.filter.set_policy(policy);
+        self.server.set_policy(policy);
     }
 
     fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: StreamPacing) {
@@ -315,7 +316,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// The next event, for the log.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
+        let of_task = |news| FilterEvent::Task(Box::new(news));
         let event = self.filter.poll_event();
+        let event = event.or_else(|| self.server.next_task_news().map(of_task));
         if let (Some(FilterEvent::Call(_)), Some(tokens)) = (&event, &mut self.tokens) {
             tokens.renew(&mut self.filter);
         }

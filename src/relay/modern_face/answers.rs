@@ -53,6 +53,9 @@ impl ModernFace {
             return None;
         }
         let Some((id, open)) = self.take_open(&key) else {
+            if self.task_answer(&key, &message, now) {
+                return None;
+            }
             // The client has given the request up, or has been asked something meanwhile.
             return self.keep_answer(&key, FromServer::Message(origin, message));
         };
@@ -69,6 +72,9 @@ impl ModernFace {
     ) -> Option<FromServer> {
         let Some(key) = response.id() else { return Some(FromServer::Spooled(response)) };
         let Some((id, _)) = self.take_open(&key) else {
+            if self.large_task_answer(&key, now) {
+                return None;
+            }
             return self.keep_answer(&key, FromServer::Spooled(response));
         };
         response.rename(id);
@@ -78,7 +84,10 @@ impl ModernFace {
 
     /// An answer in pieces has passed. A request that continues an earlier one is known to its client by another id.
     pub(super) fn passed_in_pieces(&mut self, key: &Key, now: Instant) {
-        let Some((id, _)) = self.take_open(key) else { return };
+        let Some((id, _)) = self.take_open(key) else {
+            self.large_task_answer(key, now);
+            return;
+        };
         if id != *key {
             let why = "the answer is too large for a request that continues an earlier one";
             let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
@@ -96,12 +105,7 @@ impl ModernFace {
     }
 
     /// An answer under the id that its client knows, with the members that 2026-07-28 requires, and its codes.
-    pub(super) fn modern_answer(
-        &mut self,
-        message: &Message,
-        id: &Key,
-        open: &FaceRequest,
-    ) -> Message {
+    pub(super) fn modern_answer(&self, message: &Message, id: &Key, open: &FaceRequest) -> Message {
         let message = match message.id_range() {
             Some(range) if message.id_key().as_ref() != Some(id) => {
                 Message::parse(Payload::splice(message.raw(), range, id.to_json()).to_bytes())
@@ -137,7 +141,7 @@ impl ModernFace {
         Message::parse(replaced(message.raw(), &result.1, text))
     }
 
-    fn modern_error(&mut self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
+    fn modern_error(&self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
         let asked = || self.questions_at_addresses(error, open);
         if message.error_code() == Some(NEEDS_URL)
             && let Some(asked) = asked()
@@ -171,6 +175,7 @@ impl ModernFace {
     /// A notification as a client gets it; `None` if no client does.
     pub(super) fn server_notification(&mut self, message: Message) -> Option<Message> {
         let method = message.method()?.into_owned();
+        self.note_task_words(&message);
         match &*method {
             mcp::LOG if !self.wants_log(&message) => None,
             URL_DONE => None,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::tasks::TASKS;
 use super::{FacePhase, ModernFace, OWN_ID, meta_value, result_answer};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
@@ -96,6 +97,10 @@ impl ModernFace {
         if let Some(all) = capabilities.as_object_mut() {
             // Tasks of 2025-11-25 are no tasks of 2026-07-28.
             all.remove("tasks");
+            if self.policy.has_tasks() {
+                let extensions = all.entry("extensions").or_insert_with(|| json!({}));
+                extensions[TASKS] = json!({});
+            }
         }
         let mut result = json!({
             "resultType": "complete",

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::ModernFace;
-use crate::progress::{Payload, StreamId};
+use crate::progress::{Payload, Policy, StreamId, TaskNews};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
 
@@ -174,6 +175,14 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
 
     fn held(&self) -> usize {
         self.face.as_ref().map_or(0, ModernFace::held)
+    }
+
+    fn set_policy(&mut self, policy: &Arc<Policy>) {
+        self.face.iter_mut().for_each(|face| face.policy = Arc::clone(policy));
+    }
+
+    fn next_task_news(&mut self) -> Option<TaskNews> {
+        self.face.as_mut()?.news.pop_front()
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {

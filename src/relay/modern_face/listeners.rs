@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::ModernFace;
+use super::tasks::knows_tasks;
+use super::{ModernFace, meta_value};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
@@ -31,6 +32,7 @@ pub(super) struct Listener {
     id: Value,
     methods: Vec<&'static str>,
     resources: Vec<String>,
+    tasks: Vec<String>,
 }
 
 impl ModernFace {
@@ -44,6 +46,16 @@ impl ModernFace {
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
         let wanted = serde_json::from_slice::<Value>(&wanted).unwrap_or_default();
+        let tasks = wanted["taskIds"].as_array().filter(|tasks| !tasks.is_empty());
+        let capabilities = meta_value(sent, mcp::META_CAPABILITIES).unwrap_or_default();
+        if tasks.is_some() && self.policy.has_tasks() && !knows_tasks(&capabilities) {
+            return self.refuse_without_tasks(sent);
+        }
+        let known = self.tasks.iter().map(|task| &task.id);
+        let tasks: Vec<String> = known
+            .filter(|id| tasks.is_some_and(|tasks| tasks.iter().any(|task| *task == id.as_str())))
+            .cloned()
+            .collect();
         let says = |capability: &str, what: &str| {
             let all = self.server_capabilities();
             all.is_some_and(|all| all[capability][what] == json!(true))
@@ -63,6 +75,9 @@ impl ModernFace {
         if !resources.is_empty() {
             accepted.insert("resourceSubscriptions".to_owned(), json!(resources));
         }
+        if !tasks.is_empty() {
+            accepted.insert("taskIds".to_owned(), json!(tasks));
+        }
         self.tell(&json!({
             "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {"_meta": {(mcp::META_SUBSCRIPTION): id.clone()}, "notifications": accepted},
@@ -71,7 +86,7 @@ impl ModernFace {
         {
             self.ask_server("resources/subscribe", &json!({"uri": uri}), headers);
         }
-        self.listeners.push(Listener { key, id, methods, resources });
+        self.listeners.push(Listener { key, id, methods, resources, tasks });
     }
 
     /// Whether a stream is told of changes of a resource.
@@ -88,6 +103,12 @@ impl ModernFace {
         for uri in left.resources.iter().filter(|uri| !self.is_watched(uri)).collect::<Vec<_>>() {
             self.ask_server("resources/unsubscribe", &json!({"uri": uri}), headers);
         }
+    }
+
+    /// The ids of the streams that are told of a task.
+    pub(super) fn listening_for(&self, task: &str) -> Vec<Value> {
+        let hears = |listener: &&Listener| listener.tasks.iter().any(|known| known == task);
+        self.listeners.iter().filter(hears).map(|listener| listener.id.clone()).collect()
     }
 
     /// Tells each stream that listens of a change; false if the notification is about no change.

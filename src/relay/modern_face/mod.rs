@@ -17,8 +17,10 @@ pub(crate) mod leg;
 mod listeners;
 mod questions;
 mod requests;
+mod tasks;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -26,7 +28,8 @@ use tokio::time::Instant;
 
 use self::listeners::Listener;
 use self::questions::{Question, Undecided};
-use crate::progress::{Origin, Policy, StreamId};
+use self::tasks::FaceTask;
+use crate::progress::{Origin, Policy, StreamId, TaskNews};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
@@ -56,6 +59,9 @@ enum FacePhase {
 /// A request that the server has not answered.
 struct FaceRequest {
     method: String,
+    tool: Option<String>,
+    /// The time at which the call becomes a task.
+    task_at: Option<Instant>,
     /// The level of the log messages that the client wants.
     wants_logs: Option<String>,
     /// The token by which the server reports on the request.
@@ -81,6 +87,7 @@ struct ToServer {
 
 /// The modern face of one server.
 pub struct ModernFace {
+    policy: Arc<Policy>,
     phase: FacePhase,
     /// Requests that wait until the server has answered `initialize`.
     waiting: VecDeque<(Message, ClientHeaders)>,
@@ -90,6 +97,9 @@ pub struct ModernFace {
     listeners: Vec<Listener>,
     questions: BTreeMap<String, Question>,
     undecided: VecDeque<Undecided>,
+    tasks: Vec<FaceTask>,
+    /// What has happened to tasks.
+    news: VecDeque<TaskNews>,
     /// The tokens and the ids that the server knows of requests that others continue, with those of the others.
     renamed_tokens: BTreeMap<Key, Key>,
     /// The level that the server was asked for last.
@@ -102,8 +112,9 @@ pub struct ModernFace {
 
 impl ModernFace {
     /// The face of a server whose clients have not begun; `None` if the settings do not ask for one.
-    pub fn of(policy: &Policy) -> Option<Self> {
+    pub fn of(policy: &Arc<Policy>) -> Option<Self> {
         policy.modern.then(|| Self {
+            policy: Arc::clone(policy),
             phase: FacePhase::Fresh,
             waiting: VecDeque::new(),
             waits_until: None,
@@ -111,6 +122,8 @@ impl ModernFace {
             listeners: Vec::new(),
             questions: BTreeMap::new(),
             undecided: VecDeque::new(),
+            tasks: Vec::new(),
+            news: VecDeque::new(),
             renamed_tokens: BTreeMap::new(),
             log_level: None,
             count: 0,
@@ -183,7 +196,10 @@ impl ModernFace {
     fn next_due(&self) -> Option<Instant> {
         let questions = self.questions.values().map(|question| question.until);
         let undecided = self.undecided.iter().map(|undecided| undecided.until);
-        questions.chain(undecided).chain(self.waits_until).min()
+        let tasks = self.tasks.iter().map(FaceTask::until);
+        let calls = self.open.values().filter_map(|open| open.task_at);
+        let own = tasks.chain(calls).chain(self.waits_until);
+        questions.chain(undecided).chain(own).min()
     }
 
     /// Does what is due.
@@ -191,13 +207,15 @@ impl ModernFace {
         if self.waits_until.is_some_and(|until| until <= now) {
             self.give_up_waiting();
         }
+        self.begin_tasks(now);
+        self.expire_tasks(now);
         self.forget_old_questions(now);
         self.decide(now);
     }
 
-    /// Questions that wait for their clients: the server is in use.
+    /// Questions and tasks that wait for their clients: the server is in use.
     fn held(&self) -> usize {
-        self.questions.len()
+        self.questions.len() + self.tasks.iter().filter(|task| task.is_open()).count()
     }
 
     /// A name that no other thing of this server has.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::requests::{CAN_ASK, digest_of, token_in};
-use super::{FaceRequest, ModernFace, result_answer};
+use super::{FaceRequest, ModernFace, meta_value, result_answer};
 use crate::progress::Origin;
 use crate::protocol::jsonrpc::{
     INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer, own_error,
@@ -46,15 +46,11 @@ const UNKNOWN: &str =
 
 /// A request of the server, which its client answers with its next request.
 pub(super) struct Question {
-    /// The id by which the server knows its own request.
-    server_id: Bytes,
     /// The id by which the server knows the request of the client that waits.
     call_id: Key,
     /// The request that waits.
     waits: FaceRequest,
-    /// The name of the question in results.
-    name: String,
-    asked: Value,
+    asked: Asked,
     pub(super) until: Instant,
     /// The server's answer to the request that waits: the server has not waited.
     answer: Option<FromServer>,
@@ -67,6 +63,23 @@ impl Question {
             _ => 0,
         }
     }
+}
+
+/// A request of the server to the client of a task.
+pub(super) struct Asked {
+    /// The name of the question.
+    pub(super) name: String,
+    /// The id by which the server knows its own request.
+    pub(super) server_id: Bytes,
+    pub(super) question: Value,
+}
+
+/// The one that a server asks about.
+enum Asker {
+    /// The request of this id.
+    Call(Key),
+    /// The task at this place.
+    Task(usize),
 }
 
 /// A request of the server whose call is not known.
@@ -102,7 +115,7 @@ impl ModernFace {
     pub(super) fn decide(&mut self, now: Instant) {
         for undecided in std::mem::take(&mut self.undecided) {
             match self.author(undecided.origin) {
-                Some(key) => self.ask(&key, &undecided.message, now),
+                Some(asker) => self.ask(&asker, &undecided.message, now),
                 None if undecided.until <= now => {
                     let why = "no call, or more than one, can be the one that asks";
                     let id = undecided.message.id().unwrap_or_default();
@@ -113,45 +126,60 @@ impl ModernFace {
         }
     }
 
-    /// The only open request that the server can ask about: the one of the stream, or the only one.
-    fn author(&self, origin: Origin) -> Option<Key> {
+    /// The only open request or task that the server can ask about: the one of the stream, or the only one.
+    fn author(&self, origin: Origin) -> Option<Asker> {
         let asks = |open: &FaceRequest| CAN_ASK.contains(&&*open.method);
-        if let Origin::Stream(on) = origin
-            && let Some((key, open)) = self.open.iter().find(|(_, it)| it.stream == Some(on))
-        {
-            return asks(open).then(|| key.clone());
+        let working = self.tasks.iter().enumerate().filter(|(_, task)| task.is_working());
+        if let Origin::Stream(on) = origin {
+            let open = self.open.iter().find(|(_, open)| open.stream == Some(on));
+            if let Some((key, open)) = open {
+                return asks(open).then(|| Asker::Call(key.clone()));
+            }
+            let mut working = working.clone();
+            if let Some((place, _)) = working.find(|(_, task)| task.request.stream == Some(on)) {
+                return Some(Asker::Task(place));
+            }
         }
-        let mut found = self.open.iter().filter(|(_, open)| asks(open));
-        let first = found.next()?.0.clone();
+        let calls = self.open.iter().filter(|(_, open)| asks(open));
+        let calls = calls.map(|(key, _)| Asker::Call(key.clone()));
+        let mut found = calls.chain(working.map(|(place, _)| Asker::Task(place)));
+        let first = found.next()?;
         found.next().is_none().then_some(first)
     }
 
-    /// Answers the request of a client with a question of the server.
-    fn ask(&mut self, key: &Key, message: &Message, now: Instant) {
-        let Some(server_id) = message.id() else { return };
+    /// Gives a question of the server to its client.
+    fn ask(&mut self, asker: &Asker, message: &Message, now: Instant) {
+        let Some(server_id) = message.id().map(|id| Bytes::copy_from_slice(&id)) else { return };
         let method = message.method().unwrap_or_default().into_owned();
         let capability = KINDS.iter().find(|(kind, _)| *kind == method).map(|(_, name)| *name);
-        let Some(waits) = self.open.get(key) else { return };
-        if capability.is_none_or(|name| !waits.capabilities[name].is_object()) {
+        let request = match asker {
+            Asker::Call(key) => self.open.get(key),
+            Asker::Task(place) => self.tasks.get(*place).map(|task| &task.request),
+        };
+        let Some(request) = request else { return };
+        if capability.is_none_or(|name| !request.capabilities[name].is_object()) {
             let why = "the client of this call has not declared that it can be asked this";
             return self.send(error_answer(&server_id, METHOD_NOT_FOUND, why, None), &None);
         }
+        let question = json!({"method": method, "params": asked_params(message)});
+        let name = format!("ask-{}", self.next_name());
+        match asker {
+            Asker::Task(place) => {
+                self.tasks[*place].asked.push(Asked { name, server_id, question });
+                self.tell_of_task(*place, now);
+            }
+            Asker::Call(key) => self.hold(key, Asked { name, server_id, question }, now),
+        }
+    }
+
+    /// Answers the request of a client with a question of the server.
+    fn hold(&mut self, key: &Key, asked: Asked, now: Instant) {
         let Some(handle) = random_id() else { return };
         let Some(waits) = self.open.remove(key) else { return };
-        let params =
-            message.params().and_then(|params| serde_json::from_slice::<Value>(&params).ok());
-        let mut params = params.unwrap_or_else(|| json!({}));
-        if let Some(members) = params.as_object_mut() {
-            // Members of 2025-11-25 that mean nothing here.
-            ["elicitationId", "task"].iter().for_each(|name| drop(members.remove(*name)));
-        }
-        let name = format!("ask-{}", self.next_name());
         let question = Question {
-            server_id: Bytes::copy_from_slice(&server_id),
             call_id: waits.server_id.clone().unwrap_or_else(|| key.clone()),
             waits,
-            name,
-            asked: json!({"method": method, "params": params}),
+            asked,
             until: now + QUESTION_TTL,
             answer: None,
         };
@@ -162,7 +190,7 @@ impl ModernFace {
     fn ask_client(&mut self, key: &Key, question: &Question, handle: &str) {
         let result = json!({
             "resultType": "input_required",
-            "inputRequests": {(question.name.as_str()): question.asked},
+            "inputRequests": {(question.asked.name.as_str()): question.asked.question},
             "requestState": handle,
         });
         let text = result_answer(&key.to_json(), result.to_string().as_bytes());
@@ -189,15 +217,15 @@ impl ModernFace {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
         }
-        let given = text("inputResponses").and_then(|all| json::member(&all, &question.name));
+        let given = text("inputResponses").and_then(|all| json::member(&all, &question.asked.name));
         if given.as_ref().is_some_and(|given| !given.starts_with(b"{")) {
-            let why = format!("inputResponses.{} must be an object", question.name);
+            let why = format!("inputResponses.{} must be an object", question.asked.name);
             return self.refuse_with(sent, INVALID_PARAMS, &why);
         }
         let Some(mut question) = self.questions.remove(&handle) else { return };
         match given {
             _ if question.answer.is_some() => {}
-            Some(given) => self.send(result_answer(&question.server_id, &given), headers),
+            Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {
                 // Not answered yet: the client is asked again.
                 question.until = now + QUESTION_TTL;
@@ -206,6 +234,9 @@ impl ModernFace {
                 return;
             }
         }
+        question.waits.capabilities = meta_value(sent, mcp::META_CAPABILITIES).unwrap_or_default();
+        let what = (&*method, question.waits.tool.as_deref());
+        question.waits.task_at = self.task_time(what, &question.waits.capabilities, now);
         self.go_on(question, key, token_in(params));
         self.decide(now);
     }
@@ -266,8 +297,18 @@ impl ModernFace {
                 continue;
             }
             let why = "no client has answered in time";
-            self.send(error_answer(&question.server_id, INTERNAL_ERROR, why, None), &None);
+            self.send(error_answer(&question.asked.server_id, INTERNAL_ERROR, why, None), &None);
             self.cancel(&question.call_id, &question.waits.headers);
         }
     }
+}
+
+/// The parameters of a question, without members of 2025-11-25 that mean nothing later.
+fn asked_params(message: &Message) -> Value {
+    let params = message.params().and_then(|params| serde_json::from_slice::<Value>(&params).ok());
+    let mut params = params.unwrap_or_else(|| json!({}));
+    if let Some(members) = params.as_object_mut() {
+        ["elicitationId", "task"].iter().for_each(|name| drop(members.remove(*name)));
+    }
+    params
 }

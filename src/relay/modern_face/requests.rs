@@ -39,13 +39,20 @@ impl ModernFace {
         if CAN_ASK.contains(&&*method) && json::member(&params, "requestState").is_some() {
             return self.retry(sent, &params, headers, now);
         }
+        let capabilities = meta_value(sent, mcp::META_CAPABILITIES).unwrap_or_default();
+        if method.starts_with(mcp::TASKS) {
+            return self.task_request(sent, (&method, &params), &capabilities, headers, now);
+        }
         let wants_logs = meta_value(sent, mcp::META_LOG_LEVEL)
             .and_then(|level| Some(level.as_str()?.to_owned()));
         self.ask_for_logs(wants_logs.as_deref(), headers);
-        let capabilities = meta_value(sent, mcp::META_CAPABILITIES).unwrap_or_default();
+        let tool = json::member(&params, "name");
+        let tool = tool.and_then(|name| Some(json::decode_str(&name)?.into_owned()));
         let is_asked = CAN_ASK.contains(&&*method)
             && capabilities.as_object().is_some_and(|stated| !stated.is_empty());
         let open = FaceRequest {
+            task_at: self.task_time((&method, tool.as_deref()), &capabilities, now),
+            tool,
             digest: is_asked.then(|| digest_of(&method, &params)),
             method,
             wants_logs,
