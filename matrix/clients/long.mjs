@@ -1,5 +1,5 @@
 // Long calls with the TypeScript SDK: long.mjs DEFAULT|RESET URL TIMES, TIMES in seconds, separated with commas.
-// Prints for each time how the call with progress and the silent call ended.
+// Prints `connected`, and at the end for each time how the call with progress and the silent call ended.
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -19,6 +19,7 @@ const client = new Client({ name: 'matrix', version: '1.0.0' });
 client.onerror = () => {};
 const url = new URL(address);
 await client.connect(url.pathname.endsWith('/sse') ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url));
+console.log('connected');
 const request = { onprogress: () => {}, resetTimeoutOnProgress: options === 'RESET' };
 const once = async (key, steps) => {
     const params = { name: 'play', arguments: { key, steps } };

@@ -49,6 +49,7 @@ async def once(kind, client, key, steps):
 
 async def main(kind, url, times):
     async with connected(kind, url) as client:
+        print("connected", flush=True)
 
         async def both(seconds):
             beats = [{"wait": 5000, "progress": at + 1, "message": "working"} for at in range(seconds // 5)]
