@@ -23,7 +23,8 @@ use super::http_body::{ReferenceBody, events, idle, plain, shared_events};
 use super::reply::ReplyStream;
 use super::seen::SeenNotes;
 use super::session::{ReferenceSession, ReferenceTerms};
-use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
+use crate::protocol::mcp::Revision;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 
 /// Bytes of a request.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -198,7 +199,8 @@ impl ReferenceHost {
                 let speaker = Arc::clone(&session.session);
                 // A client that leaves may come back for the rest.
                 tokio::spawn(async move { speaker.answer(&message, &stream).await });
-                events(reader)
+                let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
+                events(reader, revision >= Some(Revision::V2025_11_25.date()))
             }
         };
         if let Ok(name) = format!("reference-{number}").parse() {
@@ -214,7 +216,7 @@ impl ReferenceHost {
             None => idle(),
             Some(id) => match EventLog::place(id) {
                 Some((stream, after)) => match session.stream(stream) {
-                    Some(log) => events(log.read(Some(after))),
+                    Some(log) => events(log.read(Some(after)), false),
                     None => plain(StatusCode::NOT_FOUND, "this stream is not known"),
                 },
                 None => plain(StatusCode::BAD_REQUEST, "no id of an event"),

@@ -40,17 +40,18 @@ fn stream_of(bytes: impl stream::Stream<Item = Bytes> + Send + 'static) -> Respo
     response
 }
 
-/// The events of a request, as they come.
-pub(super) fn events(reader: EventReader) -> Response<ReferenceBody> {
-    // The first event has no message: its id lets a client come back before there is one.
-    let preface = Bytes::from(format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id()));
+/// The events of a request, as they come. `has_preface`: the first event has no message, and its id lets
+/// a client come back before there is one; clients before 2025-11-25 take such an event for a fault.
+pub(super) fn events(reader: EventReader, has_preface: bool) -> Response<ReferenceBody> {
+    let preface = format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id());
+    let preface = has_preface.then(|| Bytes::from(preface));
     let rest = stream::unfold(reader, |mut reader| async {
         match timeout(COMMENT_EVERY, reader.next()).await {
             Ok(bytes) => bytes.map(|bytes| (bytes, reader)),
             Err(_) => Some((COMMENT, reader)),
         }
     });
-    stream_of(stream::iter([preface]).chain(rest))
+    stream_of(stream::iter(preface).chain(rest))
 }
 
 /// The stream of HTTP+SSE; `endpoint`: the place for messages.

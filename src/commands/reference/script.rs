@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_millis(300);
 
 /// The messages of one write, and the wait before the write.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ScriptStep {
+pub(super) struct ReferenceStep {
     pub(super) wait: Duration,
     pub(super) lines: Vec<ScriptLine>,
 }
@@ -79,23 +79,24 @@ fn step(number: u32) -> ScriptLine {
     )
 }
 
-fn paced(lines: impl IntoIterator<Item = ScriptLine>) -> Vec<ScriptStep> {
-    lines.into_iter().map(|line| ScriptStep { wait: PACE, lines: vec![line] }).collect()
+fn paced(lines: impl IntoIterator<Item = ScriptLine>) -> Vec<ReferenceStep> {
+    lines.into_iter().map(|line| ReferenceStep { wait: PACE, lines: vec![line] }).collect()
 }
 
 /// The script of a tool for clients; `None`: there is no such tool. `silence`: the duration of `silent`.
-pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ScriptStep>> {
-    let rest = |lines: Vec<ScriptLine>| ScriptStep { wait: REST, lines };
+pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ReferenceStep>> {
+    let rest = |lines: Vec<ScriptLine>| ReferenceStep { wait: REST, lines };
     let answer = || rest(vec![ScriptLine::Answer]);
     let all = || paced((1..=STEPS).map(step));
     Some(match tool {
         "correct" => all().into_iter().chain([answer()]).collect(),
         "late" => {
-            let late = ScriptStep { wait: Duration::from_millis(20), lines: vec![step(STEPS + 1)] };
+            let late =
+                ReferenceStep { wait: Duration::from_millis(20), lines: vec![step(STEPS + 1)] };
             all().into_iter().chain([answer(), late]).collect()
         }
         "glued" => {
-            let last = ScriptStep { wait: PACE, lines: vec![step(STEPS), ScriptLine::Answer] };
+            let last = ReferenceStep { wait: PACE, lines: vec![step(STEPS), ScriptLine::Answer] };
             paced((1..STEPS).map(step)).into_iter().chain([last]).collect()
         }
         "null" => {
@@ -117,13 +118,13 @@ pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ScriptStep>> 
             let lines = [step(1), step(3), step(2), step(2), step(4)];
             paced(lines).into_iter().chain([answer()]).collect()
         }
-        "silent" => vec![ScriptStep { wait: silence, lines: vec![ScriptLine::Answer] }],
+        "silent" => vec![ReferenceStep { wait: silence, lines: vec![ScriptLine::Answer] }],
         "flooded" => {
             let lines = (1..=FLOOD).map(|at| line(json!({ "progress": at, "total": FLOOD })));
-            let flood = ScriptStep { wait: PACE, lines: lines.collect() };
+            let flood = ReferenceStep { wait: PACE, lines: lines.collect() };
             vec![
                 flood,
-                ScriptStep { wait: Duration::from_secs(1), lines: vec![ScriptLine::Answer] },
+                ReferenceStep { wait: Duration::from_secs(1), lines: vec![ScriptLine::Answer] },
             ]
         }
         _ => return None,
@@ -135,7 +136,7 @@ pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ScriptStep>> 
 ///
 /// # Errors
 /// What is wrong with the arguments.
-pub(super) fn of_arguments(arguments: &Value) -> Result<Vec<ScriptStep>, String> {
+pub(super) fn of_arguments(arguments: &Value) -> Result<Vec<ReferenceStep>, String> {
     let Some(all) = arguments["steps"].as_array() else {
         return Err("`steps`, an array of objects, is expected".to_owned());
     };
@@ -154,10 +155,10 @@ pub(super) fn of_arguments(arguments: &Value) -> Result<Vec<ScriptStep>, String>
             Some(other) => return Err(format!("no step is called {other:?}")),
         };
         has_answer |= matches!(line, ScriptLine::Answer);
-        steps.push(ScriptStep { wait, lines: vec![line] });
+        steps.push(ReferenceStep { wait, lines: vec![line] });
     }
     if !has_answer {
-        steps.push(ScriptStep { wait: Duration::ZERO, lines: vec![ScriptLine::Answer] });
+        steps.push(ReferenceStep { wait: Duration::ZERO, lines: vec![ScriptLine::Answer] });
     }
     Ok(steps)
 }

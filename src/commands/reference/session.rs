@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::reply::{ReplyPiece, ReplyStream};
-use super::script::{self, ScriptLine, ScriptStep};
+use super::script::{self, ReferenceStep, ScriptLine};
 use super::seen::SeenNotes;
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
 use crate::protocol::mcp::{CANCELLED, INITIALIZE, Revision, TOOLS_CALL, TOOLS_LIST};
@@ -104,7 +104,7 @@ impl ReferenceSession {
         stream.say(ReplyPiece::Messages(vec![answer.to_string()])).await;
     }
 
-    fn script(&self, params: &Value) -> Result<Vec<ScriptStep>, String> {
+    fn script(&self, params: &Value) -> Result<Vec<ReferenceStep>, String> {
         if locked(&self.calls).len() >= CALLS_MAX {
             return Err("too many calls".to_owned());
         }
@@ -115,7 +115,13 @@ impl ReferenceSession {
         }
     }
 
-    async fn call(&self, id: &Value, params: &Value, steps: Vec<ScriptStep>, stream: &ReplyStream) {
+    async fn call(
+        &self,
+        id: &Value,
+        params: &Value,
+        steps: Vec<ReferenceStep>,
+        stream: &ReplyStream,
+    ) {
         let token = params["_meta"].get("progressToken");
         let key = match &params["arguments"]["key"] {
             Value::Null => &params["name"],
@@ -139,7 +145,7 @@ impl ReferenceSession {
         id: &Value,
         key: &Value,
         token: Option<&Value>,
-        steps: Vec<ScriptStep>,
+        steps: Vec<ReferenceStep>,
         stream: &ReplyStream,
     ) {
         for step in steps {

@@ -77,7 +77,7 @@ fn each_fault_of_a_proxy_is_found() {
         ("swap", calls, &["proxy/order"]),
         ("buffer", calls, &["proxy/prompt"]),
         ("late", calls, &["proxy/prompt", "proxy/after-answer"]),
-        ("mix", calls, &["proxy/arrives", "proxy/value", "proxy/order"]),
+        ("mix", calls, &["proxy/arrives", "proxy/value", "proxy/order", "proxy/apart"]),
         ("invent", calls, &["proxy/no-token"]),
         ("keep-cancel", "proxy/cancel", &["proxy/cancel"]),
         ("keep-ping", "proxy/ping", &["proxy/ping"]),
