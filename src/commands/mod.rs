@@ -17,6 +17,7 @@ pub mod presets;
 mod printable;
 pub mod program;
 pub mod recordings;
+pub mod reference;
 pub mod replay;
 pub mod show_calls;
 pub mod sites;

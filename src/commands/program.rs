@@ -14,18 +14,19 @@ use tokio::runtime::Builder;
 use tracing::Level;
 
 use crate::commands::args::{
-    AdoptArgs, CheckArgs, CheckProgressArgs, Cli, Command, DoctorArgs, ReplayArgs, ServeArgs,
-    TryArgs, WrapArgs, WrapError, WrappedServer,
+    AdoptArgs, CheckArgs, CheckProgressArgs, CheckProgressTask, Cli, Command, DoctorArgs,
+    ReferenceOptions, ReplayArgs, ServeArgs, TryArgs, WrapArgs, WrapError, WrappedServer,
 };
 use crate::commands::check_progress::{self, scenarios};
 use crate::commands::doctor::playground;
 use crate::commands::export::{self, ExportError};
 use crate::commands::init::{self, InitArgs, InitError};
+use crate::commands::reference::seen::SeenNotes;
 use crate::commands::replay::SavedFiles;
 use crate::commands::show_calls::CallViews;
 use crate::commands::{
-    adopt, check, completions, demo, diff, doctor, man, mock, presets, replay, sites, stats, tap,
-    top, wrap,
+    adopt, check, completions, demo, diff, doctor, man, mock, presets, reference, replay, sites,
+    stats, tap, top, wrap,
 };
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
@@ -40,6 +41,7 @@ use crate::observe::otlp;
 use crate::observe::otlp::DownstreamTransport;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::observe::record::Recording;
+use crate::relay::child_session::Signals;
 use crate::transport::child::{self, Program, start_folder};
 use crate::transport::http::collector::CollectorClient;
 
@@ -379,7 +381,8 @@ async fn try_out(args: TryArgs) -> ExitCode {
 /// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result.
 async fn check_progress(args: CheckProgressArgs) -> ExitCode {
     let options = match args.resolve() {
-        Ok(options) => options,
+        Ok(CheckProgressTask::Judge(options)) => options,
+        Ok(CheckProgressTask::Serve(options)) => return serve_reference(options).await,
         Err(error) => return report(&error, 2),
     };
     match check_progress::run(options).await {
@@ -390,6 +393,34 @@ async fn check_progress(args: CheckProgressArgs) -> ExitCode {
         }
         Err(error) => report(&error, 2),
     }
+}
+
+/// `milepost check-progress --serve`: 0 at the end of its input or after a signal, 2 if nothing can be served.
+async fn serve_reference(options: ReferenceOptions) -> ExitCode {
+    let ReferenceOptions { listen, notes, silence } = options;
+    let notes = match notes.as_deref().map(SeenNotes::append).transpose() {
+        Ok(notes) => notes.unwrap_or_default(),
+        Err(error) => return report(&error, 2),
+    };
+    let Some(address) = listen else {
+        return match reference::serve_stdio(notes, silence).await {
+            Ok(()) => ExitCode::SUCCESS,
+            // The client has left.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(error) => report(&error, 2),
+        };
+    };
+    let server = match reference::ReferenceHttp::listen(address, notes, silence).await {
+        Ok(server) => server,
+        Err(error) => return report(&error, 2),
+    };
+    eprintln!("listening on {} (HTTP+SSE: {}); Ctrl-C ends", server.url(), server.sse_url());
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => return report(&error, 2),
+    };
+    signals.next().await;
+    ExitCode::SUCCESS
 }
 
 /// Writes `text` to standard output. A reader that closes early is no fault.

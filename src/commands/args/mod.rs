@@ -38,7 +38,7 @@ use crate::progress::Policy;
 
 pub use self::admin::{AdminAddress, AdminArgs};
 pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
-pub use self::check_progress::CheckProgressArgs;
+pub use self::check_progress::{CheckProgressArgs, CheckProgressTask, ReferenceOptions};
 pub use self::doctor::DoctorArgs;
 pub use self::playground::TryArgs;
 pub use self::record::ReplayArgs;
@@ -81,11 +81,14 @@ pub enum Command {
         can be said."
     )]
     Doctor(Box<DoctorArgs>),
-    /// Judge what a server does with progress, by named scenarios, in each revision that it speaks
+    /// Judge what a server, a proxy or a client does with progress, by named scenarios
     #[command(
         after_help = "Examples:\n  milepost check-progress --call build -- node server.js\n  \
-        milepost check-progress --call build --junit progress.xml https://mcp.example.com/mcp\n\n\
-        Each call is a real call, with all its effects. The exit code is 0 if no scenario fails, 1 if \
+        milepost check-progress --call build --junit progress.xml https://mcp.example.com/mcp\n  \
+        milepost check-progress --proxy 'my-proxy -- {server}'\n  \
+        milepost check-progress --proxy 'http://127.0.0.1:{port}/mcp my-proxy --port {port} --to {url}'\n  \
+        milepost check-progress --client --driver 'node driver.mjs {url} {tool}'\n\n\
+        A server is judged in each revision that it speaks; each call is a real call, with all its effects. The exit code is 0 if no scenario fails, 1 if \
         one fails, 2 if nothing can be said."
     )]
     CheckProgress(Box<CheckProgressArgs>),

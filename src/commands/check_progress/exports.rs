@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::report::described;
-use super::scenarios::{Duty, Scenario};
+use super::scenarios::{Duty, Scenario, ScenarioSubject};
 use super::{ProgressReport, ScenarioOutcome, ScenarioResult};
 
 /// The report as JUnit XML: a suite for each revision, a case for each scenario.
@@ -16,15 +16,15 @@ pub(super) fn junit(report: &ProgressReport) -> String {
         text,
         "<testsuites name=\"milepost check-progress\" tests=\"{tests}\" failures=\"{failures}\" skipped=\"{skipped}\">"
     );
-    for results in report.results.chunk_by(|one, next| one.revision == next.revision) {
-        let revision = results.first().and_then(|result| result.revision).unwrap_or("all");
+    for results in report.results.chunk_by(|one, next| one.place == next.place) {
+        let place = results.first().and_then(|result| result.place.as_deref()).unwrap_or("all");
         let (tests, failures, skipped) = counts(results);
         let _ = writeln!(
             text,
-            "  <testsuite name=\"{revision}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">"
+            "  <testsuite name=\"{place}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">"
         );
         for result in results {
-            case(&mut text, revision, result);
+            case(&mut text, place, result);
         }
         text += "  </testsuite>\n";
     }
@@ -38,9 +38,9 @@ fn counts(results: &[ScenarioResult]) -> (usize, usize, usize) {
     (results.len(), failed, count(|outcome| matches!(outcome, ScenarioOutcome::NotAssessed(_))))
 }
 
-fn case(to: &mut String, revision: &str, result: &ScenarioResult) {
+fn case(to: &mut String, place: &str, result: &ScenarioResult) {
     let id = result.scenario.id();
-    let _ = write!(to, "    <testcase classname=\"milepost.{revision}\" name=\"{id}\"");
+    let _ = write!(to, "    <testcase classname=\"milepost.{place}\" name=\"{id}\"");
     let _ = match &result.outcome {
         ScenarioOutcome::Passed => writeln!(to, "/>"),
         ScenarioOutcome::NotAssessed(why) => {
@@ -117,7 +117,7 @@ pub(super) fn sarif(report: &ProgressReport) -> String {
                 "kind": "module",
             }] }],
             "partialFingerprints": { "scenario/v1": result.id() },
-            "properties": { "revision": result.revision },
+            "properties": { (place_name(result.scenario)): result.place },
         }))
     };
     let log = json!({
@@ -127,12 +127,20 @@ pub(super) fn sarif(report: &ProgressReport) -> String {
             "tool": { "driver": {
                 "name": "milepost check-progress",
                 "version": env!("CARGO_PKG_VERSION"),
-                "rules": Scenario::ALL.into_iter().map(rule).collect::<Value>(),
+                "rules": Scenario::of_subject(report.judged.subject()).map(rule).collect::<Value>(),
             } },
             "results": report.results.iter().filter_map(result).collect::<Value>(),
         }],
     });
     format!("{log}\n")
+}
+
+/// The name of the place of a result.
+fn place_name(scenario: Scenario) -> &'static str {
+    match scenario.subject() {
+        ScenarioSubject::Server => "revision",
+        ScenarioSubject::Proxy | ScenarioSubject::Client => "transports",
+    }
 }
 
 const fn level(scenario: Scenario) -> &'static str {

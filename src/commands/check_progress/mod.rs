@@ -1,26 +1,36 @@
-//! `milepost check-progress`: named scenarios for what a server does with progress, in every revision
-//! that the server speaks. The sessions and the judgement are those of `doctor`.
+//! `milepost check-progress`: named scenarios for what a server, a proxy or a client does with progress.
+//!
+//! ```text
+//! server: the sessions of `doctor` ───┐
+//! proxy: reference client and server ─┼──> scenarios: results ──> report, exports
+//! client: the client's own report ────┘
+//! ```
 
+pub mod client;
+mod client_judge;
 mod exports;
+pub mod proxy;
 mod report;
 pub mod scenarios;
+mod server;
+mod shell;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::commands::doctor::findings::{Answer, Examined, Finding};
-use crate::commands::doctor::revisions::{RevisionSessions, in_each_revision};
-use crate::commands::doctor::rules::Weight;
+use crate::commands::doctor::findings::Finding;
 use crate::commands::doctor::traffic::TransportKind;
 use crate::commands::doctor::{DoctorError, Options};
-use scenarios::Scenario;
+use client::{ClientError, ClientTerms};
+use proxy::ProxyTerms;
+use scenarios::{Scenario, ScenarioSubject};
 
-/// The server to judge, and the options.
+/// The program to judge, and the options.
 #[derive(Debug, Clone)]
 pub struct CheckProgressOptions {
-    /// The server, the call, and the settings of each session.
-    pub doctor: Options,
-    /// The scenarios to judge.
+    /// The program.
+    pub checked: CheckedProgram,
+    /// The scenarios to judge; those of other kinds of programs are left out.
     pub only: Vec<Scenario>,
     /// The report on standard output is JSON.
     pub json: bool,
@@ -28,6 +38,28 @@ pub struct CheckProgressOptions {
     pub junit: Option<PathBuf>,
     /// The file for the report as SARIF 2.1.0.
     pub sarif: Option<PathBuf>,
+}
+
+/// The program to judge.
+#[derive(Debug, Clone)]
+pub enum CheckedProgram {
+    /// A server, with the call and the settings of each session.
+    Server(Box<Options>),
+    /// A proxy.
+    Proxy(ProxyTerms),
+    /// A client.
+    Client(ClientTerms),
+}
+
+impl CheckedProgram {
+    /// The kind of program.
+    pub const fn subject(&self) -> ScenarioSubject {
+        match self {
+            Self::Server(_) => ScenarioSubject::Server,
+            Self::Proxy(_) => ScenarioSubject::Proxy,
+            Self::Client(_) => ScenarioSubject::Client,
+        }
+    }
 }
 
 /// The result of a run.
@@ -42,25 +74,67 @@ pub struct CheckedProgress {
 /// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckProgressError {
-    /// The server cannot be used.
+    /// The server cannot be used, or a signal came.
     #[error(transparent)]
     Server(#[from] DoctorError),
+    /// The client says nothing that can be judged.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// A report cannot be written.
     #[error("cannot write {0}")]
     Write(PathBuf, #[source] io::Error),
 }
 
+/// One thing that was seen.
+#[derive(Debug, Clone, PartialEq)]
+struct ScenarioFinding {
+    /// The rule of `doctor`, for a server.
+    rule: Option<&'static str>,
+    /// The dialect or the method.
+    name: Option<String>,
+    count: usize,
+    what: String,
+    example: String,
+}
+
+impl ScenarioFinding {
+    /// A finding about a proxy or a client.
+    fn new(what: impl Into<String>, example: impl Into<String>) -> Self {
+        Self { rule: None, name: None, count: 1, what: what.into(), example: example.into() }
+    }
+
+    /// Adds a finding, or counts one that says the same.
+    fn add_to(self, all: &mut Vec<Self>) {
+        match all.iter_mut().find(|one| one.what == self.what) {
+            Some(same) => same.count += 1,
+            None => all.push(self),
+        }
+    }
+}
+
+impl From<&Finding> for ScenarioFinding {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            rule: Some(finding.rule.name()),
+            name: finding.name.clone(),
+            count: finding.count,
+            what: finding.rule.what().to_owned(),
+            example: finding.example.clone(),
+        }
+    }
+}
+
 /// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 enum ScenarioOutcome {
-    /// The server does what it has to do.
+    /// The program does what it has to do.
     Passed,
-    /// Some client is hurt.
-    Failed(Vec<Finding>),
-    /// Worth knowing; no client is hurt.
-    Noted(Vec<Finding>),
+    /// Somebody is hurt.
+    Failed(Vec<ScenarioFinding>),
+    /// Worth knowing; nobody is hurt.
+    Noted(Vec<ScenarioFinding>),
     /// Nothing was seen that would tell, with the reason.
-    NotAssessed(&'static str),
+    NotAssessed(String),
 }
 
 impl ScenarioOutcome {
@@ -73,38 +147,58 @@ impl ScenarioOutcome {
         }
     }
 
-    fn findings(&self) -> &[Finding] {
+    fn findings(&self) -> &[ScenarioFinding] {
         match self {
             Self::Failed(findings) | Self::Noted(findings) => findings,
             Self::Passed | Self::NotAssessed(_) => &[],
         }
     }
+
+    /// Failed if something was found.
+    fn of(findings: Vec<ScenarioFinding>) -> Self {
+        if findings.is_empty() { Self::Passed } else { Self::Failed(findings) }
+    }
 }
 
-/// One scenario in one revision.
+/// One scenario in one place.
 #[derive(Debug, Clone)]
 struct ScenarioResult {
     scenario: Scenario,
-    /// The revision; `None`: the scenario is about all of them, or no client can begin.
-    revision: Option<&'static str>,
+    /// The revision of a server, or the transports of a proxy; `None`: the scenario is about all of them.
+    place: Option<String>,
     outcome: ScenarioOutcome,
 }
 
 impl ScenarioResult {
     /// The name of the result. It is the same in each run.
     fn id(&self) -> String {
-        match self.revision {
-            Some(date) => format!("{}@{date}", self.scenario.id()),
+        match &self.place {
+            Some(place) => format!("{}@{}", self.scenario.id(), place.replace(' ', "-")),
             None => self.scenario.id().to_owned(),
+        }
+    }
+}
+
+/// What was judged.
+enum Judged {
+    Server { name: Option<String>, reached: String, wire: TransportKind },
+    Proxy { commands: Vec<String> },
+    Client { name: Option<String> },
+}
+
+impl Judged {
+    const fn subject(&self) -> ScenarioSubject {
+        match self {
+            Self::Server { .. } => ScenarioSubject::Server,
+            Self::Proxy { .. } => ScenarioSubject::Proxy,
+            Self::Client { .. } => ScenarioSubject::Client,
         }
     }
 }
 
 /// Everything that was judged.
 struct ProgressReport {
-    name: Option<String>,
-    reached: String,
-    wire: TransportKind,
+    judged: Judged,
     results: Vec<ScenarioResult>,
 }
 
@@ -114,13 +208,17 @@ impl ProgressReport {
     }
 }
 
-/// Judges a server, writes the files of the options, and returns the report.
+/// Judges a program, writes the files of the options, and returns the report.
 ///
 /// # Errors
-/// If the server cannot be used, or a file cannot be written.
+/// If the program cannot be used, or a file cannot be written.
 pub async fn run(options: CheckProgressOptions) -> Result<CheckedProgress, CheckProgressError> {
-    let CheckProgressOptions { doctor, only, json, junit, sarif } = options;
-    let report = judge(in_each_revision(doctor).await?, &only);
+    let CheckProgressOptions { checked, only, json, junit, sarif } = options;
+    let report = match checked {
+        CheckedProgram::Server(doctor) => server::judge(*doctor, &only).await?,
+        CheckedProgram::Proxy(terms) => proxy::judge(terms, &only).await?,
+        CheckedProgram::Client(terms) => client::judge(terms, &only).await?,
+    };
     let write = |file: Option<&Path>, text: fn(&ProgressReport) -> String| match file {
         Some(file) => std::fs::write(file, text(&report))
             .map_err(|error| CheckProgressError::Write(file.to_owned(), error)),
@@ -130,69 +228,4 @@ pub async fn run(options: CheckProgressOptions) -> Result<CheckedProgress, Check
     write(sarif.as_deref(), exports::sarif)?;
     let text = if json { report.json() } else { report.text() };
     Ok(CheckedProgress { text, is_passed: report.is_passed() })
-}
-
-fn judge(seen: RevisionSessions, only: &[Scenario]) -> ProgressReport {
-    let mut results = Vec::new();
-    let wanted = |scenario: &Scenario| only.contains(scenario);
-    if only.contains(&Scenario::Begins) {
-        let outcome =
-            outcome(&seen.negotiation, Scenario::Begins).unwrap_or(ScenarioOutcome::Passed);
-        results.push(ScenarioResult { scenario: Scenario::Begins, revision: None, outcome });
-    }
-    for (revision, examined) in &seen.sessions {
-        let others = Scenario::ALL.into_iter().filter(|one| *one != Scenario::Begins);
-        for scenario in others.filter(wanted) {
-            let unseen = || match unseen(scenario, examined, seen.wire) {
-                Some(why) => ScenarioOutcome::NotAssessed(why),
-                None => ScenarioOutcome::Passed,
-            };
-            let outcome = outcome(&examined.findings, scenario).unwrap_or_else(unseen);
-            results.push(ScenarioResult { scenario, revision: *revision, outcome });
-        }
-    }
-    ProgressReport { name: seen.name, reached: seen.reached, wire: seen.wire, results }
-}
-
-/// The outcome where there are findings.
-fn outcome(findings: &[Finding], scenario: Scenario) -> Option<ScenarioOutcome> {
-    let its = findings.iter().filter(|finding| Scenario::of(finding.rule) == scenario);
-    let its: Vec<Finding> = its.cloned().collect();
-    let is_fault = |finding: &Finding| finding.rule.weight() != Weight::Note;
-    match its.is_empty() {
-        true => None,
-        false if its.iter().any(is_fault) => Some(ScenarioOutcome::Failed(its)),
-        false => Some(ScenarioOutcome::Noted(its)),
-    }
-}
-
-/// The reason why a session without findings tells nothing about a scenario.
-fn unseen(scenario: Scenario, examined: &Examined, wire: TransportKind) -> Option<&'static str> {
-    let calls = &examined.calls;
-    let usable = calls.iter().map(|call| call.usable).max().unwrap_or_default();
-    let no_call = calls.is_empty().then_some("no tool was called: --call NAME");
-    let no_report = || match calls.iter().any(|call| call.reports > 0) {
-        true => None,
-        false => Some("the server reported no progress"),
-    };
-    let fewer = |least: usize| (usable < least).then_some("too little usable progress was seen");
-    let only_on = |has: bool| (!has).then_some("not a matter of this transport");
-    match scenario {
-        Scenario::Begins | Scenario::Messages => None,
-        Scenario::StandardOutput => only_on(wire == TransportKind::Stdio),
-        Scenario::EventName => only_on(wire != TransportKind::Stdio),
-        Scenario::Stream => only_on(wire == TransportKind::Streamable).or(no_call),
-        Scenario::BeforeAnswer => only_on(wire.is_shared()).or(no_call).or_else(no_report),
-        Scenario::NoToken => no_call.or_else(|| {
-            let tried =
-                calls.iter().any(|call| call.token.is_none() && call.answer != Answer::None);
-            (!tried).then_some("no call without a token was answered")
-        }),
-        Scenario::Answers | Scenario::Silence | Scenario::Place => no_call,
-        Scenario::Method | Scenario::AfterAnswer | Scenario::Rate => no_call.or_else(no_report),
-        Scenario::Token | Scenario::Value | Scenario::Members | Scenario::Total => {
-            no_call.or_else(no_report).or_else(|| fewer(1))
-        }
-        Scenario::Rises | Scenario::Readable => no_call.or_else(no_report).or_else(|| fewer(2)),
-    }
 }

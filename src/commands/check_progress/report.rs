@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{ProgressReport, ScenarioOutcome, ScenarioResult};
-use crate::commands::doctor::findings::{Finding, shown};
+use super::{Judged, ProgressReport, ScenarioFinding, ScenarioOutcome, ScenarioResult};
+use crate::commands::doctor::findings::shown;
 
 /// The form of the report for machines. It changes when a member changes its meaning or goes.
 const FORM: u32 = 1;
@@ -14,13 +14,24 @@ impl ProgressReport {
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        let name = self.name.as_deref().unwrap_or("a server that does not say its name");
-        let _ = writeln!(text, "{name}, over {}: {}", self.wire.name(), self.reached);
+        let _ = match &self.judged {
+            Judged::Server { name, reached, wire } => {
+                let name = name.as_deref().unwrap_or("a server that does not say its name");
+                writeln!(text, "{name}, over {}: {reached}", wire.name())
+            }
+            Judged::Proxy { commands } => {
+                commands.iter().try_for_each(|command| writeln!(text, "the proxy: {command}"))
+            }
+            Judged::Client { name } => {
+                let name = name.as_deref().unwrap_or("a client that does not say its name");
+                writeln!(text, "{name}")
+            }
+        };
         let mut last = None;
         for result in &self.results {
-            if last != Some(result.revision) {
-                let _ = writeln!(text, "\n{}", result.revision.unwrap_or("All revisions"));
-                last = Some(result.revision);
+            if last != Some(&result.place) {
+                let _ = writeln!(text, "\n{}", self.heading(result));
+                last = Some(&result.place);
             }
             write_result(&mut text, result);
         }
@@ -31,18 +42,28 @@ impl ProgressReport {
         text
     }
 
+    fn heading<'a>(&self, result: &'a ScenarioResult) -> &'a str {
+        match (&result.place, &self.judged) {
+            (Some(place), _) => place,
+            (None, Judged::Client { .. }) => "All calls",
+            (None, _) => "All revisions",
+        }
+    }
+
     /// For machines, on one line.
     pub(super) fn json(&self) -> String {
         let one = |result: &ScenarioResult| {
             let scenario = result.scenario;
-            let reason = match result.outcome {
+            let reason = match &result.outcome {
                 ScenarioOutcome::NotAssessed(why) => Some(why),
                 _ => None,
             };
+            let is_server = matches!(self.judged, Judged::Server { .. });
             json!({
                 "id": result.id(),
                 "scenario": scenario.id(),
-                "revision": result.revision,
+                "revision": result.place.as_ref().filter(|_| is_server),
+                "transports": result.place.as_ref().filter(|_| !is_server),
                 "duty": scenario.duty().name(),
                 "outcome": result.outcome.name(),
                 "reason": reason,
@@ -53,17 +74,20 @@ impl ProgressReport {
                 "findings": result.outcome.findings().iter().map(finding).collect::<Value>(),
             })
         };
-        let report = json!({
+        let mut report = json!({
             "form": FORM,
             "milepost": env!("CARGO_PKG_VERSION"),
-            "server": {
-                "name": self.name,
-                "reached": self.reached,
-                "transport": self.wire.name(),
-            },
             "passed": self.is_passed(),
             "results": self.results.iter().map(one).collect::<Value>(),
         });
+        match &self.judged {
+            Judged::Server { name, reached, wire } => {
+                report["server"] =
+                    json!({ "name": name, "reached": reached, "transport": wire.name() });
+            }
+            Judged::Proxy { commands } => report["proxy"] = json!({ "commands": commands }),
+            Judged::Client { name } => report["client"] = json!({ "name": name }),
+        }
         format!("{report}\n")
     }
 }
@@ -73,7 +97,7 @@ fn write_result(to: &mut String, result: &ScenarioResult) {
     let (outcome, id) = (result.outcome.name(), scenario.id());
     let duty = scenario.duty().name();
     let _ = writeln!(to, "  {outcome:<12}  {id:<24} {duty:<8}  {}", scenario.title());
-    if let ScenarioOutcome::NotAssessed(why) = result.outcome {
+    if let ScenarioOutcome::NotAssessed(why) = &result.outcome {
         let _ = writeln!(to, "                reason   {why}");
     }
     for finding in result.outcome.findings() {
@@ -88,18 +112,19 @@ fn write_result(to: &mut String, result: &ScenarioResult) {
 }
 
 /// A finding in one line, without its example.
-pub(super) fn described(finding: &Finding) -> String {
+pub(super) fn described(finding: &ScenarioFinding) -> String {
     let name = finding.name.as_ref().map(|name| format!(" ({})", shown(name.as_bytes())));
-    let (rule, name) = (finding.rule, name.unwrap_or_default());
-    format!("{}{name}, {}x: {}", rule.name(), finding.count, rule.what())
+    let name = name.unwrap_or_default();
+    let rule = finding.rule.map(|rule| format!("{rule}{name}, ")).unwrap_or_default();
+    format!("{rule}{}x: {}", finding.count, finding.what)
 }
 
-fn finding(finding: &Finding) -> Value {
+fn finding(finding: &ScenarioFinding) -> Value {
     json!({
-        "rule": finding.rule.name(),
+        "rule": finding.rule,
         "name": finding.name,
         "count": finding.count,
-        "what": finding.rule.what(),
+        "what": finding.what,
         "example": finding.example,
     })
 }

@@ -57,10 +57,10 @@ pub(super) struct CallPlan {
 }
 
 /// A session with a server, and the messages seen so far.
-pub(super) struct DoctorClient {
-    link: Link,
+pub(in crate::commands) struct DoctorClient {
+    pub(in crate::commands) link: Link,
     began: Instant,
-    pub(super) entries: Vec<TrafficEntry>,
+    pub(in crate::commands) entries: Vec<TrafficEntry>,
     bytes: usize,
     /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
     pub(super) next_id: u64,
@@ -87,7 +87,7 @@ pub(super) struct DoctorClient {
 }
 
 impl DoctorClient {
-    pub(super) fn new(link: Link, name: &str, timeout: Duration) -> Self {
+    pub(in crate::commands) fn new(link: Link, name: &str, timeout: Duration) -> Self {
         Self {
             link,
             began: Instant::now(),
@@ -240,7 +240,11 @@ impl DoctorClient {
     }
 
     /// Says a request, and answers with its id.
-    async fn ask(&mut self, method: &str, params: Value) -> Result<u64, Trouble> {
+    pub(in crate::commands) async fn ask(
+        &mut self,
+        method: &str,
+        params: Value,
+    ) -> Result<u64, Trouble> {
         let mut params = params;
         if let Some(revision) = self.modern {
             let us = self.us();
@@ -256,7 +260,7 @@ impl DoctorClient {
         Ok(id)
     }
 
-    async fn send(&mut self, text: Value) -> Result<(), Trouble> {
+    pub(in crate::commands) async fn send(&mut self, text: Value) -> Result<(), Trouble> {
         let message = Message::parse(Bytes::from(text.to_string()));
         self.keep(Instant::now(), TrafficEvent::Sent(message.clone()));
         match self.link.send_message(&message).await {
@@ -285,7 +289,11 @@ impl DoctorClient {
     }
 
     /// Waits for the answers to these requests; a missing answer is an error.
-    async fn wait(&mut self, ids: &[u64], patience: Duration) -> Result<(), Trouble> {
+    pub(in crate::commands) async fn wait(
+        &mut self,
+        ids: &[u64],
+        patience: Duration,
+    ) -> Result<(), Trouble> {
         let deadline = Instant::now() + patience;
         loop {
             if ids.iter().all(|id| self.answers.contains_key(id)) {
@@ -310,7 +318,7 @@ impl DoctorClient {
     }
 
     /// Reads arrivals for the given time.
-    async fn drain(&mut self, time: Duration) {
+    pub(in crate::commands) async fn drain(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         // A server that never pauses is not listened to for ever.
         while Instant::now() < deadline && self.step(deadline).await {}
@@ -363,7 +371,10 @@ impl DoctorClient {
     }
 
     /// Begins a session in a revision up to 2025-11-25, and returns the server's answer.
-    pub(super) async fn initialize(&mut self, revision: &str) -> Result<Value, Trouble> {
+    pub(in crate::commands) async fn initialize(
+        &mut self,
+        revision: &str,
+    ) -> Result<Value, Trouble> {
         self.attach().await?;
         let us = self.us();
         let params = json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": us });
@@ -403,7 +414,7 @@ impl DoctorClient {
     }
 
     /// The names of all tools.
-    pub(super) async fn tools(&mut self) -> Result<Vec<String>, Trouble> {
+    pub(in crate::commands) async fn tools(&mut self) -> Result<Vec<String>, Trouble> {
         let mut names = Vec::new();
         let mut cursor = Value::Null;
         for _ in 0..PAGES_MAX {
@@ -473,7 +484,7 @@ impl DoctorClient {
     }
 
     /// Ends the session, and a server that `doctor` has started.
-    pub(super) async fn close(self) -> Vec<TrafficEntry> {
+    pub(in crate::commands) async fn close(self) -> Vec<TrafficEntry> {
         self.link.close().await;
         self.entries
     }

@@ -65,13 +65,13 @@ const DRAIN: Duration = Duration::from_millis(500);
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
 /// Something that has arrived.
-pub(super) struct TimedArrival {
+pub(in crate::commands) struct TimedArrival {
     pub(super) at: Instant,
-    pub(super) what: Arrival,
+    pub(in crate::commands) what: Arrival,
 }
 
 /// An arrival from the server.
-pub(super) enum Arrival {
+pub(in crate::commands) enum Arrival {
     /// Something to examine. The text of an event may be no message.
     Seen(TrafficEvent),
     /// The head of a response, and the session that it names.
@@ -107,7 +107,7 @@ impl Reporter {
 }
 
 /// A connection to a server.
-pub(super) struct Link {
+pub(in crate::commands) struct Link {
     arrivals: mpsc::Receiver<TimedArrival>,
     reporter: Reporter,
     tasks: JoinSet<()>,
@@ -132,7 +132,7 @@ impl Link {
     }
 
     /// Starts a server.
-    pub(super) fn start(program: &Program) -> Result<Self, SpawnError> {
+    pub(in crate::commands) fn start(program: &Program) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(program, Stderr::Piped)?;
         let mut link = Self::new(LinkKind::ChildProcess(Box::new(pipes.stdin), Box::new(child)));
         link.tasks.spawn(read_lines(Box::new(pipes.stdout), link.reporter.clone()));
@@ -198,12 +198,12 @@ impl Link {
     }
 
     /// To a server over HTTP. Nothing is connected.
-    pub(super) fn over_http(web: Web) -> Self {
+    pub(in crate::commands) fn over_http(web: Web) -> Self {
         Self::new(LinkKind::Web(Box::new(web)))
     }
 
     /// The state of the HTTP connection, if the link is one.
-    pub(super) fn web(&mut self) -> Option<&mut Web> {
+    pub(in crate::commands) fn web(&mut self) -> Option<&mut Web> {
         match &mut self.kind {
             LinkKind::Web(web) => Some(web),
             _ => None,
@@ -211,7 +211,7 @@ impl Link {
     }
 
     /// The next arrival; `None` at `deadline`. May be cancelled at any time.
-    pub(super) async fn next(&mut self, deadline: Instant) -> Option<TimedArrival> {
+    pub(in crate::commands) async fn next(&mut self, deadline: Instant) -> Option<TimedArrival> {
         if let (LinkKind::ChildProcess(_, child), None) = (&mut self.kind, self.drain_until) {
             tokio::select! {
                 biased;
@@ -261,13 +261,13 @@ impl Link {
     }
 
     /// The exit of a server that `doctor` started, if the server has ended.
-    pub(super) async fn exit(&mut self) -> Option<String> {
+    pub(in crate::commands) async fn exit(&mut self) -> Option<String> {
         let LinkKind::ChildProcess(_, child) = &mut self.kind else { return None };
         timeout(EXIT_WAIT, child.wait()).await.ok().map(|exit| exit.to_string())
     }
 
     /// Ends the connection, and a server that `doctor` started, with all its descendants.
-    pub(super) async fn close(mut self) {
+    pub(in crate::commands) async fn close(mut self) {
         match self.kind {
             LinkKind::ChildProcess(writer, mut child) => {
                 child.note_descendants().await;

@@ -6,7 +6,7 @@
 //! ```
 
 pub mod added;
-mod client;
+pub(in crate::commands) mod client;
 mod client_choice;
 pub mod content;
 pub mod cure;
@@ -14,7 +14,7 @@ pub mod draft;
 pub mod examine;
 pub mod findings;
 pub mod habits;
-mod link;
+pub(in crate::commands) mod link;
 mod negotiate;
 pub mod playground;
 mod report;
@@ -24,8 +24,8 @@ mod silent_call;
 mod step_line;
 mod through;
 pub mod traffic;
-mod trouble;
-mod web;
+pub(in crate::commands) mod trouble;
+pub(in crate::commands) mod web;
 
 use std::time::Duration;
 

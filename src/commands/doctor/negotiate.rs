@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::findings::{Finding, shown};
 use super::link::Link;
@@ -43,6 +44,8 @@ pub(super) struct ServerFacts {
     pub(super) is_sse: bool,
     pub(super) has_no_lifecycle: bool,
     pub(super) tools: Vec<String>,
+    /// The longest time from the start of the server to the answer that begins a session.
+    pub(super) slowest: Duration,
 }
 
 /// The first exchange of a session.
@@ -128,8 +131,10 @@ impl Inspection {
         known: &mut ServerFacts,
     ) -> Result<Result<RevisionSupport, Trouble>, DoctorError> {
         self.step.show(&format!("asking for {date}"));
+        let since = Instant::now();
         let mut client = self.client(self.link(known)?);
         let answer = self.unless_stopped(client.initialize(date)).await;
+        known.slowest = known.slowest.max(since.elapsed());
         client.close().await;
         let mut answer = answer?;
         let is_http = matches!(self.options.server, DoctorTarget::Http(..));
@@ -169,7 +174,8 @@ impl Inspection {
     ) -> Result<(), DoctorError> {
         self.step.show(&format!("asking for {date}"));
         let mut client = self.client(self.link(known)?);
-        let patience = DISCOVER_MAX.min(self.options.session.timeout);
+        // A server that is slow to start, on a busy machine for one, is slow again.
+        let patience = DISCOVER_MAX.max(known.slowest * 3).min(self.options.session.timeout);
         let answer = self.unless_stopped(client.discover(date, patience)).await;
         client.close().await;
         let answer = answer?;

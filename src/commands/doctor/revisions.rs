@@ -41,7 +41,7 @@ pub async fn in_each_revision(options: Options) -> Result<RevisionSessions, Doct
 
 /// Runs `doing` to its end. The first signal asks it to end in good order, the second one ends it at
 /// once.
-pub(super) async fn until_signals<T>(
+pub(in crate::commands) async fn until_signals<T>(
     tell: &watch::Sender<bool>,
     doing: impl Future<Output = Result<T, DoctorError>>,
 ) -> Result<T, DoctorError> {

@@ -6,7 +6,7 @@ use crate::protocol::jsonrpc::Message;
 
 /// The reason why a request got no answer.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Trouble {
+pub(in crate::commands) enum Trouble {
     /// The server has sent nothing.
     #[error("no answer within {0:?}")]
     Silent(Duration),

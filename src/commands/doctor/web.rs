@@ -1,6 +1,8 @@
 //! A server over HTTP, as a plain client speaks to it: Streamable HTTP, or HTTP+SSE.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -43,7 +45,7 @@ const FETCH_MAX: Duration = Duration::from_secs(5);
 
 /// A server over HTTP.
 #[derive(Clone)]
-pub(super) struct Web {
+pub(in crate::commands) struct Web {
     visitor: RawHttpClient,
     /// The message endpoint of HTTP+SSE, once the server has sent it.
     endpoint: Option<RawHttpClient>,
@@ -51,12 +53,31 @@ pub(super) struct Web {
     pub(super) is_sse: bool,
     pub(super) session: Option<HeaderValue>,
     pub(super) revision: Option<HeaderValue>,
+    /// Breaks off each response of a POST once, and asks for its rest.
+    breaks_off: Option<BreakOff>,
+}
+
+/// The end of a response by the client, behind some messages with event ids.
+#[derive(Clone)]
+struct BreakOff {
+    /// The messages of a response before its end.
+    messages: usize,
+    /// The number of responses that have been broken off.
+    count: Arc<AtomicUsize>,
 }
 
 impl Web {
-    pub(super) fn new(visitor: RawHttpClient, is_sse: bool) -> Self {
-        let (endpoint, session, revision) = (None, None, None);
-        Self { visitor, endpoint, is_sse, session, revision }
+    pub(in crate::commands) fn new(visitor: RawHttpClient, is_sse: bool) -> Self {
+        let (endpoint, session, revision, breaks_off) = (None, None, None, None);
+        Self { visitor, endpoint, is_sse, session, revision, breaks_off }
+    }
+
+    /// From now on breaks off each response that has had this number of messages with event ids, and
+    /// asks for its rest. Returns the number of responses that have been broken off.
+    pub(in crate::commands) fn break_off(&mut self, messages: usize) -> Arc<AtomicUsize> {
+        let count = Arc::new(AtomicUsize::new(0));
+        self.breaks_off = Some(BreakOff { messages, count: Arc::clone(&count) });
+        count
     }
 
     fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
@@ -95,6 +116,7 @@ impl Web {
         };
         let stream = TrafficStream::Post(id);
         let (body, is_sse) = (message.raw().clone(), self.is_sse);
+        let breaks_off = self.breaks_off.clone();
         let mut again = self.headers();
         again.push((ACCEPT, EVENTS));
         async move {
@@ -104,13 +126,13 @@ impl Web {
                 if is_sse && reply.status.is_success() {
                     return Ok(());
                 }
-                let mut left = receive(reply, stream, &reporter).await?;
+                let mut left = receive(reply, stream, breaks_off.as_ref(), &reporter).await?;
                 for _ in 0..RESUMED_MAX {
                     let Some(Left { event, retry }) = left else { break };
                     sleep(retry).await;
                     let headers = again.iter().cloned().chain([(LAST_EVENT_ID, event)]);
                     let reply = visitor.send(Method::GET, headers, Bytes::new()).await?;
-                    left = receive(reply, stream, &reporter).await?;
+                    left = receive(reply, stream, None, &reporter).await?;
                 }
                 Ok::<_, UpstreamError>(())
             };
@@ -129,7 +151,7 @@ impl Web {
             let stream = if is_sse { TrafficStream::Shared } else { TrafficStream::Get };
             let listened = async {
                 let reply = visitor.send(Method::GET, headers, Bytes::new()).await?;
-                receive(reply, stream, &reporter).await
+                receive(reply, stream, None, &reporter).await
             };
             match listened.await {
                 Ok(_) if is_sse => drop(reporter.send(Instant::now(), Arrival::Closed).await),
@@ -193,13 +215,14 @@ struct Left {
 async fn receive(
     mut reply: RawResponse,
     stream: TrafficStream,
+    breaks_off: Option<&BreakOff>,
     reporter: &Reporter,
 ) -> Result<Option<Left>, UpstreamError> {
     let (status, kind) = (reply.status.as_u16(), reply.content_type());
     let session = reply.headers.get(SESSION_ID).cloned();
     reporter.send(Instant::now(), Arrival::Head(stream, session)).await;
     if kind == "text/event-stream" {
-        return receive_events(reply, stream, reporter).await;
+        return receive_events(reply, stream, breaks_off, reporter).await;
     }
     let is_json = kind == "application/json";
     let body = whole(&mut reply, if is_json { HELD_MAX } else { PAGE_MAX }).await?;
@@ -244,10 +267,11 @@ fn refused(status: u16, kind: &str, body: &[u8]) -> String {
 async fn receive_events(
     mut reply: RawResponse,
     stream: TrafficStream,
+    breaks_off: Option<&BreakOff>,
     reporter: &Reporter,
 ) -> Result<Option<Left>, UpstreamError> {
     let mut events = Events::new(HELD_MAX);
-    let (mut last, mut retry, mut answered) = (None, RETRY, false);
+    let (mut last, mut retry, mut answered, mut messages) = (None, RETRY, false, 0);
     while let Some(chunk) = reply.chunk().await {
         events.push(chunk?);
         let (at, read) = (Instant::now(), reporter.read());
@@ -267,6 +291,13 @@ async fn receive_events(
             let received = TrafficEvent::Received { stream, read, event, message };
             if !reporter.send(at, Arrival::Seen(received)).await {
                 return Ok(None);
+            }
+            messages += 1;
+            if let (Some(breaks_off), Some(event), false) = (breaks_off, &last, answered)
+                && messages == breaks_off.messages
+            {
+                breaks_off.count.fetch_add(1, Ordering::Relaxed);
+                return Ok(Some(Left { event: event.clone(), retry }));
             }
         }
     }

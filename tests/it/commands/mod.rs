@@ -2,7 +2,9 @@
 
 mod adopt;
 mod check;
+mod check_client;
 mod check_progress;
+mod check_proxy;
 mod demo;
 pub(crate) mod doctor;
 mod playground;

@@ -1,0 +1,39 @@
+// Long calls with the TypeScript SDK: long.mjs DEFAULT|RESET URL TIMES, TIMES in seconds, separated with commas.
+// Prints `connected`, and at the end for each time how the call with progress and the silent call ended.
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const folder = process.env.SDK_FOLDER;
+const require = createRequire(join(folder, 'driver.cjs'));
+const load = name => import(pathToFileURL(require.resolve(name)).href);
+const isNew = existsSync(join(folder, 'node_modules/@modelcontextprotocol/client'));
+const base = isNew ? '@modelcontextprotocol/client' : '@modelcontextprotocol/sdk/client';
+const { Client } = await load(isNew ? base : `${base}/index.js`);
+const { StreamableHTTPClientTransport } = await load(isNew ? base : `${base}/streamableHttp.js`);
+const { SSEClientTransport } = await load(isNew ? base : `${base}/sse.js`);
+
+const [options, address, times] = process.argv.slice(2);
+const client = new Client({ name: 'matrix', version: '1.0.0' });
+client.onerror = () => {};
+const url = new URL(address);
+await client.connect(url.pathname.endsWith('/sse') ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url));
+console.log('connected');
+const request = { onprogress: () => {}, resetTimeoutOnProgress: options === 'RESET' };
+const once = async (key, steps) => {
+    const params = { name: 'play', arguments: { key, steps } };
+    try {
+        await (isNew ? client.callTool(params, request) : client.callTool(params, undefined, request));
+        return true;
+    } catch {
+        return false;
+    }
+};
+const calls = times.split(',').map(Number).map(async seconds => {
+    const beats = Array.from({ length: Math.floor(seconds / 5) }, (_, at) => ({ wait: 5000, progress: at + 1, message: 'working' }));
+    const [talking, silent] = await Promise.all([once('talking', beats), once('silent', [{ wait: seconds * 1000, do: 'answer' }])]);
+    return [seconds, { talking, silent }];
+});
+console.log(JSON.stringify(Object.fromEntries(await Promise.all(calls))));
+process.exit(0);

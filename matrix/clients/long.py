@@ -1,0 +1,66 @@
+"""Long calls with the Python SDK or FastMCP: long.py mcp|fastmcp URL TIMES. See long.mjs."""
+
+import asyncio
+import json
+import logging
+import sys
+from contextlib import asynccontextmanager
+
+logging.disable(logging.CRITICAL)
+
+
+@asynccontextmanager
+async def connected(kind, url):
+    if kind == "fastmcp":
+        from fastmcp import Client
+
+        async with Client(url) as client:
+            yield client
+        return
+    from mcp.client.sse import sse_client
+
+    try:
+        from mcp import Client
+    except ImportError:
+        from mcp import ClientSession
+        from mcp.client.streamable_http import streamablehttp_client
+
+        transport = sse_client(url) if url.endswith("/sse") else streamablehttp_client(url)
+        async with transport as (reader, writer, *_):
+            async with ClientSession(reader, writer) as session:
+                await session.initialize()
+                yield session
+    else:
+        async with Client(sse_client(url) if url.endswith("/sse") else url) as client:
+            yield client
+
+
+async def once(kind, client, key, steps):
+    async def show(*_):
+        pass
+
+    name = "progress_handler" if kind == "fastmcp" else "progress_callback"
+    try:
+        await client.call_tool("play", {"key": key, "steps": steps}, **{name: show})
+        return True
+    except Exception:  # the outcome is all that counts
+        return False
+
+
+async def main(kind, url, times):
+    async with connected(kind, url) as client:
+        print("connected", flush=True)
+
+        async def both(seconds):
+            beats = [{"wait": 5000, "progress": at + 1, "message": "working"} for at in range(seconds // 5)]
+            talking, silent = await asyncio.gather(
+                once(kind, client, "talking", beats),
+                once(kind, client, "silent", [{"wait": seconds * 1000, "do": "answer"}]),
+            )
+            return seconds, {"talking": talking, "silent": silent}
+
+        done = await asyncio.gather(*(both(int(seconds)) for seconds in times.split(",")))
+    print(json.dumps(dict(done)), flush=True)
+
+
+asyncio.run(main(*sys.argv[1:4]))

@@ -1,0 +1,273 @@
+//! The reference server over HTTP: Streamable HTTP at `/mcp`, HTTP+SSE at `/sse`.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::event_stream::EventLog;
+use super::http_body::{ReferenceBody, events, idle, plain, shared_events};
+use super::reply::ReplyStream;
+use super::seen::SeenNotes;
+use super::session::{ReferenceSession, ReferenceTerms};
+use crate::protocol::mcp::Revision;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
+
+/// Bytes of a request.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// Sessions of a server. The oldest session ends for a newcomer beyond the limit.
+const SESSIONS_MAX: usize = 1000;
+
+/// Streams of a session whose events are kept.
+const STREAMS_MAX: usize = 100;
+
+/// Connections at once. Further connections wait.
+const CONNECTIONS_MAX: usize = 1000;
+
+/// A listening server. It ends when the value is dropped.
+#[derive(Debug)]
+pub struct ReferenceHttp {
+    address: SocketAddr,
+    running: AbortHandle,
+}
+
+impl ReferenceHttp {
+    /// Listens at an address. `silence`: the duration of the tool `silent`.
+    ///
+    /// # Errors
+    /// If nobody can listen there.
+    pub async fn listen(
+        address: SocketAddr,
+        notes: SeenNotes,
+        silence: Duration,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let terms = ReferenceTerms { notes: Arc::new(notes), silence };
+        let host =
+            Arc::new(ReferenceHost { terms, sessions: Mutex::default(), next: AtomicU64::new(1) });
+        let running = tokio::spawn(accept(listener, host)).abort_handle();
+        Ok(Self { address, running })
+    }
+
+    /// The address of Streamable HTTP.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// The address of HTTP+SSE.
+    pub fn sse_url(&self) -> String {
+        format!("http://{}/sse", self.address)
+    }
+}
+
+impl Drop for ReferenceHttp {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, host: Arc<ReferenceHost>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
+        }
+        let Ok((connection, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        // Each piece goes out when it is said.
+        let _ = connection.set_nodelay(true);
+        let host = Arc::clone(&host);
+        let service = service_fn(move |request| {
+            let host = Arc::clone(&host);
+            async move { Ok::<_, Infallible>(host.answer(request).await) }
+        });
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
+        connections.spawn(async { drop(connection.await) });
+    }
+}
+
+/// Everybody who is served.
+struct ReferenceHost {
+    terms: ReferenceTerms,
+    /// By their numbers.
+    sessions: Mutex<BTreeMap<u64, Arc<HttpReference>>>,
+    next: AtomicU64,
+}
+
+/// One session over HTTP.
+struct HttpReference {
+    session: Arc<ReferenceSession>,
+    /// The streams of requests, by their numbers.
+    streams: Mutex<BTreeMap<u64, Arc<EventLog>>>,
+    /// The only stream of HTTP+SSE.
+    shared: Option<ReplyStream>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReferenceHost {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ReferenceBody> {
+        let (head, body) = request.into_parts();
+        let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(_) => return plain(StatusCode::PAYLOAD_TOO_LARGE, "the body cannot be read"),
+        };
+        let session = head.uri.query().and_then(|query| query.strip_prefix("session="));
+        match (&head.method, head.uri.path()) {
+            (&Method::POST, "/mcp") => self.post(&head.headers, &body),
+            (&Method::GET, "/mcp") => self.listen(&head.headers),
+            (&Method::DELETE, "/mcp") => match self.named(&head.headers) {
+                Some((number, _)) => {
+                    locked(&self.sessions).remove(&number);
+                    plain(StatusCode::NO_CONTENT, "")
+                }
+                None => no_session(),
+            },
+            (&Method::GET, "/sse") => self.open_shared(),
+            (&Method::POST, "/messages") => self.post_shared(session, &body),
+            (_, "/mcp" | "/sse" | "/messages") => {
+                plain(StatusCode::METHOD_NOT_ALLOWED, "no such method")
+            }
+            _ => plain(StatusCode::NOT_FOUND, "nothing is here: /mcp, /sse"),
+        }
+    }
+
+    /// A session that begins.
+    fn begin(&self, shared: Option<ReplyStream>) -> (u64, Arc<HttpReference>) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let session = ReferenceSession::new(self.terms.clone());
+        let session = Arc::new(HttpReference { session, streams: Mutex::default(), shared });
+        let mut sessions = locked(&self.sessions);
+        while sessions.len() >= SESSIONS_MAX {
+            sessions.pop_first();
+        }
+        sessions.insert(number, Arc::clone(&session));
+        (number, session)
+    }
+
+    fn find(&self, name: &str) -> Option<(u64, Arc<HttpReference>)> {
+        let number = name.strip_prefix("reference-")?.parse().ok()?;
+        locked(&self.sessions).get(&number).map(|session| (number, Arc::clone(session)))
+    }
+
+    fn named(&self, headers: &HeaderMap) -> Option<(u64, Arc<HttpReference>)> {
+        self.find(headers.get(SESSION_ID)?.to_str().ok()?)
+    }
+
+    /// A message over Streamable HTTP.
+    fn post(&self, headers: &HeaderMap, body: &[u8]) -> Response<ReferenceBody> {
+        let Ok(message) = serde_json::from_slice::<Value>(body) else {
+            return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
+        };
+        let (number, session) = match self.named(headers) {
+            Some(found) => found,
+            None if headers.contains_key(SESSION_ID) => return no_session(),
+            None if message["method"] == "initialize" => self.begin(None),
+            None => return plain(StatusCode::BAD_REQUEST, "a session begins with initialize"),
+        };
+        let mut response = match is_request(&message) {
+            false => {
+                session.session.take(&message);
+                plain(StatusCode::ACCEPTED, "")
+            }
+            true => {
+                let (stream, pieces) = ReplyStream::new();
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                let log = EventLog::record(number, pieces);
+                let reader = log.read(None);
+                session.keep(number, &log);
+                let speaker = Arc::clone(&session.session);
+                // A client that leaves may come back for the rest.
+                tokio::spawn(async move { speaker.answer(&message, &stream).await });
+                let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
+                events(reader, revision >= Some(Revision::V2025_11_25.date()))
+            }
+        };
+        if let Ok(name) = format!("reference-{number}").parse() {
+            response.headers_mut().insert(SESSION_ID, name);
+        }
+        response
+    }
+
+    /// The GET of Streamable HTTP: the rest of a stream, or a stream of no request.
+    fn listen(&self, headers: &HeaderMap) -> Response<ReferenceBody> {
+        let Some((_, session)) = self.named(headers) else { return no_session() };
+        match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
+            None => idle(),
+            Some(id) => match EventLog::place(id) {
+                Some((stream, after)) => match session.stream(stream) {
+                    Some(log) => events(log.read(Some(after)), false),
+                    None => plain(StatusCode::NOT_FOUND, "this stream is not known"),
+                },
+                None => plain(StatusCode::BAD_REQUEST, "no id of an event"),
+            },
+        }
+    }
+
+    /// The stream of HTTP+SSE.
+    fn open_shared(&self) -> Response<ReferenceBody> {
+        let (stream, pieces) = ReplyStream::new();
+        let (number, _) = self.begin(Some(stream));
+        shared_events(pieces, &format!("/messages?session=reference-{number}"))
+    }
+
+    /// A message over HTTP+SSE.
+    fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<ReferenceBody> {
+        let Some((_, session)) = session.and_then(|name| self.find(name)) else {
+            return no_session();
+        };
+        let Some(stream) = session.shared.clone() else { return no_session() };
+        let Ok(message) = serde_json::from_slice::<Value>(body) else {
+            return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
+        };
+        if is_request(&message) {
+            let speaker = Arc::clone(&session.session);
+            tokio::spawn(async move { speaker.answer(&message, &stream).await });
+        } else {
+            session.session.take(&message);
+        }
+        plain(StatusCode::ACCEPTED, "Accepted")
+    }
+}
+
+impl HttpReference {
+    fn keep(&self, number: u64, log: &Arc<EventLog>) {
+        let mut streams = locked(&self.streams);
+        while streams.len() >= STREAMS_MAX {
+            streams.pop_first();
+        }
+        streams.insert(number, Arc::clone(log));
+    }
+
+    fn stream(&self, number: u64) -> Option<Arc<EventLog>> {
+        locked(&self.streams).get(&number).map(Arc::clone)
+    }
+}
+
+fn is_request(message: &Value) -> bool {
+    message["method"].is_string() && message.get("id").is_some()
+}
+
+fn no_session() -> Response<ReferenceBody> {
+    plain(StatusCode::NOT_FOUND, "this session is not known")
+}

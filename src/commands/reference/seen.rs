@@ -1,0 +1,102 @@
+//! The notes of the reference server: what has reached the server, as lines of a file. A proxy may start
+//! the server several times; all of them write to the same file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+/// The bytes of notes that are read.
+const NOTES_BYTES_MAX: usize = 4 << 20;
+
+/// The notes of one process.
+#[derive(Debug, Default)]
+pub struct SeenNotes(Option<Mutex<File>>);
+
+impl SeenNotes {
+    /// Notes that nobody reads.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Appends to a file.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn append(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self(Some(Mutex::new(file))))
+    }
+
+    fn write(&self, note: &Value) {
+        let Some(file) = &self.0 else { return };
+        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        // One write, so that lines of several processes do not mix. Without notes the call goes on.
+        let _ = file.write_all(format!("{note}\n").as_bytes());
+    }
+
+    /// A call has come.
+    pub(super) fn call(&self, key: &Value, token: Option<&Value>) {
+        self.write(&json!({ "call": key, "token": token }));
+    }
+
+    /// The client has cancelled a call.
+    pub(super) fn cancelled(&self, key: &Value) {
+        self.write(&json!({ "cancelled": key }));
+    }
+
+    /// The client has answered a ping.
+    pub(super) fn answered(&self, key: &Value) {
+        self.write(&json!({ "answered": key }));
+    }
+}
+
+/// What the notes of a file say.
+#[derive(Debug, Clone, Default)]
+pub struct SeenFacts(Vec<Value>);
+
+impl SeenFacts {
+    /// Reads a file of notes. A file that cannot be read has none.
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read(path).unwrap_or_default();
+        let text = text.get(..text.len().min(NOTES_BYTES_MAX)).unwrap_or_default();
+        let text = String::from_utf8_lossy(text);
+        Self(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// The token with which the call of this key came; `None`: the call has not come.
+    pub fn token(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|note| note["call"] == key).map(|note| &note["token"])
+    }
+
+    /// Whether the call of this key was cancelled.
+    pub fn is_cancelled(&self, key: &str) -> bool {
+        self.0.iter().any(|note| note["cancelled"] == key)
+    }
+
+    /// Whether the ping of the call of this key was answered.
+    pub fn is_answered(&self, key: &str) -> bool {
+        self.0.iter().any(|note| note["answered"] == key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_of_several_processes_are_read_together() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (one, other) =
+            (SeenNotes::append(file.path()).unwrap(), SeenNotes::append(file.path()).unwrap());
+        one.call(&json!("a"), Some(&json!(7)));
+        other.call(&json!("b"), None);
+        other.cancelled(&json!("a"));
+        let facts = SeenFacts::read(file.path());
+        assert_eq!(facts.token("a"), Some(&json!(7)));
+        assert_eq!(facts.token("b"), Some(&Value::Null));
+        assert!(facts.token("c").is_none() && facts.is_cancelled("a") && !facts.is_answered("a"));
+    }
+}

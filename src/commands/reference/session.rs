@@ -1,0 +1,212 @@
+//! A session of the reference server: answers requests, plays scripts, notes what has come.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::reply::{ReplyPiece, ReplyStream};
+use super::script::{self, ReferenceStep, ScriptLine};
+use super::seen::SeenNotes;
+use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
+use crate::protocol::mcp::{CANCELLED, INITIALIZE, Revision, TOOLS_CALL, TOOLS_LIST};
+
+/// The name of the server.
+pub const NAME: &str = "milepost-reference";
+
+/// The tools with their descriptions.
+pub const TOOLS: [(&str, &str); 9] = [
+    ("correct", "Reports four steps, then answers"),
+    ("late", "Reports one step more behind its answer"),
+    ("glued", "Writes its last step and its answer in one piece"),
+    ("null", "Reports null in place of numbers and texts"),
+    ("invented", "Reports for a token that nobody has given"),
+    ("falling", "Reports values that repeat and fall"),
+    ("silent", "Says nothing, then answers"),
+    ("flooded", "Reports two thousand steps at once"),
+    ("play", "Plays the script in its arguments"),
+];
+
+/// Calls of a session at once. Further calls get an error.
+const CALLS_MAX: usize = 1000;
+
+/// The time that a client has to answer a ping.
+const PING_WAIT: Duration = Duration::from_secs(5);
+
+/// The settings of the server.
+#[derive(Debug, Clone)]
+pub(super) struct ReferenceTerms {
+    pub(super) notes: Arc<SeenNotes>,
+    /// The duration of the tool `silent`.
+    pub(super) silence: Duration,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct ReferenceSession {
+    terms: ReferenceTerms,
+    /// The running calls by the text of their ids; the value tells of a cancellation.
+    calls: Mutex<BTreeMap<String, watch::Sender<bool>>>,
+    /// The pings without an answer.
+    pings: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
+    next_ping: AtomicU64,
+}
+
+/// Nothing panics while a lock is held.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReferenceSession {
+    pub(super) fn new(terms: ReferenceTerms) -> Arc<Self> {
+        let (calls, pings) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { terms, calls, pings, next_ping: AtomicU64::new(1) })
+    }
+
+    /// Takes a message that is no request.
+    pub(super) fn take(&self, message: &Value) {
+        if message["method"] == CANCELLED {
+            let id = message["params"]["requestId"].to_string();
+            if let Some(call) = locked(&self.calls).get(&id) {
+                call.send_replace(true);
+            }
+        } else if message.get("method").is_none()
+            && let Some(waiting) = locked(&self.pings).remove(&message["id"].to_string())
+        {
+            let _ = waiting.send(());
+        }
+    }
+
+    /// Answers a request on its stream.
+    pub(super) async fn answer(&self, request: &Value, stream: &ReplyStream) {
+        let id = &request["id"];
+        let params = &request["params"];
+        let result = match request["method"].as_str().unwrap_or_default() {
+            INITIALIZE => Ok(greeting(params)),
+            "ping" => Ok(json!({})),
+            TOOLS_LIST => Ok(tools()),
+            TOOLS_CALL => match self.script(params) {
+                Ok(steps) => return self.call(id, params, steps, stream).await,
+                Err(why) => Err((-32602, why)),
+            },
+            other => Err((METHOD_NOT_FOUND, format!("unknown method {other}"))),
+        };
+        let answer = match result {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            Err((code, message)) => {
+                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
+            }
+        };
+        stream.say(ReplyPiece::Messages(vec![answer.to_string()])).await;
+    }
+
+    fn script(&self, params: &Value) -> Result<Vec<ReferenceStep>, String> {
+        if locked(&self.calls).len() >= CALLS_MAX {
+            return Err("too many calls".to_owned());
+        }
+        match params["name"].as_str().unwrap_or_default() {
+            "play" => script::of_arguments(&params["arguments"]),
+            tool => script::of_tool(tool, self.terms.silence)
+                .ok_or_else(|| format!("there is no tool {tool:?}")),
+        }
+    }
+
+    async fn call(
+        &self,
+        id: &Value,
+        params: &Value,
+        steps: Vec<ReferenceStep>,
+        stream: &ReplyStream,
+    ) {
+        let token = params["_meta"].get("progressToken");
+        let key = match &params["arguments"]["key"] {
+            Value::Null => &params["name"],
+            key => key,
+        };
+        self.terms.notes.call(key, token);
+        let (tell, mut cancelled) = watch::channel(false);
+        locked(&self.calls).insert(id.to_string(), tell);
+        let played = tokio::select! {
+            () = self.play(id, key, token, steps, stream) => true,
+            _ = cancelled.wait_for(|is| *is) => false,
+        };
+        locked(&self.calls).remove(&id.to_string());
+        if !played {
+            self.terms.notes.cancelled(key);
+        }
+    }
+
+    async fn play(
+        &self,
+        id: &Value,
+        key: &Value,
+        token: Option<&Value>,
+        steps: Vec<ReferenceStep>,
+        stream: &ReplyStream,
+    ) {
+        for step in steps {
+            sleep(step.wait).await;
+            let mut messages = Vec::new();
+            for line in &step.lines {
+                match line {
+                    ScriptLine::Ping => self.ping(key, stream).await,
+                    ScriptLine::HangUp => stream.say(ReplyPiece::HangUp).await,
+                    ScriptLine::Answer => messages.push(answer(id, key, token)),
+                    line => messages.extend(line.progress(token)),
+                }
+            }
+            if !messages.is_empty() {
+                stream.say(ReplyPiece::Messages(messages)).await;
+            }
+        }
+    }
+
+    /// Asks the client whether it is there.
+    async fn ping(&self, key: &Value, stream: &ReplyStream) {
+        let number = self.next_ping.fetch_add(1, Ordering::Relaxed);
+        let id = json!(format!("ping-{number}"));
+        let (tell, told) = oneshot::channel();
+        locked(&self.pings).insert(id.to_string(), tell);
+        let ping = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" });
+        stream.say(ReplyPiece::Messages(vec![ping.to_string()])).await;
+        if let Ok(Ok(())) = timeout(PING_WAIT, told).await {
+            self.terms.notes.answered(key);
+        }
+        locked(&self.pings).remove(&id.to_string());
+    }
+}
+
+/// The answer to a call names the call and its token, so that a client cannot take one for another.
+fn answer(id: &Value, key: &Value, token: Option<&Value>) -> String {
+    let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+    let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+    let text = format!("{key}: done, {token}");
+    let result = json!({ "content": [{ "type": "text", "text": text }] });
+    json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
+}
+
+fn greeting(params: &Value) -> Value {
+    let newest = Revision::V2025_11_25.date();
+    let asked = params["protocolVersion"].as_str().unwrap_or_default();
+    let known = |date: &str| Revision::ALL.iter().any(|(_, own)| *own == date) && *date <= *newest;
+    json!({
+        "protocolVersion": if known(asked) { asked } else { newest },
+        "capabilities": { "tools": {} },
+        "serverInfo": { "name": NAME, "version": env!("CARGO_PKG_VERSION") },
+    })
+}
+
+fn tools() -> Value {
+    let one = |(name, description): (&str, &str)| {
+        json!({
+            "name": name,
+            "description": description,
+            "inputSchema": { "type": "object" },
+        })
+    };
+    json!({ "tools": TOOLS.map(one) })
+}

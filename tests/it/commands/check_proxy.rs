@@ -1,0 +1,149 @@
+//! `milepost check-progress --proxy`: our own proxy passes on every pair of transports, and each fault of a
+//! wrong proxy is found.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::check_progress::{check_progress, ids, judged};
+use crate::support::{MILEPOST, example};
+
+/// The ids that failed, without the pair.
+fn failed(report: &Value) -> Vec<String> {
+    let bare = |id: &str| id.split_once('@').map_or(id, |(bare, _)| bare).to_owned();
+    ids(report, "failed").into_iter().map(bare).collect()
+}
+
+/// A command that serves a route over HTTP: what is in `{server}`, `{url}` or `{sse}`.
+fn serve(folder: &std::path::Path, upstream: &str) -> String {
+    let mut script = String::from("#!/bin/sh\nport=$1; shift\n");
+    let _ = writeln!(script, "file={}/$port.toml", folder.display());
+    script += "list=''\nfor word in \"$@\"; do list=\"$list, '$word'\"; done\n";
+    let value = match upstream {
+        "command" => "[${list#, }]",
+        _ => "'$1'",
+    };
+    let _ = writeln!(
+        script,
+        "cat > \"$file\" <<END\n[server]\nlisten = \"127.0.0.1:$port\"\n[[route]]\npath = \"/mcp\"\nupstream.{upstream} = {value}\nEND"
+    );
+    let _ = writeln!(script, "exec {MILEPOST} serve --no-socket \"$file\"");
+    let path = folder.join(format!("{upstream}.sh"));
+    std::fs::write(&path, script).unwrap();
+    format!("sh {}", path.display())
+}
+
+#[test]
+fn our_own_proxy_passes_on_every_pair_of_transports() {
+    let folder = tempfile::tempdir().unwrap();
+    let wraps = ["-- {server}", "{url}", "{sse}"].map(|end| format!("{MILEPOST} wrap {end}"));
+    let upstreams = [("command", "{server}"), ("url", "{url}"), ("sse", "{sse}")];
+    let serves = upstreams.iter().flat_map(|(upstream, place)| {
+        let serve = serve(folder.path(), upstream);
+        ["mcp", "mcp/sse"]
+            .map(|path| format!("http://127.0.0.1:{{port}}/{path} {serve} {{port}} {place}"))
+    });
+    let templates: Vec<String> = wraps.into_iter().chain(serves).collect();
+    thread::scope(|scope| {
+        let runs = templates.iter().map(|template| {
+            scope.spawn(move || judged(&["--long", "1s", "--timeout", "20s", "--proxy", template]))
+        });
+        let runs: Vec<_> = runs.collect();
+        for (run, template) in runs.into_iter().zip(&templates) {
+            let (code, report) = run.join().unwrap();
+            assert_eq!(failed(&report), [""; 0], "{template}: {report}");
+            assert_eq!(code, Some(0));
+            let assessed = report["results"].as_array().unwrap().iter();
+            let assessed = assessed.filter(|result| result["outcome"] != "not assessed").count();
+            assert!(assessed >= 15, "{template}: {report}");
+        }
+    });
+}
+
+#[test]
+fn each_fault_of_a_proxy_is_found() {
+    let wrong = example("wrong_proxy");
+    let calls = "proxy/begins,proxy/answers,proxy/asks,proxy/token,proxy/arrives,proxy/value,proxy/order,proxy/prompt,proxy/after-answer,proxy/apart,proxy/no-token";
+    let faults: [(&str, &str, &[&str]); 16] = [
+        ("none", calls, &[]),
+        ("hide", calls, &["proxy/begins"]),
+        ("double", calls, &["proxy/answers"]),
+        ("strip", calls, &["proxy/asks"]),
+        ("rename", calls, &["proxy/token", "proxy/arrives"]),
+        ("drop", calls, &["proxy/arrives"]),
+        ("round", calls, &["proxy/value"]),
+        ("swap", calls, &["proxy/order"]),
+        ("buffer", calls, &["proxy/prompt"]),
+        ("late", calls, &["proxy/prompt", "proxy/after-answer"]),
+        ("mix", calls, &["proxy/arrives", "proxy/value", "proxy/order", "proxy/apart"]),
+        ("invent", calls, &["proxy/no-token"]),
+        ("keep-cancel", "proxy/cancel", &["proxy/cancel"]),
+        ("keep-ping", "proxy/ping", &["proxy/ping"]),
+        ("round", "proxy/heartbeat", &["proxy/heartbeat"]),
+        ("impatient", "proxy/long", &["proxy/long"]),
+    ];
+    thread::scope(|scope| {
+        let runs = faults.map(|(fault, only, found)| {
+            let template = format!("{wrong} {fault} {{server}}");
+            let run = scope.spawn(move || {
+                judged(&["--timeout", "20s", "--long", "1s", "--only", only, "--proxy", &template])
+            });
+            (run, fault, found)
+        });
+        for (run, fault, found) in runs {
+            let (code, report) = run.join().unwrap();
+            assert_eq!(failed(&report), found, "{fault}: {report}");
+            assert_eq!(code, Some(i32::from(!found.is_empty())), "{fault}");
+        }
+    });
+}
+
+#[test]
+fn a_proxy_that_forgets_the_ids_of_events_loses_what_was_interrupted() {
+    let wrong = example("wrong_proxy");
+    let template = format!("http://127.0.0.1:{{port}}/mcp {wrong} forgetful {{port}} {{url}}");
+    let only = "proxy/polling,proxy/resume";
+    let (code, report) = judged(&["--only", only, "--proxy", &template]);
+    assert_eq!(failed(&report), ["proxy/polling", "proxy/resume"], "{report}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_proxy_that_hangs_is_told_and_ended() {
+    let wrong = example("wrong_proxy");
+    let since = Instant::now();
+    let (code, report) =
+        judged(&["--timeout", "1s", "--proxy", &format!("{wrong} hang {{server}}")]);
+    assert_eq!((code, failed(&report)), (Some(1), vec!["proxy/begins".to_owned()]));
+    let finding = &report["results"][0]["findings"][0];
+    assert_eq!(finding["what"], "no session begins; the proxy was ended");
+    assert_eq!(finding["example"], "no answer within 1s");
+    assert_eq!(report["results"][1]["outcome"], "not assessed");
+    // A proxy that does not even start, and one that nobody hears.
+    let (_, report) = judged(&["--timeout", "5s", "--proxy", "/nowhere/proxy {server}"]);
+    let why = report["results"][0]["findings"][0]["example"].as_str().unwrap();
+    assert!(why.contains("the proxy ended") && why.contains("/nowhere/proxy"), "{why}");
+    let template = "http://127.0.0.1:{port}/mcp sleep 600 # {url}";
+    let (_, report) = judged(&["--timeout", "1s", "--proxy", template]);
+    let why = report["results"][0]["findings"][0]["example"].as_str().unwrap();
+    assert!(why.starts_with("the proxy does not listen at http://127.0.0.1:"), "{why}");
+    assert!(since.elapsed() < Duration::from_secs(40));
+}
+
+#[test]
+fn a_command_line_without_a_place_for_the_server_is_refused() {
+    for (args, why) in [
+        (&["--proxy", "proxy"][..], "no place for the server"),
+        (&["--proxy", "proxy {url} {server}"], "not several"),
+        (&["--proxy", "proxy {url}", "--", "server"], "cannot be used with"),
+        (&["--proxy", "proxy {url}", "--only", "server-token"], "no scenario of a proxy"),
+        (&["--driver", "driver"], "--client"),
+    ] {
+        let output = check_progress(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(why), "{errors}");
+    }
+}
