@@ -2,7 +2,7 @@
 //! how much at once.
 
 use crate::conversation::{
-    Call, Conversation, Kind, Names, Place, Say, Speaks, Step, TASK_TOOL, World,
+    Between, Call, Conversation, Kind, Names, Place, Say, Speaks, Step, TASK_TOOL, World,
 };
 use crate::dice::Dice;
 
@@ -173,13 +173,18 @@ fn as_number(world: World) -> u64 {
         World::Wire { paced: true } => 1,
         World::Wire { paced: false } => 2,
         World::Shared => 4,
-        World::Pair { client, server, real } => {
+        World::Pair { client, server, by } => {
             let number = |speaks: Speaks| match speaks {
                 Speaks::Stdio => 0,
                 Speaks::Http => 1,
                 Speaks::Sse => 2,
             };
-            5 + number(client) * 3 + number(server) + if real { 9 } else { 0 }
+            let place = match by {
+                Between::Memory => 0,
+                Between::Processes => 9,
+                Between::Fleet => 18,
+            };
+            5 + number(client) * 3 + number(server) + place
         }
     }
 }
