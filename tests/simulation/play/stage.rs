@@ -208,7 +208,7 @@ impl Stage {
             Inside::Fleet { replicas, requests } => {
                 let number = requests.fetch_add(1, Ordering::Relaxed);
                 // The same replicas for the same conversation.
-                let to = usize::try_from((number * 0x9e37_79b9 >> 7) % 3).unwrap();
+                let to = usize::try_from(((number * 0x9e37_79b9) >> 7) % 3).unwrap();
                 replicas.send(to, start, &headers, body.as_bytes())
             }
             Inside::Processes(processes) => {

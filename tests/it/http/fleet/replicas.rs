@@ -280,14 +280,13 @@ impl Replicas {
 
     /// Whether the server was asked nothing more.
     pub(crate) async fn asks_nothing(&mut self) -> bool {
-        settle().await;
-        self.asked.try_recv().is_err()
+        self.try_asked().await.is_none()
     }
 
     /// The stdio server that was started last.
     pub(crate) async fn started(&mut self) -> Lines {
         settle().await;
-        self.started.try_recv().expect("a server is started")
+        self.try_started().expect("a server is started")
     }
 
     /// How often a replica has connected to another, or tried to.
