@@ -389,10 +389,14 @@ impl Generator {
         if !self.mix.crosses || !self.dice.once_in(3) {
             return own;
         }
-        let begun: Vec<usize> = self.open().filter(|call| self.calls[*call].begun).collect();
+        // Which sessions use a token is known among the sessions of one replica only.
+        let is_near = |other: usize| !self.world.is_fleet() || other == client;
+        let begun = self.open().filter(|call| self.calls[*call].begun);
+        let begun: Vec<usize> =
+            begun.filter(|call| is_near(self.calls[*call].call.client)).collect();
         match self.dice.below(4) {
             0 if !begun.is_empty() => Place::Post(*self.dice.pick(&begun)),
-            1 => Place::Home(self.dice.below(self.sessions.len())),
+            1 if !self.world.is_fleet() => Place::Home(self.dice.below(self.sessions.len())),
             _ => Place::Home(client),
         }
     }
