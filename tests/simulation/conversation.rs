@@ -22,6 +22,21 @@ impl Speaks {
     }
 }
 
+/// What `milepost` is between clients and a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// `serve` in memory.
+    Memory,
+    /// Three replicas of `serve` in memory: each request comes to one by chance.
+    Fleet,
+    /// `serve` and `wrap` as processes.
+    Processes,
+}
+
+impl Between {
+    const ALL: [Self; 3] = [Self::Memory, Self::Fleet, Self::Processes];
+}
+
 /// The programs that stand between the clients and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum World {
@@ -29,14 +44,13 @@ pub(crate) enum World {
     Wire { paced: bool },
     /// Clients of 2026-07-28 that share one stdio server: the bridge, in memory.
     Shared,
-    /// Clients of one transport and a server of another or the same, each client in a session of its own:
-    /// `serve` in memory, or `serve` and `wrap` as processes.
-    Pair { client: Speaks, server: Speaks, real: bool },
+    /// Clients of one transport and a server of another or the same, each client in a session of its own.
+    Pair { client: Speaks, server: Speaks, by: Between },
 }
 
 impl World {
     pub(crate) const fn memory(client: Speaks, server: Speaks) -> Self {
-        Self::Pair { client, server, real: false }
+        Self::Pair { client, server, by: Between::Memory }
     }
 
     fn name(self) -> String {
@@ -44,18 +58,22 @@ impl World {
             Self::Wire { paced: true } => "wire-paced".to_owned(),
             Self::Wire { paced: false } => "wire".to_owned(),
             Self::Shared => "shared".to_owned(),
-            Self::Pair { client, server, real } => {
-                let place = if real { "processes" } else { "memory" };
+            Self::Pair { client, server, by } => {
+                let place = match by {
+                    Between::Memory => "memory",
+                    Between::Fleet => "fleet",
+                    Between::Processes => "processes",
+                };
                 format!("{place}-{}-{}", client.name(), server.name())
             }
         }
     }
 
     fn read(name: &str) -> Option<Self> {
-        let pairs = [false, true].into_iter().flat_map(|real| {
-            Speaks::ALL.into_iter().flat_map(move |client| {
-                Speaks::ALL.map(|server| Self::Pair { client, server, real })
-            })
+        let pairs = Between::ALL.into_iter().flat_map(|by| {
+            Speaks::ALL
+                .into_iter()
+                .flat_map(move |client| Speaks::ALL.map(|server| Self::Pair { client, server, by }))
         });
         let wires = [Self::Wire { paced: true }, Self::Wire { paced: false }, Self::Shared];
         wires.into_iter().chain(pairs).find(|world| world.name() == name)
@@ -96,7 +114,12 @@ impl World {
 
     /// Whether its processes and its clock are real.
     pub(crate) fn is_real(self) -> bool {
-        matches!(self, Self::Pair { real: true, .. })
+        matches!(self, Self::Pair { by: Between::Processes, .. })
+    }
+
+    /// Whether several replicas serve the clients.
+    pub(crate) fn is_fleet(self) -> bool {
+        matches!(self, Self::Pair { by: Between::Fleet, .. })
     }
 
     pub(crate) fn client(self) -> Option<Speaks> {

@@ -2,7 +2,7 @@
 //! how much at once.
 
 use crate::conversation::{
-    Call, Conversation, Kind, Names, Place, Say, Speaks, Step, TASK_TOOL, World,
+    Between, Call, Conversation, Kind, Names, Place, Say, Speaks, Step, TASK_TOOL, World,
 };
 use crate::dice::Dice;
 
@@ -173,13 +173,18 @@ fn as_number(world: World) -> u64 {
         World::Wire { paced: true } => 1,
         World::Wire { paced: false } => 2,
         World::Shared => 4,
-        World::Pair { client, server, real } => {
+        World::Pair { client, server, by } => {
             let number = |speaks: Speaks| match speaks {
                 Speaks::Stdio => 0,
                 Speaks::Http => 1,
                 Speaks::Sse => 2,
             };
-            5 + number(client) * 3 + number(server) + if real { 9 } else { 0 }
+            let place = match by {
+                Between::Memory => 0,
+                Between::Processes => 9,
+                Between::Fleet => 18,
+            };
+            5 + number(client) * 3 + number(server) + place
         }
     }
 }
@@ -384,10 +389,14 @@ impl Generator {
         if !self.mix.crosses || !self.dice.once_in(3) {
             return own;
         }
-        let begun: Vec<usize> = self.open().filter(|call| self.calls[*call].begun).collect();
+        // Which sessions use a token is known among the sessions of one replica only.
+        let is_near = |other: usize| !self.world.is_fleet() || other == client;
+        let begun = self.open().filter(|call| self.calls[*call].begun);
+        let begun: Vec<usize> =
+            begun.filter(|call| is_near(self.calls[*call].call.client)).collect();
         match self.dice.below(4) {
             0 if !begun.is_empty() => Place::Post(*self.dice.pick(&begun)),
-            1 => Place::Home(self.dice.below(self.sessions.len())),
+            1 if !self.world.is_fleet() => Place::Home(self.dice.below(self.sessions.len())),
             _ => Place::Home(client),
         }
     }

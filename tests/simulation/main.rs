@@ -21,6 +21,9 @@ mod proxy;
 mod raw;
 mod recording;
 #[allow(dead_code)]
+#[path = "../it/http/fleet/replicas.rs"]
+mod replicas;
+#[allow(dead_code)]
 #[path = "../it/http/rig.rs"]
 mod rig;
 mod serve {
@@ -40,7 +43,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use conversation::{Conversation, Speaks, World};
+use conversation::{Between, Conversation, Speaks, World};
 
 /// The first seed of the set that is the same each time.
 const FIXED: u64 = 1;
@@ -173,13 +176,33 @@ in_memory! {
     sse_clients_and_an_sse_server: Sse to Sse, 80 and 20;
 }
 
+/// Tests of a pair of transports through three replicas of one proxy, of which any gets a request.
+macro_rules! fleets {
+    ($($name:ident: $client:ident to $server:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            let world =
+                World::Pair { client: Speaks::$client, server: Speaks::$server, by: Between::Fleet };
+            sets(world, 30, 10);
+        })*
+    };
+}
+
+fleets! {
+    fleet_of_http_clients_and_an_http_server: Http to Http;
+    fleet_of_http_clients_and_a_stdio_server: Http to Stdio;
+    fleet_of_http_clients_and_an_sse_server: Http to Sse;
+    fleet_of_sse_clients_and_a_stdio_server: Sse to Stdio;
+    fleet_of_sse_clients_and_an_sse_server: Sse to Sse;
+}
+
 /// Tests of a pair of transports, with the programs.
 macro_rules! processes {
     ($($name:ident: $client:ident to $server:ident;)*) => {
         $(#[test]
         fn $name() {
             let world =
-                World::Pair { client: Speaks::$client, server: Speaks::$server, real: true };
+                World::Pair { client: Speaks::$client, server: Speaks::$server, by: Between::Processes };
             sets(world, 8, 2);
         })*
     };

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! What the id is bound to is authenticated with it: the kind of the id, the path of the route, and the
-//! name in the certificate of the client. An id of 16 bytes in hexadecimal digits is packed, so that one of
+//! principal of the client. An id of 16 bytes in hexadecimal digits is packed, so that one of
 //! Milepost's own has 82 characters when it is sealed; a UUID has 108.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -63,7 +63,7 @@ pub struct IdBinding<'a> {
     pub kind: IdKind,
     /// The path of the route.
     pub route: &'a str,
-    /// The name in the certificate of the client; empty if it presents none.
+    /// The principal of the client, by its certificate or by a trusted front; empty if nobody names it.
     pub principal: &'a str,
 }
 

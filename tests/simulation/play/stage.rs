@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::conversation::{Speaks, World};
 use crate::http::rig::{self, Answer, Asked, Lines, Rig, ms, pass, settle};
+use crate::replicas::Replicas;
 use crate::serve::proxy::{Proxy, Start};
 use crate::support::{milepost, socket_child};
 
@@ -89,7 +90,15 @@ impl Processes {
 }
 
 enum Inside {
-    Memory { rig: Box<Rig>, started: Option<UnboundedReceiver<Lines>> },
+    Memory {
+        rig: Box<Rig>,
+        started: Option<UnboundedReceiver<Lines>>,
+    },
+    /// Three replicas, and the number of requests so far.
+    Fleet {
+        replicas: Box<Replicas>,
+        requests: AtomicU64,
+    },
     Processes(Box<Processes>),
 }
 
@@ -115,6 +124,10 @@ fn upstream_in_memory(world: World) -> &'static str {
 
 impl Stage {
     pub(crate) fn in_memory(world: World) -> Self {
+        if world.is_fleet() {
+            let replicas = Box::new(Replicas::new(3, upstream_in_memory(world)));
+            return Self { inside: Inside::Fleet { replicas, requests: AtomicU64::default() } };
+        }
         let (rig, started) = match world.server() {
             Some(Speaks::Http | Speaks::Sse) => (Rig::having(upstream_in_memory(world)), None),
             _ => {
@@ -166,6 +179,7 @@ impl Stage {
     pub(crate) fn now(&self) -> u64 {
         let time = match &self.inside {
             Inside::Memory { rig, .. } => rig.now(),
+            Inside::Fleet { replicas, .. } => replicas.now(),
             Inside::Processes(processes) => processes.start.elapsed(),
         };
         u64::try_from(time.as_millis()).unwrap()
@@ -174,14 +188,14 @@ impl Stage {
     /// How late, in milliseconds, a sleep ended at the latest.
     pub(crate) fn late(&self) -> u64 {
         match &self.inside {
-            Inside::Memory { .. } => 0,
+            Inside::Memory { .. } | Inside::Fleet { .. } => 0,
             Inside::Processes(processes) => processes.late.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn path(&self) -> &str {
         match &self.inside {
-            Inside::Memory { .. } => "/r",
+            Inside::Memory { .. } | Inside::Fleet { .. } => "/r",
             Inside::Processes(processes) => &processes.path,
         }
     }
@@ -191,6 +205,12 @@ impl Stage {
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
         match &self.inside {
             Inside::Memory { rig, .. } => rig.send(start, &headers, body.as_bytes()),
+            Inside::Fleet { replicas, requests } => {
+                let number = requests.fetch_add(1, Ordering::Relaxed);
+                // The same replicas for the same conversation.
+                let to = usize::try_from(((number * 0x9e37_79b9) >> 7) % 3).unwrap();
+                replicas.send(to, start, &headers, body.as_bytes())
+            }
             Inside::Processes(processes) => {
                 let address =
                     processes.serve.as_ref().unwrap().lock().unwrap().address().to_owned();
@@ -208,7 +228,9 @@ impl Stage {
     /// The client of `wrap`.
     pub(crate) fn wrap(&mut self) -> &mut Lines {
         match &mut self.inside {
-            Inside::Memory { .. } => unreachable!("no client of lines in memory"),
+            Inside::Memory { .. } | Inside::Fleet { .. } => {
+                unreachable!("no client of lines in memory")
+            }
             Inside::Processes(processes) => processes.wrap.as_mut().unwrap(),
         }
     }
@@ -216,6 +238,7 @@ impl Stage {
     pub(crate) async fn try_asked(&mut self) -> Option<Asked> {
         match &mut self.inside {
             Inside::Memory { rig, .. } => rig.try_asked().await,
+            Inside::Fleet { replicas, .. } => replicas.try_asked().await,
             Inside::Processes(processes) => {
                 settle().await;
                 processes.asked.try_recv().ok()
@@ -227,6 +250,7 @@ impl Stage {
     pub(crate) fn try_started(&mut self) -> Option<Lines> {
         match &mut self.inside {
             Inside::Memory { started, .. } => started.as_mut()?.try_recv().ok(),
+            Inside::Fleet { replicas, .. } => replicas.try_started(),
             Inside::Processes(processes) => processes.started.try_recv().ok(),
         }
     }
@@ -242,7 +266,7 @@ impl Stage {
     /// Lets time pass; in real time little at once.
     pub(crate) async fn pass(&self, time: u64) {
         match &self.inside {
-            Inside::Memory { .. } => pass(ms(time)).await,
+            Inside::Memory { .. } | Inside::Fleet { .. } => pass(ms(time)).await,
             Inside::Processes(processes) => processes.sleep(time.min(LOOK)).await,
         }
     }
@@ -251,6 +275,7 @@ impl Stage {
     pub(crate) fn refuse_connections(&self) {
         match &self.inside {
             Inside::Memory { rig, .. } => rig.refuse_connections(true),
+            Inside::Fleet { replicas, .. } => replicas.refuse_connections(),
             Inside::Processes(processes) => processes.refuses.store(true, Ordering::Relaxed),
         }
     }
@@ -261,6 +286,8 @@ impl Stage {
             Inside::Memory { rig, .. } => {
                 rig.take(&in_other_words(upstream_in_memory(world), number));
             }
+            // A rollout replaces replicas; nobody writes their files anew.
+            Inside::Fleet { .. } => {}
             Inside::Processes(processes) => {
                 let Some(serve) = &processes.serve else { return };
                 let serve = serve.lock().unwrap();
@@ -281,6 +308,7 @@ impl Stage {
     pub(crate) async fn calls_done(&self) -> bool {
         match &self.inside {
             Inside::Memory { rig, .. } => rig.calls_done().await,
+            Inside::Fleet { replicas, .. } => replicas.calls_done().await,
             Inside::Processes(_) => true,
         }
     }

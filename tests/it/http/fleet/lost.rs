@@ -138,6 +138,33 @@ async fn the_client_of_a_child_that_died_with_its_replica_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_reached_is_an_error_at_once_through_every_replica() {
+    let mut replicas = Replicas::new(3, HTTP);
+    let client = begin_over_http(&mut replicas, Spread::Sticky, "s").await;
+    replicas.refuse_connections();
+    let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
+    let (body, begun) = (call(1, 1), replicas.now());
+    for to in [0, 1, 2] {
+        // The first call may meet a connection that is still there.
+        let headers = [&*named, crate::http::rig::BOTH, "Connection: close"];
+        let answer = replicas.send(to, "POST /r", &headers, body.as_bytes());
+        if let Some(asked) = replicas.try_asked().await {
+            asked.answer(
+                "200 OK",
+                &["Content-Type: application/json", "Connection: close"],
+                result(1),
+            );
+            settle().await;
+            continue;
+        }
+        assert_eq!(answer.status(), 502, "{to}");
+        assert!(replicas.calls_done().await);
+    }
+    assert_eq!(replicas.now(), begun);
+    assert_eq!(replicas.events("taken-over"), 0, "the owner is there");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_that_starts_anew_is_another_owner() {
     let mut replicas = Replicas::new(2, HTTP);
     let client = begin_over_http(&mut replicas, Spread::Sticky, "s").await;

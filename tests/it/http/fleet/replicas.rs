@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -63,6 +64,7 @@ pub(crate) struct Replicas {
     connect: InProcess,
     asked: mpsc::UnboundedReceiver<Asked>,
     started: mpsc::UnboundedReceiver<Lines>,
+    refuses: Arc<AtomicBool>,
     route: String,
     /// Lines of `[server]`.
     server: String,
@@ -129,7 +131,7 @@ impl Replicas {
 
     pub(crate) fn none(route: &str) -> Self {
         let (tell, started) = mpsc::unbounded_channel();
-        let (over_http, asked, _) = server();
+        let (over_http, asked, refuses) = server();
         let over_lines = move || -> BoxFuture<'static, io::Result<Io>> {
             let (near, far) = duplex(ROOM);
             let _ = tell.send(Lines::new(far));
@@ -142,6 +144,7 @@ impl Replicas {
             connect,
             asked,
             started,
+            refuses,
             route: route.to_owned(),
             server: String::new(),
             from: Ipv4Addr::LOCALHOST.into(),
@@ -245,16 +248,45 @@ impl Replicas {
         .boxed()
     }
 
+    /// A request that has reached the server, if one has.
+    pub(crate) async fn try_asked(&mut self) -> Option<Asked> {
+        settle().await;
+        self.asked.try_recv().ok()
+    }
+
+    /// A stdio server that was started, if one was.
+    pub(crate) fn try_started(&mut self) -> Option<Lines> {
+        self.started.try_recv().ok()
+    }
+
+    /// The server cannot be reached any more.
+    pub(crate) fn refuse_connections(&self) {
+        self.refuses.store(true, Ordering::Relaxed);
+    }
+
+    /// Since the beginning.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Whether no call is open at any replica.
+    pub(crate) async fn calls_done(&self) -> bool {
+        settle().await;
+        self.replicas.iter().all(|replica| {
+            let routed = replica.routed.lock().unwrap();
+            routed.as_ref().is_none_or(|routed| routed.proxy.calls_done().now_or_never().is_some())
+        })
+    }
+
     /// Whether the server was asked nothing more.
     pub(crate) async fn asks_nothing(&mut self) -> bool {
-        settle().await;
-        self.asked.try_recv().is_err()
+        self.try_asked().await.is_none()
     }
 
     /// The stdio server that was started last.
     pub(crate) async fn started(&mut self) -> Lines {
         settle().await;
-        self.started.try_recv().expect("a server is started")
+        self.try_started().expect("a server is started")
     }
 
     /// How often a replica has connected to another, or tried to.
