@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::tasks::TASKS;
 use super::{FacePhase, ModernFace, OWN_ID, meta_value, result_answer};
 use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
 
@@ -104,7 +105,7 @@ impl ModernFace {
         }
         let mut result = json!({
             "resultType": "complete",
-            "supportedVersions": ["2026-07-28"],
+            "supportedVersions": [Revision::V2026_07_28.date()],
             "capabilities": if capabilities.is_object() { capabilities } else { json!({}) },
             "ttlMs": 0, "cacheScope": "private",
             "_meta": {(mcp::META_SERVER): started["serverInfo"]},

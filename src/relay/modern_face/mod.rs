@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::listeners::Listener;
@@ -31,6 +31,7 @@ use self::questions::{Question, Undecided};
 use self::tasks::FaceTask;
 use crate::progress::{Origin, Policy, StreamId, TaskNews};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
+use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
 
@@ -39,6 +40,9 @@ const OPEN_MAX: usize = 4096;
 
 /// The beginning of the ids of Milepost's own requests.
 const OWN_ID: &str = "milepost-";
+
+/// The code for a revision that is not known (26:basic §Error Codes).
+const UNSUPPORTED_REVISION: i32 = -32022;
 
 /// Methods of earlier revisions that 2026-07-28 has no more.
 const REMOVED: [&str; 5] =
@@ -149,8 +153,13 @@ impl ModernFace {
 
     /// Takes a message for the server. False if the message goes to the server as it is.
     fn take(&mut self, sent: Message, headers: &ClientHeaders, now: Instant) -> bool {
+        if matches!(self.phase, FacePhase::Off) {
+            return false;
+        }
+        if sent.kind() == Kind::Request && self.refuse_revision(&sent) {
+            return true;
+        }
         match (&self.phase, sent.kind()) {
-            (FacePhase::Off, _) => return false,
             (FacePhase::Fresh, Kind::Request) => {
                 if !is_modern(&sent) {
                     self.phase = FacePhase::Off;
@@ -234,6 +243,24 @@ impl ModernFace {
         if let Some(id) = sent.id() {
             self.tell_message(Message::parse(error_answer(&id, code, why, None)));
         }
+    }
+
+    /// Refuses a request of a revision that the face does not speak; false if the request is no such.
+    fn refuse_revision(&mut self, sent: &Message) -> bool {
+        let date = meta_value(sent, mcp::META_REVISION);
+        let Some(date) = date.filter(|date| *date != Revision::V2026_07_28.date()) else {
+            return false;
+        };
+        let id = sent.id().and_then(|id| serde_json::from_slice::<Value>(&id).ok());
+        self.tell(&json!({
+            "jsonrpc": "2.0", "id": id,
+            "error": {
+                "code": UNSUPPORTED_REVISION,
+                "message": "this revision is not known here",
+                "data": {"supported": [Revision::V2026_07_28.date()], "requested": date},
+            },
+        }));
+        true
     }
 
     fn refuse_method(&mut self, sent: &Message, method: &str) {

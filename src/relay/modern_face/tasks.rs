@@ -397,7 +397,7 @@ impl ModernFace {
             self.tasks.iter_mut().filter(|task| task.is_working()).collect();
         let is_sole = working.len() == 1 && calls == 0;
         let Some(place) =
-            working.iter_mut().position(|task| is_named(&task)).or(is_sole.then_some(0))
+            working.iter_mut().position(|task| is_named(task)).or_else(|| is_sole.then_some(0))
         else {
             return;
         };
@@ -434,7 +434,7 @@ fn words_in(params: &Bytes) -> Option<String> {
         json::number(&value)?;
         Some(String::from_utf8_lossy(&value).into_owned())
     };
-    let words = WORDS.iter().find_map(|name| text(&name));
+    let words = WORDS.iter().find_map(text);
     let figure = figure("progress").map(|done| match figure("total") {
         Some(total) => format!("{done} of {total}"),
         None => done,

@@ -1,7 +1,5 @@
 //! The modern face, message by message.
 
-use serde_json::json;
-
 use super::*;
 use crate::progress::CallPolicy;
 use crate::progress::policy::tasks::Tasks;
@@ -486,4 +484,15 @@ fn the_client_of_a_task_is_asked_and_told_and_cancels() {
     assert!(face.sent()[0].contains(r#""requestId":2"#));
     assert_eq!(face.own()[0]["params"]["status"], "cancelled");
     assert_eq!(face.server(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#), None);
+}
+
+#[test]
+fn a_revision_that_nobody_knows_is_refused() {
+    let mut face = Face::ready();
+    face.own();
+    face.client(&request(2, "tools/list", "").replace("2026-07-28", "2031-01-01"));
+    let error = &face.own()[0]["error"];
+    let data = json!({"supported": ["2026-07-28"], "requested": "2031-01-01"});
+    assert_eq!((&error["code"], &error["data"]), (&json!(-32022), &data));
+    assert!(face.sent().is_empty());
 }
