@@ -90,8 +90,7 @@ async fn a_question_of_the_server_is_answered_by_the_next_request() {
     settle().await;
     let sent = value(&server.line().await);
     server.say(
-        r#"{"jsonrpc":"2.0","id":77,"method":"elicitation/create","params":{"message":"Sure?"}}"#
-            .to_owned(),
+        r#"{"jsonrpc":"2.0","id":77,"method":"elicitation/create","params":{"message":"Sure?"}}"#,
     );
     settle().await;
     let asked = value(call.messages().last().unwrap());
@@ -238,14 +237,14 @@ async fn a_client_of_2026_reaches_a_server_of_2025_over_http() {
     let call = ask(&rig, &request("1", "tools/call", r#""name":"work","arguments":{},"#));
     let initialize = rig.asked().await;
     assert!(initialize.request.header("mcp-method").is_none());
-    assert_eq!(initialize.request.header("authorization").as_deref(), Some("Bearer me"));
+    assert_eq!(initialize.request.header("authorization"), Some("Bearer me"));
     let id = value(&initialize.text())["id"].clone();
     initialize.json(&["Mcp-Session-Id: s"], &answer(&id, AGREED));
     let initialized = rig.asked().await;
-    assert_eq!(initialized.request.header("mcp-session-id").as_deref(), Some("s"));
+    assert_eq!(initialized.request.header("mcp-session-id"), Some("s"));
     initialized.accept();
     let asked = next_post(&mut rig).await;
-    assert_eq!(asked.request.header("mcp-protocol-version").as_deref(), Some("2025-06-18"));
+    assert_eq!(asked.request.header("mcp-protocol-version"), Some("2025-06-18"));
     let sent = value(&asked.text());
     assert!(sent["params"]["_meta"].as_object().unwrap().keys().eq(["progressToken"]), "{sent}");
     asked.events(&[]);
