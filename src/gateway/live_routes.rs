@@ -300,9 +300,9 @@ impl Proxy {
         let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
         let bridge_policy = Arc::new(policy);
         let direct_policy = bridge_policy.without_kept_work().map(Arc::new);
-        let translates_eras = bridge_policy.modern && !route.opaque;
         let route = Arc::new(route.clone());
         let state = Arc::new(RouteState {
+            translates_eras: bridge_policy.modern && !route.opaque,
             policy: direct_policy.clone().unwrap_or_else(|| Arc::clone(&bridge_policy)),
             bridge_policy,
             shared_policy,
@@ -310,7 +310,6 @@ impl Proxy {
             endpoint,
             sse,
             bridges: direct_policy.is_some() && !route.opaque,
-            translates_eras,
             forwarder: Forwarder::new(self.via.clone(), Arc::clone(&route)),
             files,
             generation: same.map_or(0, |old| old.state.generation + 1),
@@ -429,10 +428,9 @@ impl LiveRoute {
         }
     }
 
-    /// Finds the route value for a request whose session may belong to a previous server of the
-    /// route, and returns the value with the request's body. Open calls of a previous server may
-    /// need the request: an answer of the client, or a stream that broke off. No new call begins on
-    /// a previous server.
+    /// Finds the route value for a request whose session may belong to a previous server of the route, and
+    /// returns the value with the request's body. Open calls of a previous server may need the request: an
+    /// answer of the client, or a stream that broke off. No new call begins on a previous server.
     pub(crate) async fn find_session(
         self: &Arc<Self>,
         removed: bool,
