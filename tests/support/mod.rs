@@ -47,6 +47,16 @@ pub(crate) fn example(name: &str) -> String {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--examples", "--target-dir"]);
         cargo.arg(profile.parent().unwrap()).current_dir(home());
+        if cfg!(feature = "fleet-valkey") {
+            cargo.arg("--all-features");
+        }
+        // With what cargo says of this test, build scripts would run again, and all that rests on them.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(&name);
+            }
+        }
         match profile.file_name().and_then(OsStr::to_str) {
             Some("debug") | None => {}
             Some(name) => drop(cargo.args(["--profile", name])),
