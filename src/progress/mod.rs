@@ -43,6 +43,7 @@ mod verdict;
 
 pub use correlate::given_names::NameKey;
 pub use correlate::ledger::CALLS_MAX;
+pub use correlate::origin::{ReplicaHop, RequestOrigin};
 pub use correlate::summary::{CallStats, OpenCall, Outcome, Summary};
 pub use event::{Disposition, FilterEvent, Origin, RefusalRule, Salvaged};
 pub use filter::Filter;

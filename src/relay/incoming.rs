@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg, trace_of};
+use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg};
 use super::{Relay, RelayStep};
 use crate::progress::input::Input;
 use crate::progress::{Disposition, Origin, StreamId, Transmit};
@@ -44,7 +44,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Start(stream, piece, headers) => {
                     if let Some(headers) = &headers {
-                        self.filter.try_with(|filter| filter.set_trace(stream, trace_of(headers)));
+                        self.filter.try_with(|filter| filter.set_origin(stream, headers.origin()));
                     }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
@@ -76,7 +76,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.read_stderr_lines();
         }
         if let Some(headers) = headers {
-            self.filter.try_with(|filter| filter.set_trace(stream, trace_of(headers)));
+            self.filter.try_with(|filter| filter.set_origin(stream, headers.origin()));
         }
         let payload = self.filter.client_message(now(), stream, message);
         if let Some(tokens) = &mut self.tokens {

@@ -5,21 +5,54 @@
 //! The text of a message has no line ends: a leg whose framing allows line ends replaces them by
 //! spaces.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::progress::{
-    Origin, Payload, Policy, StreamId, StreamKind, StreamPacing, TaskNews, Transmit,
+    Origin, Payload, Policy, ReplicaHop, RequestOrigin, StreamId, StreamKind, StreamPacing,
+    TaskNews, Transmit,
 };
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
 
-/// The headers of the HTTP request that a message came in, if it came in one.
-pub type ClientHeaders = Option<Arc<HeaderMap>>;
+/// The head of the HTTP request that a message came in, if it came in one.
+pub type ClientHeaders = Option<Arc<ClientHead>>;
+
+/// The head of a client's HTTP request, as far as a relay uses it. The headers are its members.
+#[derive(Debug, Clone, Default)]
+pub struct ClientHead {
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The way of the request through a fleet.
+    pub hop: Option<Arc<ReplicaHop>>,
+}
+
+impl ClientHead {
+    /// The origin of the messages of the request.
+    pub(crate) fn origin(&self) -> RequestOrigin {
+        RequestOrigin { trace: trace_of(&self.headers).map(Arc::new), hop: self.hop.clone() }
+    }
+}
+
+impl Deref for ClientHead {
+    type Target = HeaderMap;
+
+    fn deref(&self) -> &HeaderMap {
+        &self.headers
+    }
+}
+
+/// The origin of the messages of an HTTP request.
+pub fn origin_of(parts: &Parts) -> RequestOrigin {
+    let hop = parts.extensions.get::<Arc<ReplicaHop>>().cloned();
+    RequestOrigin { trace: trace_of(&parts.headers).map(Arc::new), hop }
+}
 
 /// The headers that say which trace a request belongs to (W3C Trace Context).
 pub const TRACE_HEADERS: [HeaderName; 2] =

@@ -54,8 +54,8 @@ pub use crate::relay::spool_leg::SpoolLeg;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
-    ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
-    trace_of,
+    ClientHead, ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg,
+    TRACE_HEADERS, origin_of, trace_of,
 };
 pub use modern_face::ModernFace;
 pub use modern_face::leg::FaceLeg;

@@ -96,7 +96,7 @@ impl Bridge {
             let why = "this route has another server now; open a new stream with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         }
-        let headers = self.headers_for_server(parts.headers);
+        let headers = self.headers_for_server(&parts);
         let complete = match posted {
             PostedMessage::Whole(message) => {
                 let _order = session.speaking.lock().await;

@@ -25,7 +25,7 @@ use crate::gateway::refusals::over_limit;
 use crate::gateway::route_state::{NoRoom, RouteState, StreamPermit};
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
-use crate::relay::{ClientHeaders, TRACE_HEADERS};
+use crate::relay::{ClientHead, ClientHeaders, TRACE_HEADERS};
 use crate::transport::http::body::Body;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
@@ -164,16 +164,17 @@ impl Bridge {
 
     /// The headers of a client's request, where there is a use for them: a child has none, and only its trace
     /// matters.
-    pub(crate) fn headers_for_server(&self, mut headers: HeaderMap) -> ClientHeaders {
+    pub(crate) fn headers_for_server(&self, parts: &Parts) -> ClientHeaders {
+        let mut headers = HeaderMap::new();
         if matches!(self.state.route.upstream, Upstream::Command(_)) {
-            let mut trace = HeaderMap::new();
             for name in TRACE_HEADERS {
-                let values = headers.get_all(&name).iter().cloned().collect::<Vec<_>>();
-                trace.extend(values.into_iter().map(|value| (name.clone(), value)));
+                let values = parts.headers.get_all(&name).iter().cloned();
+                headers.extend(values.map(|value| (name.clone(), value)));
             }
-            headers = trace;
+        } else {
+            headers.clone_from(&parts.headers);
         }
-        Some(Arc::new(headers))
+        Some(Arc::new(ClientHead { headers, hop: parts.extensions.get().cloned() }))
     }
 }
 

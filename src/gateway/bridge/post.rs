@@ -166,10 +166,7 @@ impl Bridge {
             }
         };
         let _order = session.speaking.lock().await;
-        if !session
-            .send(SessionCommand::Tell(message, self.headers_for_server(parts.headers)))
-            .await
-        {
+        if !session.send(SessionCommand::Tell(message, self.headers_for_server(&parts))).await {
             return gone(None);
         }
         self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
@@ -238,7 +235,7 @@ impl Bridge {
             reads_json: !asked.reads_events || asked.reads_json,
             limits_events: asked.limits_events,
             needs_status: false,
-            headers: self.headers_for_server(parts.headers.clone()),
+            headers: self.headers_for_server(parts),
             named: FleetSession::of(parts).and_then(|_| event_id::requests_part(&ids)),
             ids,
             write_state,

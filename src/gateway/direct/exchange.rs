@@ -18,12 +18,12 @@ use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Outcome, Payload, Policy, StreamId, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Outcome, Payload, Policy, RequestOrigin, StreamId,
+    Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::sse::SseEvent;
-use crate::protocol::trace_context::TraceContext;
 use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
@@ -86,7 +86,7 @@ impl Exchange {
         session: Option<&Arc<Session>>,
         message: Option<&Message>,
         revision: Option<Revision>,
-        trace: Option<TraceContext>,
+        origin: RequestOrigin,
         audience: &Observers,
         scope: TokenScope,
     ) -> Box<Self> {
@@ -98,7 +98,7 @@ impl Exchange {
         let beside = session.and_then(|session| session.filter_id);
         filter.set_emitter(audience.emitter(beside, Scope::Exchange, policy));
         filter.apply(now(), Input::Begin(begins));
-        filter.try_with(|filter| filter.set_trace(OWN, trace));
+        filter.try_with(|filter| filter.set_origin(OWN, origin));
         let member = session.map(|session| session.enter(message, policy));
         if let Some(SessionStream { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));

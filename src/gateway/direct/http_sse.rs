@@ -22,7 +22,7 @@ use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind, StreamPacing};
 use crate::protocol::sse::{Piece, SseEvent};
 use crate::relay::filter_guard::FilterGuard;
-use crate::relay::{SOLE_STREAM, trace_of};
+use crate::relay::{SOLE_STREAM, origin_of};
 use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
@@ -323,7 +323,7 @@ impl Direct {
                 "this route has another server now; open a new stream",
             );
         }
-        let trace = trace_of(&parts.headers);
+        let origin = origin_of(&parts);
         // A request may be answered before its POST is. All else counts once the server has taken it.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
@@ -332,14 +332,14 @@ impl Direct {
             Some(message) => (SmallVec::new(), vec![message.clone()]),
         };
         if message.is_none() {
-            endpoint.stream.receive_one_way(None, trace.as_ref());
+            endpoint.stream.receive_one_way(None, &origin);
         }
         for message in &asked {
-            endpoint.stream.receive_one_way(Some(message), trace.as_ref());
+            endpoint.stream.receive_one_way(Some(message), &origin);
         }
         let response = self.send_on(target, &endpoint, parts, body, proxy_auth).await;
         for message in said.iter().filter(|_| response.status().is_success()) {
-            endpoint.stream.receive_one_way(Some(message), trace.as_ref());
+            endpoint.stream.receive_one_way(Some(message), &origin);
         }
         if asks
             && !response.status().is_success()

@@ -28,12 +28,11 @@ use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
-use crate::progress::Policy;
+use crate::progress::{Policy, RequestOrigin};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
-use crate::protocol::trace_context::TraceContext;
-use crate::relay::trace_of;
+use crate::relay::origin_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::request_body::RequestBody;
@@ -160,9 +159,9 @@ impl Post {
         let client = target.client.clone();
         let address = target.address(parts.uri.query());
         if asks(self.message.as_ref()) {
-            let trace = trace_of(&parts.headers);
+            let origin = origin_of(&parts);
             let request = state.forwarder.request(address, parts, body, proxy_auth);
-            return Box::pin(self.ask(client, request, trace));
+            return Box::pin(self.ask(client, request, origin));
         }
         let request = state.forwarder.request(address, parts, body, proxy_auth);
         Box::pin(self.notify(client, request))
@@ -172,7 +171,7 @@ impl Post {
         self: Box<Self>,
         client: ServerClient,
         request: Request<RequestBody>,
-        trace: Option<TraceContext>,
+        origin: RequestOrigin,
     ) -> Response<Body> {
         let permit = match self.direct.state.permit(self.client.as_ref()) {
             Ok(permit) => permit,
@@ -186,7 +185,7 @@ impl Post {
             self.session.as_ref(),
             self.message.as_ref(),
             revision,
-            trace,
+            origin,
             &self.direct.state.shared.observers,
             self.direct.sessions.scope(self.session.as_ref(), self.request_head.session_id()),
         );

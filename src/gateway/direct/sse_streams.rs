@@ -4,10 +4,9 @@ use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::mailbox::Mailbox;
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::log::Connection;
-use crate::progress::Policy;
 use crate::progress::input::Input;
+use crate::progress::{Policy, RequestOrigin};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::trace_context::TraceContext;
 use crate::relay::SOLE_STREAM;
 use crate::relay::active_tokens::SessionTokens;
 use crate::relay::filter_guard::FilterGuard;
@@ -127,10 +126,10 @@ impl DirectSseStream {
         Arc::clone(state.filter.policy())
     }
 
-    pub(crate) fn receive_one_way(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
+    pub(crate) fn receive_one_way(&self, message: Option<&Message>, origin: &RequestOrigin) {
         let mut state = self.lock();
         state.settle();
-        state.filter.try_with(|filter| filter.set_trace(SOLE_STREAM, trace.cloned()));
+        state.filter.try_with(|filter| filter.set_origin(SOLE_STREAM, origin.clone()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), SOLE_STREAM, message);

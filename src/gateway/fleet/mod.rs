@@ -42,6 +42,7 @@ use crate::gateway::bridge::responses::refusal;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::{events_head, text};
 use crate::observe::metrics::{FleetCounts, FleetEvent};
+use crate::progress::ReplicaHop;
 use crate::protocol::trace_context::to_hex;
 use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::EndpointKind;
@@ -163,6 +164,9 @@ impl FleetMember {
                 let (request, place) = found.await?;
                 session.is_taken_over = place == ServedHere::Unsettled;
                 let (mut parts, body) = request.into_parts();
+                let owner = if place == ServedHere::Unsettled { owner } else { self.seal.me };
+                let owner = owner.address.to_string();
+                parts.extensions.insert(Arc::new(ReplicaHop { owner, forwarded: is_passed_on }));
                 rename(kind, &mut parts, &id);
                 let request = Request::from_parts(parts, body);
                 if place != ServedHere::Owned {

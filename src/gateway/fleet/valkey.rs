@@ -37,8 +37,10 @@ const SETTLE: &str = "local now = redis.call('GET', KEYS[1]) \
      if not now or now == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) return ARGV[1] end \
      return now";
 
-/// Renews an entry, if it is still the replica's own.
-const RENEW: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end \
+/// Renews an entry, if it is still the replica's own, and restores it where the store has lost it.
+const RENEW: &str = "local now = redis.call('GET', KEYS[1]) \
+     if now == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end \
+     if not now then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end \
      return 0";
 
 enum StoreCommand {
@@ -96,8 +98,10 @@ async fn speak(
     mut commands: mpsc::Receiver<StoreCommand>,
     errors: Counter,
 ) {
-    let mut is_failing = false;
+    // Claims and renewals are told apart: a store that is full takes renewals and refuses claims.
+    let mut failing = [false; 2];
     while let Some(command) = commands.recv().await {
+        let kind = usize::from(matches!(command, StoreCommand::Renew(..)));
         let done = match command {
             // Whoever asked may have gone on without the answer.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
@@ -112,24 +116,24 @@ async fn speak(
             },
             StoreCommand::Renew(owner, sessions) => renew(&mut connection, owner, &sessions).await,
         };
+        let had_failed = failing.contains(&true);
+        failing[kind] = done.is_err();
         match done {
-            Ok(()) if is_failing => tracing::info!("the store of the fleet answers again"),
             Err(error) => {
                 errors.inc();
-                if !is_failing {
+                if !had_failed {
                     let error = error.to_string();
                     tracing::warn!(
                         error,
-                        "the store of the fleet does not answer; sessions of replicas that have ended go on without \
-                         heartbeats"
+                        "the store of the fleet fails; sessions of replicas that have ended go on without heartbeats"
                     );
                 }
-                is_failing = true;
-                continue;
+            }
+            Ok(()) if had_failed && !failing.contains(&true) => {
+                tracing::info!("the store of the fleet answers again");
             }
             Ok(()) => {}
         }
-        is_failing = false;
     }
 }
 

@@ -432,6 +432,7 @@ fn note_call(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
     }
     let account = &call.account;
     let outcome = call.outcome.name();
+    let hop = call.hop.as_deref();
     let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
     macro_rules! line {
         ($level:ident) => {
@@ -447,6 +448,8 @@ fn note_call(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
                 dropped = counts(&account.withheld, |reason| reason.name()),
                 beats = account.beats,
                 route,
+                owner = hop.map(|hop| &*hop.owner),
+                forwarded = hop.map(|hop| hop.forwarded),
                 trace_id,
                 "call"
             )

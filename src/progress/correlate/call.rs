@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
+use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::correlate::summary::{CallStats, Outcome, Summary};
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
@@ -22,7 +23,6 @@ use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
-use crate::protocol::trace_context::TraceContext;
 
 /// A task of 2025-11-25 that a call has turned into.
 #[derive(Debug, Clone)]
@@ -332,8 +332,7 @@ pub(crate) struct ServerReports {
 pub(crate) struct Call {
     /// Another filter sends the progress of this call, for now.
     pub(crate) shadow: bool,
-    /// The record of the call has been written, because the client left. Further messages of the
-    /// call are still handled.
+    /// The call's record has been written, as the client left. Further messages are still handled.
     pub(crate) is_recorded: bool,
     pub(crate) stream: StreamId,
     /// The stream of another filter that its client has left for `stream`, until that filter has handed it over.
@@ -353,7 +352,7 @@ pub(crate) struct Call {
     pub(crate) lacks_token: bool,
     /// The client, where the request itself names one.
     pub(crate) client: Option<Arc<Client>>,
-    pub(crate) trace: Option<Arc<TraceContext>>,
+    pub(crate) origin: RequestOrigin,
     pub(crate) opened: Instant,
     /// The request asks to be run as a task.
     pub(crate) asks_for_task: bool,
@@ -485,7 +484,8 @@ impl Call {
             lacks_token: self.lacks_token,
             client: self.client,
             revision: self.revision,
-            trace: self.trace,
+            trace: self.origin.trace,
+            hop: self.origin.hop,
             opened: self.opened,
             ended,
             outcome,

@@ -6,6 +6,7 @@ pub(crate) mod given_names;
 pub(crate) mod id_mapping;
 pub(crate) mod ladder;
 pub(crate) mod ledger;
+pub(crate) mod origin;
 pub(crate) mod place;
 pub(crate) mod session_split;
 pub(crate) mod summary;

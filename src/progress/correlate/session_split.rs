@@ -256,7 +256,7 @@ impl Filter {
                 heir.resumed_from = None;
                 heir.is_recorded = false;
                 heir.opened = call.opened;
-                heir.trace.clone_from(&call.trace);
+                heir.origin.clone_from(&call.origin);
                 heir.account.join(&call.account);
                 taken.extend(id.or(task));
                 continue;
@@ -265,7 +265,7 @@ impl Filter {
             heir.is_recorded = self.gate.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
             heir.opened = call.opened;
-            heir.trace.clone_from(&call.trace);
+            heir.origin.clone_from(&call.origin);
             heir.sent = SendHistory {
                 last_heartbeat: heir.sent.last_heartbeat.take(),
                 ..call.sent.clone()

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
+use crate::progress::correlate::origin::ReplicaHop;
 use crate::progress::ids::CallId;
 use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::mcp::Revision;
@@ -164,6 +165,8 @@ pub struct Summary {
     pub revision: Option<Revision>,
     /// The trace of the request, if its client names one.
     pub trace: Option<Arc<TraceContext>>,
+    /// The way of the request through a fleet, if its session has an owner there.
+    pub hop: Option<Arc<ReplicaHop>>,
     /// The time when the request was forwarded.
     pub opened: Instant,
     /// The time when the call ended.

@@ -1,18 +1,17 @@
 //! One client stream: the messages that wait to be written, and the time when each may be.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::few_map::FewMap;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::Key;
-use crate::protocol::trace_context::TraceContext;
 
 /// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
 /// client has read.
@@ -96,8 +95,8 @@ pub(crate) struct Stream {
     pub(crate) is_orderly: bool,
     /// The number of its client, if the shell knows it.
     pub(crate) principal: Option<u64>,
-    /// The trace of the client message that is being read.
-    pub(crate) trace: Option<Arc<TraceContext>>,
+    /// The origin of the client message that is being read.
+    pub(crate) origin: RequestOrigin,
     pub(crate) queue: VecDeque<Item>,
     pub(crate) queued: usize,
     /// `mode = "observe"`: the bytes for the client; the queue exists for the record only.
@@ -125,7 +124,7 @@ impl Stream {
             pacing,
             is_orderly: false,
             principal: None,
-            trace: None,
+            origin: RequestOrigin::default(),
             queue: VecDeque::new(),
             queued: 0,
             observed: VecDeque::new(),

@@ -159,6 +159,7 @@ impl Filter {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
+        self.note_given(now, id, message);
         self.note_answer(now, id, message);
         let is_changed = !repairs.is_empty() && !is_observed;
         let verdict = if is_changed { Verdict::Repaired(repairs) } else { Verdict::Forwarded };

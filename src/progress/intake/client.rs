@@ -10,6 +10,7 @@ use crate::progress::clients;
 use crate::progress::clients::Client;
 use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
 use crate::progress::correlate::ledger::Tombstone;
+use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::correlate::summary::{OpenCall, Outcome};
 use crate::progress::dialect::fields::Fields;
 use crate::progress::event::FilterEvent;
@@ -33,7 +34,7 @@ pub(crate) struct CallDraft {
     revision: Option<Revision>,
     lacks_token: bool,
     client: Option<Arc<Client>>,
-    trace: Option<Arc<TraceContext>>,
+    origin: RequestOrigin,
     pub(crate) asks_for_task: bool,
     about_task: Option<Key>,
     /// See [`Call::signature`].
@@ -107,7 +108,7 @@ impl Filter {
             // The message may have one: the message was not read.
             lacks_token: false,
             client: None,
-            trace: self.trace_in(stream, [None, None]),
+            origin: self.origin_in(stream, [None, None]),
             asks_for_task: false,
             about_task: None,
             signature: None,
@@ -145,7 +146,7 @@ impl Filter {
             revision: date.and_then(|date| Revision::from_date(&json::decode_str(&date)?)),
             lacks_token,
             client: client.filter(|_| is_tool_call).and_then(|client| self.client_in(&client)),
-            trace: self.trace_in(stream, [parent, state]),
+            origin: self.origin_in(stream, [parent, state]),
             asks_for_task: task.is_some(),
             about_task: about_task
                 .filter(|_| method.starts_with("tasks/"))
@@ -212,7 +213,7 @@ impl Filter {
             revision: draft.revision,
             lacks_token: draft.lacks_token,
             client: draft.client,
-            trace: draft.trace,
+            origin: draft.origin,
             opened: now,
             asks_for_task: draft.asks_for_task,
             task: None,
@@ -274,27 +275,24 @@ impl Filter {
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
 
-    /// Assigns the following client messages on a stream to a trace, except requests that name a
-    /// trace themselves.
-    pub fn set_trace(&mut self, stream: StreamId, trace: Option<TraceContext>) {
+    /// Gives the following client messages on a stream an origin. A request that names a trace
+    /// itself keeps that trace.
+    pub fn set_origin(&mut self, stream: StreamId, origin: RequestOrigin) {
         if let Some(stream) = self.gate.streams.get_mut(&stream) {
-            stream.trace = trace.map(Arc::new);
+            stream.origin = origin;
         }
     }
 
-    /// The trace of a request with these members ([`mcp::META_TRACE`]).
-    fn trace_in(
-        &self,
-        stream: StreamId,
-        [parent, state]: [Option<Bytes>; 2],
-    ) -> Option<Arc<TraceContext>> {
+    /// The origin of a request with these members ([`mcp::META_TRACE`]).
+    fn origin_in(&self, stream: StreamId, [parent, state]: [Option<Bytes>; 2]) -> RequestOrigin {
         let words = |text: Bytes| decoded(&text);
         let own = parent.and_then(words).and_then(|parent| {
             let state = state.and_then(words);
             TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
         });
-        let around = || self.gate.streams.get(&stream).and_then(|stream| stream.trace.clone());
-        own.map(Arc::new).or_else(around)
+        let around = self.gate.streams.get(&stream).map(|stream| stream.origin.clone());
+        let RequestOrigin { trace, hop } = around.unwrap_or_default();
+        RequestOrigin { trace: own.map(Arc::new).or(trace), hop }
     }
 
     /// The client, if `initialize` named it.
@@ -332,7 +330,9 @@ impl Filter {
         let call = self.correlator.client_call(stream, &id).filter(|_| is_one);
         let Some(call) = call else {
             // The task goes on: the request that made it has its answer.
-            let unknown = if self.made_task(&id) { Payload::default() } else { unknown };
+            let is_settled =
+                self.made_task(&id) || is_by_clock(&params) && self.regain_late(now, stream, &id);
+            let unknown = if is_settled { Payload::default() } else { unknown };
             let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.record(judged.number, judged.call, judged.verdict);

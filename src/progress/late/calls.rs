@@ -13,6 +13,10 @@ use crate::protocol::jsonrpc::{Key, Message};
 /// call as without `late`.
 const KEPT_MAX: usize = 256;
 
+/// Calls of one connection whose answers were just given, and are remembered for clients that give them up in that
+/// moment. Beyond it the oldest is forgotten.
+const GIVEN_MAX: usize = 16;
+
 /// Tools of one server whose annotations are remembered.
 const TOOLS_MAX: usize = 4096;
 
@@ -35,6 +39,14 @@ pub(crate) struct LateCall {
     pub(crate) answer: Option<Message>,
     /// The time at which nobody gets the answer any more.
     pub(crate) until: Instant,
+}
+
+/// A call whose answer was given to its client, which may have given the call up before the answer came.
+#[derive(Debug)]
+struct GivenCall {
+    /// The client's text of the request's id.
+    client_id: Bytes,
+    call: LateCall,
 }
 
 /// Something that happened to the work of a call that was given up.
@@ -130,6 +142,7 @@ struct ToolAnnotations {
 #[derive(Debug, Default)]
 pub(crate) struct LateCalls {
     calls: VecDeque<LateCall>,
+    given: VecDeque<GivenCall>,
     tools: ToolAnnotations,
     /// Open calls that are to be answered with words, by the time of that answer.
     early_answers: BTreeSet<(Instant, CallId)>,
@@ -154,6 +167,28 @@ impl LateCalls {
         self.calls.remove(place)
     }
 
+    /// Remembers a call whose answer goes to its client.
+    pub(crate) fn note_given(&mut self, client_id: Bytes, call: LateCall) {
+        if self.given.len() >= GIVEN_MAX {
+            self.given.pop_front();
+        }
+        self.given.push_back(GivenCall { client_id, call });
+    }
+
+    /// Takes the call whose answer was just given to this principal under this id.
+    pub(crate) fn take_given(&mut self, who: Principal, client_id: &Key) -> Option<LateCall> {
+        let is_meant = |given: &GivenCall| {
+            given.call.principal == who && Key::read(&given.client_id).as_ref() == Some(client_id)
+        };
+        let place = self.given.iter().rposition(is_meant)?;
+        self.given.remove(place).map(|given| given.call)
+    }
+
+    /// Forgets the answers that were just given to a principal.
+    pub(crate) fn forget_given(&mut self, who: Principal) {
+        self.given.retain(|given| given.call.principal != who);
+    }
+
     /// Takes all calls of a principal.
     pub(crate) fn take_of(&mut self, who: Principal) -> Vec<LateCall> {
         self.take_if(|call| call.principal == who)
@@ -162,11 +197,13 @@ impl LateCalls {
     /// Takes every call.
     pub(crate) fn take_all(&mut self) -> Vec<LateCall> {
         self.early_answers.clear();
+        self.given.clear();
         self.calls.drain(..).collect()
     }
 
     /// Takes the calls whose time is over.
     pub(crate) fn take_over(&mut self, now: Instant) -> Vec<LateCall> {
+        self.given.retain(|given| given.call.until > now);
         self.take_if(|call| call.until <= now)
     }
 
@@ -192,14 +229,20 @@ impl LateCalls {
         self.calls.remove(place)
     }
 
-    /// Bytes of the answers that wait.
+    /// Bytes of the answers that are kept.
     pub(crate) fn bytes(&self) -> usize {
-        self.calls.iter().filter_map(|call| Some(call.answer.as_ref()?.raw().len())).sum()
+        let given = self.given.iter().map(|given| &given.call);
+        self.calls
+            .iter()
+            .chain(given)
+            .filter_map(|call| Some(call.answer.as_ref()?.raw().len()))
+            .sum()
     }
 
     /// The time at which something is to be done next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let over = self.calls.iter().map(|call| call.until);
+        let over = over.chain(self.given.front().map(|given| given.call.until));
         over.chain(self.early_answers.first().map(|(at, _)| *at)).min()
     }
 

@@ -25,6 +25,13 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
+/// The time for which an answer that was given is remembered: a client whose clock ran out while the answer was on
+/// its way sends the cancellation after the answer.
+const CROSSING_MAX: Duration = Duration::from_secs(5);
+
+/// The age of a call below which no clock of a client has run out.
+const CLOCK_MIN: Duration = Duration::from_secs(1);
+
 /// The reason that the server is given when nobody came back for the work of a call.
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
@@ -80,6 +87,7 @@ impl Filter {
                 None
             }
             None => {
+                self.late.forget_given(who);
                 for call in self.late.take_of(who) {
                     self.give_late_up(now, &call, LateEvent::MovedOn);
                 }
@@ -167,6 +175,46 @@ impl Filter {
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         self.late.keep(kept);
+        true
+    }
+
+    /// Remembers for a moment the answer that a call is given: its client may have given the call up just now.
+    pub(crate) fn note_given(&mut self, now: Instant, id: CallId, message: &Message) {
+        let Some(call) = self.correlator.ledger.get(id) else { return };
+        let Some(signature) = &call.signature else { return };
+        let Some(late) = self.late_of(call.tool.as_deref()).filter(|_| !self.late.in_batch) else {
+            return;
+        };
+        let is_young = now < call.opened + CLOCK_MIN;
+        if is_young || self.late.bytes() + message.raw().len() > late.bytes {
+            return;
+        }
+        let given = LateCall {
+            id: call.id.server.clone(),
+            token: call.token.as_ref().map(|token| token.server.clone()),
+            paired: None,
+            principal: self.late_principal(call.stream),
+            signature: (**signature).clone(),
+            began: call.opened,
+            attempts: call.attempts,
+            answer: Some(Message::parse(Bytes::copy_from_slice(message.raw()))),
+            until: now + CROSSING_MAX,
+        };
+        let client_id = call.id.client.clone();
+        self.late.note_given(client_id, given);
+    }
+
+    /// The client's clock ran out while the answer was on its way: the answer waits for the same call. False if no
+    /// answer with this id was given just now.
+    pub(crate) fn regain_late(&mut self, now: Instant, stream: StreamId, id: &Key) -> bool {
+        let who = self.late_principal(stream);
+        if !self.late.has_room() {
+            return false;
+        }
+        let Some(mut call) = self.late.take_given(who, id) else { return false };
+        call.until = now + self.policy.of(Some(&call.signature.tool)).late.finished;
+        self.events.push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Finished, now))));
+        self.late.keep(call);
         true
     }
 

@@ -13,7 +13,7 @@ use crate::progress::{Payload, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
-use crate::relay::legs::ClientHeaders;
+use crate::relay::legs::{ClientHead, ClientHeaders};
 use crate::transport::mcp_http::header_names::REVISION;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 
@@ -71,7 +71,7 @@ impl UpstreamSession {
     }
 
     /// Takes note of the headers of a client's request that the server has answered with success.
-    pub(crate) fn accept_headers(&mut self, headers: &Arc<HeaderMap>) {
+    pub(crate) fn accept_headers(&mut self, headers: &Arc<ClientHead>) {
         if !self.has_accepted || !self.has_credentials_of(headers) {
             self.client_headers = Some(Arc::clone(headers));
         }

@@ -8,6 +8,7 @@ mod client_limits;
 #[cfg(target_env = "gnu")]
 pub(crate) mod crowd;
 mod descriptors;
+mod fleet;
 mod http2_upstream;
 mod http_client;
 mod leaving_clients;
