@@ -7,6 +7,7 @@ pub mod http;
 pub mod local_socket;
 pub mod mcp_http;
 pub(crate) mod random;
+pub(crate) mod sealing;
 pub mod spill;
 pub mod stdio;
 pub(crate) mod sync;

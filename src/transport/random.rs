@@ -5,12 +5,12 @@ use crate::protocol::trace_context::to_hex;
 /// A random identifier that cannot be guessed: 32 hexadecimal digits. `None` if the system has no
 /// random bytes.
 pub(crate) fn random_id() -> Option<String> {
-    random_bytes().map(|bytes| to_hex(&bytes))
+    random_bytes::<16>().map(|bytes| to_hex(&bytes))
 }
 
 /// Random bytes that cannot be guessed. `None` if the system has none.
-pub(crate) fn random_bytes() -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
+pub(crate) fn random_bytes<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).ok()?;
     Some(bytes)
 }

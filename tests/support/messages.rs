@@ -82,6 +82,7 @@ pub(crate) fn headers_of(message: &str) -> Vec<String> {
         ("Mcp-Method", message["method"].as_str()),
         ("Mcp-Name", params["name"].as_str()),
         ("Mcp-Name", params["uri"].as_str()),
+        ("Mcp-Name", params["taskId"].as_str()),
     ];
     let line = |(header, text): (&str, Option<&str>)| Some(format!("{header}: {}", text?));
     repeated.into_iter().filter_map(line).collect()

@@ -311,7 +311,7 @@ fn now_ms() -> u64 {
 
 /// Random numbers; `None` if the system has none.
 fn random_numbers() -> Option<[u64; 2]> {
-    let bytes = random_bytes()?;
+    let bytes = random_bytes::<16>()?;
     let (one, rest) = bytes.split_first_chunk::<8>()?;
     Some([u64::from_be_bytes(*one), u64::from_be_bytes(*rest.first_chunk::<8>()?)])
 }

@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{SHA256, digest};
 
 use crate::protocol::trace_context::to_hex;
+use crate::transport::sealing::{SEAL_TAG, SealKey, SealNonce};
 
 /// Bytes of an id of a server that is sealed. A longer id passes as it is.
 pub(crate) const SEALED_ID_MAX: usize = 1 << 10;
@@ -23,7 +23,6 @@ pub(crate) const SEALED_ID_MAX: usize = 1 << 10;
 const VERSION: u8 = 1;
 /// The version and the number of the key.
 const HEAD: usize = 2;
-const TAG: usize = 16;
 const V4: u8 = 4;
 const V6: u8 = 6;
 /// Marks an id that is packed.
@@ -91,7 +90,7 @@ pub enum Opened {
 struct FleetCipher {
     /// A byte that names the key, as in the id.
     number: u8,
-    key: LessSafeKey,
+    key: SealKey,
 }
 
 /// The keys of a fleet.
@@ -105,8 +104,7 @@ impl Seal {
     pub fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Option<Self> {
         let cipher = |key: &[u8; 32]| {
             let number = digest(&SHA256, &[b"milepost fleet key", &key[..]].concat()).as_ref()[0];
-            let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?);
-            Some(FleetCipher { number, key })
+            Some(FleetCipher { number, key: SealKey::new(key)? })
         };
         let ciphers: Vec<_> = keys.into_iter().filter_map(cipher).collect();
         (!ciphers.is_empty()).then_some(Self { ciphers })
@@ -122,13 +120,13 @@ impl Seal {
         &self,
         owner: Owner,
         id: &[u8],
-        nonce: [u8; NONCE_LEN],
+        nonce: SealNonce,
         to: &IdBinding<'_>,
     ) -> Option<String> {
         let cipher = self.ciphers.first().filter(|_| id.len() <= SEALED_ID_MAX)?;
         let mut bytes = vec![VERSION, cipher.number];
         bytes.extend_from_slice(&nonce);
-        let mut inner = Vec::with_capacity(27 + id.len() + TAG);
+        let mut inner = Vec::with_capacity(27 + id.len() + SEAL_TAG);
         let packed = pack(id);
         let mark = if packed.is_some() { PACKED } else { 0 };
         match owner.address.ip() {
@@ -144,8 +142,7 @@ impl Seal {
         inner.extend_from_slice(&owner.address.port().to_be_bytes());
         inner.extend_from_slice(&owner.boot.to_be_bytes());
         inner.extend_from_slice(packed.as_deref().unwrap_or(id));
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        cipher.key.seal_in_place_append_tag(nonce, Aad::from(to.bytes()), &mut inner).ok()?;
+        cipher.key.seal(nonce, &to.bytes(), &mut inner)?;
         bytes.append(&mut inner);
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
@@ -160,19 +157,15 @@ impl Seal {
         let Some((&[VERSION, number], rest)) = bytes.split_first_chunk::<HEAD>() else {
             return Opened::Plain;
         };
-        let Some((nonce, sealed)) = rest.split_first_chunk::<NONCE_LEN>() else {
+        let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;
         }
-        let opened = ciphers.find_map(|cipher| {
-            let mut inner = sealed.to_vec();
-            let nonce = Nonce::assume_unique_for_key(*nonce);
-            let plain = cipher.key.open_in_place(nonce, Aad::from(to.bytes()), &mut inner).ok()?;
-            read(plain)
-        });
+        let bound_to = to.bytes();
+        let opened = ciphers.find_map(|cipher| read(&cipher.key.open(*nonce, &bound_to, sealed)?));
         opened.map_or(Opened::Forged, Opened::Sealed)
     }
 }

@@ -83,9 +83,7 @@ impl FleetSession {
         if !self.seal.seals {
             return None;
         }
-        let bytes = random_bytes()?;
-        let (nonce, _) = bytes.split_first_chunk::<12>()?;
-        self.seal.seal.seal(self.seal.me, id, *nonce, &self.bound_to(kind))
+        self.seal.seal.seal(self.seal.me, id, random_bytes()?, &self.bound_to(kind))
     }
 
     /// The query of an endpoint of HTTP+SSE, as the client of this replica gets it.

@@ -16,6 +16,7 @@ mod begin;
 pub(crate) mod leg;
 mod listeners;
 mod questions;
+mod request_state;
 mod requests;
 mod tasks;
 
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 use self::listeners::Listener;
 use self::questions::{Question, Undecided};
+use self::request_state::{QuestionNumber, StateSeal};
 use self::tasks::FaceTask;
 use crate::progress::{Origin, Policy, StreamId, TaskNews};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
@@ -99,7 +101,9 @@ pub struct ModernFace {
     waits_until: Option<Instant>,
     open: BTreeMap<Key, FaceRequest>,
     listeners: Vec<Listener>,
-    questions: BTreeMap<String, Question>,
+    questions: BTreeMap<QuestionNumber, Question>,
+    /// Seals the states of questions; made with the first question.
+    states: Option<StateSeal>,
     undecided: VecDeque<Undecided>,
     tasks: Vec<FaceTask>,
     /// What has happened to tasks.
@@ -125,6 +129,7 @@ impl ModernFace {
             open: BTreeMap::new(),
             listeners: Vec::new(),
             questions: BTreeMap::new(),
+            states: None,
             undecided: VecDeque::new(),
             tasks: Vec::new(),
             news: VecDeque::new(),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::request_state::{QuestionNumber, RequestState, StateSeal};
 use super::requests::{CAN_ASK, digest_of, token_in};
 use super::{FaceRequest, ModernFace, meta_value, result_answer};
 use crate::progress::Origin;
@@ -15,7 +16,7 @@ use crate::protocol::jsonrpc::{
 };
 use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
-use crate::transport::random::random_id;
+use crate::transport::random::random_bytes;
 
 /// Questions that wait for the clients of one server. For a further question the server gets an error.
 const QUESTIONS_MAX: usize = 256;
@@ -93,6 +94,8 @@ impl ModernFace {
     /// The server asks its client something.
     pub(super) fn question(&mut self, origin: Origin, message: Message, now: Instant) {
         let Some(id) = message.id() else { return };
+        // A call whose time has come is a task, and a task is asked in another way.
+        self.begin_tasks(now);
         let method = message.method().unwrap_or_default().into_owned();
         if method == mcp::PING {
             return self.send(result_answer(&id, b"{}"), &None);
@@ -174,7 +177,13 @@ impl ModernFace {
 
     /// Answers the request of a client with a question of the server.
     fn hold(&mut self, key: &Key, asked: Asked, now: Instant) {
-        let Some(handle) = random_id() else { return };
+        if self.states.is_none() {
+            self.states = StateSeal::random();
+        }
+        let Some((number, _)) = random_bytes().zip(self.states.as_ref()) else {
+            let why = "the proxy has no random bytes, by which the client's answer would be known";
+            return self.send(error_answer(&asked.server_id, INTERNAL_ERROR, why, None), &None);
+        };
         let Some(waits) = self.open.remove(key) else { return };
         let question = Question {
             call_id: waits.server_id.clone().unwrap_or_else(|| key.clone()),
@@ -183,15 +192,17 @@ impl ModernFace {
             until: now + QUESTION_TTL,
             answer: None,
         };
-        self.ask_client(key, &question, &handle);
-        self.questions.insert(handle, question);
+        self.ask_client(key, &question, number);
+        self.questions.insert(number, question);
     }
 
-    fn ask_client(&mut self, key: &Key, question: &Question, handle: &str) {
+    fn ask_client(&mut self, key: &Key, question: &Question, number: QuestionNumber) {
+        let state = RequestState { number, digest: question.waits.digest.unwrap_or_default() };
+        let state = self.states.as_ref().and_then(|seal| seal.seal(&state));
         let result = json!({
             "resultType": "input_required",
             "inputRequests": {(question.asked.name.as_str()): question.asked.question},
-            "requestState": handle,
+            "requestState": state,
         });
         let text = result_answer(&key.to_json(), result.to_string().as_bytes());
         self.tell_message(Message::parse(text));
@@ -206,14 +217,15 @@ impl ModernFace {
         now: Instant,
     ) {
         let text = |name: &str| json::member(params, name);
-        let handle = text("requestState");
-        let handle = handle.as_ref().and_then(|handle| json::decode_str(handle));
-        let handle = handle.unwrap_or_default().into_owned();
-        let (Some(question), Some(key)) = (self.questions.get(&handle), sent.id_key()) else {
+        let state = text("requestState");
+        let state = state.as_ref().and_then(|state| json::decode_str(state));
+        let state = state.and_then(|state| self.states.as_ref()?.open(&state));
+        let question = state.and_then(|state| Some((state, self.questions.get(&state.number)?)));
+        let (Some((state, question)), Some(key)) = (question, sent.id_key()) else {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
         let method = sent.method().unwrap_or_default();
-        if question.waits.digest != Some(digest_of(&method, params)) {
+        if state.digest != digest_of(&method, params) {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
         }
@@ -222,15 +234,15 @@ impl ModernFace {
             let why = format!("inputResponses.{} must be an object", question.asked.name);
             return self.refuse_with(sent, INVALID_PARAMS, &why);
         }
-        let Some(mut question) = self.questions.remove(&handle) else { return };
+        let Some(mut question) = self.questions.remove(&state.number) else { return };
         match given {
             _ if question.answer.is_some() => {}
             Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {
                 // Not answered yet: the client is asked again.
                 question.until = now + QUESTION_TTL;
-                self.ask_client(&key, &question, &handle);
-                self.questions.insert(handle, question);
+                self.ask_client(&key, &question, state.number);
+                self.questions.insert(state.number, question);
                 return;
             }
         }
@@ -290,9 +302,9 @@ impl ModernFace {
     /// Gives up questions that nobody has answered.
     pub(super) fn forget_old_questions(&mut self, now: Instant) {
         let old = self.questions.iter().filter(|(_, question)| question.until <= now);
-        let old: Vec<String> = old.map(|(handle, _)| handle.clone()).collect();
-        for handle in old {
-            let Some(question) = self.questions.remove(&handle) else { continue };
+        let old: Vec<QuestionNumber> = old.map(|(number, _)| *number).collect();
+        for number in old {
+            let Some(question) = self.questions.remove(&number) else { continue };
             if question.answer.is_some() {
                 continue;
             }

@@ -6,5 +6,6 @@ mod http_sse_servers;
 mod listen_streams;
 mod lost_sessions;
 mod modern_clients;
+mod modern_face;
 mod responses;
 mod rig;

@@ -10,7 +10,7 @@ use milepost::observe::log::Connection;
 use milepost::relay::child_session::OPEN_CALLS_GRACE;
 use milepost::relay::http_upstream::{Bearer, HttpUpstreamLeg, Reachability, UpstreamTarget};
 use milepost::relay::remote_session;
-use milepost::relay::{DiagnosticsSink, Pipe, Relay};
+use milepost::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay};
 use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -76,11 +76,13 @@ impl Rig {
             UpstreamTarget::new(route, Via::named(7), bearer, Some(&connect)).unwrap(),
         );
         let reach = server.reachability();
+        let policy = Arc::new(routes.policy(route));
+        let server = FaceLeg::new(server, ModernFace::of(&policy));
         let (client, near) = duplex(room);
         let (from, to) = tokio::io::split(near);
         let pipe = Pipe::new(Box::new(from), Box::new(to));
         let aside = DiagnosticsSink::new(Box::new(tokio::io::sink()), None);
-        let relay = Relay::with_sole_stream(routes.policy(route), pipe, server, aside);
+        let relay = Relay::with_sole_stream(policy, pipe, server, aside);
         let task = tokio::spawn(remote_session::run(
             relay,
             OPEN_CALLS_GRACE,

@@ -109,8 +109,8 @@ fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static s
         )
     } else if has_fleet {
         Some(
-            "`modern` is not possible in a [fleet]: an answer to a question of the server must reach the replica \
-              that asked; say modern = false here, or leave out [fleet]",
+            "`modern` is not possible in a [fleet]: requests of 2026-07-28 belong to no session, so that each replica \
+              would start a server of its own for the same client; say modern = false here, or leave out [fleet]",
         )
     } else {
         None

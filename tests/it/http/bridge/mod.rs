@@ -5,6 +5,7 @@ mod http_sse_clients;
 mod late;
 mod missed_events;
 mod modern_face;
+mod modern_tasks;
 mod owners;
 pub(crate) mod sessions;
 mod shared_isolation;

@@ -21,14 +21,14 @@ fn request(id: &str, method: &str, params: &str) -> String {
     modern_with(id, id, method, params).replace(r#"clientCapabilities":{}"#, stated)
 }
 
-fn ask(rig: &Rig, body: &str) -> Answer {
+pub(super) fn ask(rig: &Rig, body: &str) -> Answer {
     let headers = headers_of(body);
     let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     headers.push(AUTHORIZATION);
     rig.post(&headers, body)
 }
 
-fn value(text: &str) -> Value {
+pub(super) fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -39,13 +39,7 @@ async fn begun(
 ) -> (Answer, Lines) {
     let first = ask(rig, &request(r#""d""#, "server/discover", ""));
     settle().await;
-    let mut server = servers.try_recv().expect("no server was started");
-    let initialize = value(&server.line().await);
-    assert_eq!(initialize["method"], "initialize");
-    server.say(answer(&initialize["id"], AGREED));
-    settle().await;
-    assert_eq!(value(&server.line().await)["method"], "notifications/initialized");
-    (first, server)
+    (first, begin(servers.try_recv().expect("no server was started")).await)
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,8 +162,9 @@ async fn nobody_answers_a_question_that_somebody_else_was_asked() {
 }
 
 /// Agrees with the face that begins a session.
-async fn begin(mut server: Lines) -> Lines {
+pub(super) async fn begin(mut server: Lines) -> Lines {
     let initialize = value(&server.line().await);
+    assert_eq!(initialize["method"], "initialize");
     server.say(answer(&initialize["id"], AGREED));
     settle().await;
     assert!(server.told().await[0].contains("notifications/initialized"));
@@ -265,6 +260,68 @@ async fn a_client_of_2026_reaches_a_server_of_2025_over_http() {
     let bare = rig.post(&[AUTHORIZATION], request("2", "tools/list", ""));
     settle().await;
     assert_eq!((bare.status(), value(&bare.text())["error"]["code"].clone()), (400, json!(-32020)));
+}
+
+const SSE: &str =
+    "upstream.sse = \"http://up.example/sse\"\nmodern = true\nheartbeat.enabled = false";
+
+/// The next message that was posted to a server of HTTP+SSE.
+async fn posted(rig: &mut Rig) -> Value {
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "POST /messages");
+    assert!(asked.request.header("mcp-method").is_none());
+    assert_eq!(asked.request.header("authorization"), Some("Bearer me"));
+    let sent = value(&asked.text());
+    asked.answer("202 Accepted", &[], "Accepted");
+    sent
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_2026_reaches_a_server_of_http_sse_which_asks_it() {
+    let mut rig = Rig::having(SSE);
+    let call = |id: &str, more: &str| {
+        request(id, "tools/call", &format!(r#""name":"work","arguments":{{}},{more}"#))
+    };
+    let asker = ask(&rig, &call("1", ""));
+    let wire = rig.asked().await;
+    assert_eq!(wire.what(), "GET /sse");
+    wire.events(&[]);
+    wire.chunk("event: endpoint\ndata: /messages\n\n");
+    let initialize = posted(&mut rig).await;
+    assert_eq!(initialize["method"], "initialize");
+    wire.say(answer(&initialize["id"], AGREED.replace("2025-06-18", "2024-11-05")));
+    assert_eq!(posted(&mut rig).await["method"], "notifications/initialized");
+    let sent = posted(&mut rig).await;
+    let token = &sent["params"]["_meta"]["progressToken"];
+    assert!(sent["params"]["_meta"].as_object().unwrap().keys().eq(["progressToken"]), "{sent}");
+    wire.say(progress(token, 5));
+    pass(secs(1)).await;
+    wire.say(r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{}}"#);
+    pass(secs(1)).await;
+    let told = asker.messages();
+    assert_eq!(told[0], progress("1", 5));
+    let asked = value(&told[1]);
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let more = format!(
+        r#""requestState":{},"inputResponses":{{"ask-1":{{"action":"accept"}}}},"#,
+        asked["result"]["requestState"]
+    );
+    let next = ask(&rig, &call("2", &more));
+    let given = posted(&mut rig).await;
+    assert_eq!((&given["id"], &given["result"]["action"]), (&json!(7), &json!("accept")));
+    wire.say(progress(token, 6));
+    pass(secs(1)).await;
+    wire.say(answer(&sent["id"], r#"{"content":[]}"#));
+    pass(secs(1)).await;
+    assert_eq!(next.messages(), [progress("2", 6), complete("2")]);
+    // Who leaves gives the request up at the server.
+    let left = ask(&rig, &call("3", ""));
+    let sent = posted(&mut rig).await;
+    left.leave();
+    pass(secs(1)).await;
+    let cancelled = posted(&mut rig).await;
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], sent["id"]);
 }
 
 /// The next message for the server, which has no stream for messages of no request.

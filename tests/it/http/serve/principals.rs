@@ -3,7 +3,7 @@
 use super::proxy::Start;
 use super::*;
 use crate::observe::metrics::page::Page;
-use crate::support::messages::modern;
+use crate::support::messages::{headers_of, modern};
 use crate::support::until;
 
 /// Answers each request with the number of its process; a call of `slow` takes a second.
@@ -108,4 +108,70 @@ fn callers_of_a_loopback_listener_without_credentials_are_one_client() {
         let _ = process(call_of(&proxy, "slow", &[]));
         assert_eq!(asked(), calls, "{server}");
     }
+}
+
+/// Knows 2025-06-18. Asks whoever calls `ask`; a call of `slow` gets no answer.
+const OLD: &str = r#"
+import json, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if said.get("method") == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": result}), flush=True)
+    elif said.get("method") == "tools/call" and said["params"]["name"] == "ask":
+        asked = said["id"]
+        print(json.dumps({"jsonrpc": "2.0", "id": "q", "method": "roots/list"}), flush=True)
+    elif said.get("id") == "q":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked, "result": {"content": said["result"]["roots"]}}), flush=True)
+"#;
+
+/// A request of 2026-07-28 of a user, who knows tasks and has roots; its status and its answer.
+fn ask_as(proxy: &Proxy, user: &str, method: &str, params: &str) -> (u16, serde_json::Value) {
+    let stated =
+        r#"clientCapabilities":{"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+    let body = modern(1, method, params).replace(r#"clientCapabilities":{}"#, stated);
+    let lines = headers_of(&body);
+    let mut headers: Vec<(&str, &str)> =
+        lines.iter().filter_map(|line| line.split_once(": ")).collect();
+    // The token of the front is the same for all.
+    headers.extend([("x-user", user), ("authorization", "Bearer front")]);
+    let mut answer = ask(proxy, "POST", &headers, &body);
+    (answer.status(), json(&answer.rest()))
+}
+
+#[test]
+fn a_task_and_a_question_belong_to_the_user_that_a_front_names() {
+    let command = serde_json::to_string(&["python3", "-c", OLD]).unwrap();
+    let keys = format!(
+        "upstream.command = {command}\nmodern = true\ntasks = {{ after = \"100ms\" }}\n\
+                 tools.ask.tasks = {{ offer = \"never\" }}"
+    );
+    let server = "trusted_proxies = [\"127.0.0.1\"]\nprincipal = \"header:X-User\"";
+    let proxy = Proxy::with(&Start { server, ..Start::default() }, &keys);
+    let (_, asked) = ask_as(&proxy, "ada", "tools/call", r#""name":"ask","#);
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let name = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let state = asked["result"]["requestState"].as_str().unwrap();
+    let (_, made) = ask_as(&proxy, "ada", "tools/call", r#""name":"slow","#);
+    let id = made["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+    let given = format!(
+        r#""name":"ask","requestState":"{state}","inputResponses":{{"{name}":{{"roots":[7]}}}},"#
+    );
+    let task = format!(r#""taskId":"{id}","#);
+    // A stranger learns no more than of a task and a state that there never were.
+    let unknown = task.replace(&id[id.len() - 4..], "0000");
+    let forged = given.replace(state, &"A".repeat(state.len()));
+    for (method, foreign, invented) in [
+        ("tasks/get", &task, &unknown),
+        ("tasks/cancel", &task, &unknown),
+        ("tools/call", &given, &forged),
+    ] {
+        let refused = ask_as(&proxy, "bob", method, foreign);
+        assert_eq!((refused.0, &refused.1["error"]["code"]), (400, &(-32602).into()), "{method}");
+        assert_eq!(refused, ask_as(&proxy, "ada", method, invented), "{method}");
+    }
+    let (_, shown) = ask_as(&proxy, "ada", "tasks/get", &task);
+    assert_eq!(shown["result"]["status"], "working", "{shown}");
+    let (_, answered) = ask_as(&proxy, "ada", "tools/call", &given);
+    assert_eq!(answered["result"]["content"], serde_json::json!([7]), "{answered}");
 }
