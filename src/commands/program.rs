@@ -378,7 +378,8 @@ async fn try_out(args: TryArgs) -> ExitCode {
     }
 }
 
-/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result.
+/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result, or a proxy does not
+/// start.
 async fn check_progress(args: CheckProgressArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(CheckProgressTask::Judge(options)) => options,
@@ -389,7 +390,10 @@ async fn check_progress(args: CheckProgressArgs) -> ExitCode {
         Ok(checked) if checked.is_passed => print(&checked.text),
         Ok(checked) => {
             print(&checked.text);
-            ExitCode::from(1)
+            for why in &checked.unstarted {
+                eprintln!("milepost: the proxy does not start, {why}");
+            }
+            ExitCode::from(if checked.unstarted.is_empty() { 1 } else { 2 })
         }
         Err(error) => report(&error, 2),
     }

@@ -122,7 +122,7 @@ pub(super) async fn judge(
     };
     let results = wanted.iter().map(outcome).collect();
     let name = reports.iter().find_map(|report| report.client.clone());
-    Ok(ProgressReport { judged: Judged::Client { name }, results })
+    Ok(ProgressReport { judged: Judged::Client { name }, results, unstarted: Vec::new() })
 }
 
 async fn reports(

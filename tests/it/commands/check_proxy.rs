@@ -121,15 +121,40 @@ fn a_proxy_that_hangs_is_told_and_ended() {
     assert_eq!(finding["what"], "no session begins; the proxy was ended");
     assert_eq!(finding["example"], "no answer within 1s");
     assert_eq!(report["results"][1]["outcome"], "not assessed");
-    // A proxy that does not even start, and one that nobody hears.
-    let (_, report) = judged(&["--timeout", "5s", "--proxy", "/nowhere/proxy {server}"]);
-    let why = report["results"][0]["findings"][0]["example"].as_str().unwrap();
-    assert!(why.contains("the proxy ended") && why.contains("/nowhere/proxy"), "{why}");
-    let template = "http://127.0.0.1:{port}/mcp sleep 600 # {url}";
-    let (_, report) = judged(&["--timeout", "1s", "--proxy", template]);
-    let why = report["results"][0]["findings"][0]["example"].as_str().unwrap();
-    assert!(why.starts_with("the proxy does not listen at http://127.0.0.1:"), "{why}");
     assert!(since.elapsed() < Duration::from_secs(40));
+}
+
+#[test]
+fn a_proxy_that_does_not_start_is_no_result() {
+    let since = Instant::now();
+    let listens = "http://127.0.0.1:{port}/mcp ";
+    let cases = [
+        ("/nowhere/proxy {server}".to_owned(), "/nowhere/proxy"),
+        ("false {url}".to_owned(), "stdio to HTTP: the proxy ended"),
+        (format!("{listens}false {{url}}"), "HTTP to HTTP: the proxy ended before it listened"),
+        (format!("{listens}sleep 600 # {{url}}"), "the proxy does not listen at http://127.0.0.1:"),
+    ];
+    for (template, why) in cases {
+        let output = check_progress(&["--timeout", "1s", "--json", "--proxy", &template]);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{template}: {errors}");
+        assert!(errors.starts_with("milepost: the proxy does not start, "), "{errors}");
+        assert!(errors.contains(why), "{errors}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["passed"], false);
+        assert_eq!(report["results"][0]["findings"][0]["what"], "the proxy does not start");
+    }
+    assert!(since.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_pair_that_does_not_start_hides_no_other() {
+    let wrap = format!("{MILEPOST} wrap -- {{server}}");
+    let args = ["--only", "proxy/begins", "--proxy", "/nowhere/proxy {url}", "--proxy", &wrap];
+    let (code, report) = judged(&args);
+    assert_eq!(code, Some(2));
+    assert_eq!(ids(&report, "failed"), ["proxy/begins@stdio-to-HTTP"]);
+    assert_eq!(ids(&report, "passed"), ["proxy/begins@stdio-to-stdio"]);
 }
 
 #[test]

@@ -105,6 +105,8 @@ impl ProxyAct {
 /// What came of an act.
 pub(super) struct ActRecord {
     pub(super) act: ProxyAct,
+    /// Whether the proxy runs, and listens where it has an address.
+    pub(super) has_started: bool,
     pub(super) has_begun: bool,
     /// The names of the tools.
     pub(super) tools: Vec<String>,
@@ -177,6 +179,7 @@ impl PairTerms<'_> {
         let program = shell::program(&shell::filled(&self.template.command, &places));
         let mut record = ActRecord {
             act,
+            has_started: true,
             has_begun: false,
             tools: Vec::new(),
             entries: Vec::new(),
@@ -191,7 +194,10 @@ impl PairTerms<'_> {
         let url = Url::parse(&shell::filled(address, &places))?;
         let proxy = ListeningProxy::start(&program)?;
         match proxy.ready(&url, self.terms.timeout).await {
-            Err(why) => record.trouble = Some(why),
+            Err(why) => {
+                record.has_started = false;
+                record.trouble = Some(why);
+            }
             Ok(()) => match web_link(url, self.template.front == TransportKind::Sse) {
                 Ok(link) => {
                     let client = DoctorClient::new(link, CLIENT, self.terms.timeout);
@@ -209,6 +215,9 @@ impl PairTerms<'_> {
 
     async fn visit(&self, mut client: DoctorClient, record: &mut ActRecord) {
         let played = self.perform(&mut client, record).await;
+        if !record.has_begun && matches!(played, Err(Trouble::Ended(_))) {
+            record.has_started = false;
+        }
         // What was said of a server was said by the proxy.
         let words = |trouble: Trouble| trouble.to_string().replace("the server", "the proxy");
         record.trouble = played.err().map(words);

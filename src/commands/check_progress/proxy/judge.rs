@@ -108,7 +108,11 @@ impl ProxyJudge<'_> {
         let Some(record) = self.records.first() else { return Err("nothing was tried".to_owned()) };
         if !record.has_begun {
             let why = record.trouble.clone().unwrap_or_default();
-            return Ok(vec![ScenarioFinding::new("no session begins; the proxy was ended", why)]);
+            let what = match record.has_started {
+                true => "no session begins; the proxy was ended",
+                false => "the proxy does not start",
+            };
+            return Ok(vec![ScenarioFinding::new(what, why)]);
         }
         let missing = TOOLS.iter().filter(|(tool, _)| !record.tools.iter().any(|one| one == tool));
         let missing = missing
