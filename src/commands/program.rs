@@ -401,20 +401,20 @@ async fn check_progress(args: CheckProgressArgs) -> ExitCode {
 
 /// `milepost check-progress --serve`: 0 at the end of its input or after a signal, 2 if nothing can be served.
 async fn serve_reference(options: ReferenceOptions) -> ExitCode {
-    let ReferenceOptions { listen, notes, silence } = options;
+    let ReferenceOptions { listen, notes, silence, is_modern } = options;
     let notes = match notes.as_deref().map(SeenNotes::append).transpose() {
         Ok(notes) => notes.unwrap_or_default(),
         Err(error) => return report(&error, 2),
     };
     let Some(address) = listen else {
-        return match reference::serve_stdio(notes, silence).await {
+        return match reference::serve_stdio(notes, silence, is_modern).await {
             Ok(()) => ExitCode::SUCCESS,
             // The client has left.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
         };
     };
-    let server = match reference::ReferenceHttp::listen(address, notes, silence).await {
+    let server = match reference::ReferenceHttp::listen(address, notes, silence, is_modern).await {
         Ok(server) => server,
         Err(error) => return report(&error, 2),
     };

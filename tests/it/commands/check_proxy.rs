@@ -63,6 +63,34 @@ fn our_own_proxy_passes_on_every_pair_of_transports() {
 }
 
 #[test]
+fn our_own_proxy_passes_in_the_revision_without_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let listens = "http://127.0.0.1:{port}/mcp";
+    let templates = [
+        format!("{MILEPOST} wrap -- {{server}}"),
+        format!("{MILEPOST} wrap --modern -- {{server}}"),
+        format!("{MILEPOST} wrap {{url}}"),
+        format!("{listens} {} {{port}} {{server}}", serve(folder.path(), "command")),
+        format!("{listens} {} {{port}} {{url}}", serve(folder.path(), "url")),
+    ];
+    thread::scope(|scope| {
+        let runs = templates.each_ref().map(|template| {
+            let args = ["--revision", "2026-07-28", "--timeout", "20s", "--proxy", template];
+            scope.spawn(move || judged(&args))
+        });
+        for (run, template) in runs.into_iter().zip(&templates) {
+            let (code, report) = run.join().unwrap();
+            assert_eq!(failed(&report), [""; 0], "{template}: {report}");
+            assert_eq!(code, Some(0));
+            let unseen = ids(&report, "not assessed").into_iter().map(|id| id.split_once('@'));
+            let unseen: Vec<_> = unseen.map(|id| id.unwrap().0).collect();
+            let expected = ["proxy/ping", "proxy/polling", "proxy/resume", "proxy/long"];
+            assert_eq!(unseen, expected, "{template}");
+        }
+    });
+}
+
+#[test]
 fn each_fault_of_a_proxy_is_found() {
     let wrong = example("wrong_proxy");
     let calls = "proxy/begins,proxy/answers,proxy/asks,proxy/token,proxy/arrives,proxy/value,proxy/order,proxy/prompt,proxy/after-answer,proxy/apart,proxy/no-token";

@@ -20,11 +20,14 @@ use crate::commands::doctor::trouble::Trouble;
 use crate::commands::doctor::web::Web;
 use crate::commands::reference::seen::SeenFacts;
 use crate::config::routes::{HttpUpstream, Route, Upstream};
-use crate::protocol::mcp::{CANCELLED, TOOLS_CALL};
+use crate::protocol::mcp::{CANCELLED, Revision, TOOLS_CALL};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 
 /// The name of the client.
 const CLIENT: &str = "milepost-check-progress";
+
+/// The number of quick calls, one after the other.
+const QUICK_CALLS: u32 = 40;
 
 /// The time that is waited for messages behind an answer.
 const AFTER: Duration = Duration::from_millis(500);
@@ -41,7 +44,7 @@ const RESUME_WAIT: Duration = Duration::from_secs(15);
 /// A session through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProxyAct {
-    /// Two calls at once, a call without a token, and a quick call.
+    /// Two calls at once, a call without a token beside a quick call, and more quick calls.
     Calls,
     /// A call that is cancelled.
     Cancel,
@@ -92,10 +95,12 @@ impl ProxyAct {
             return false;
         }
         match self {
+            Self::Ping => !terms.is_modern(),
             Self::Polling => {
-                template.back == TransportKind::Streamable && terms.revision >= "2025-11-25"
+                template.back == TransportKind::Streamable
+                    && terms.revision == Revision::V2025_11_25.date()
             }
-            Self::Resume => template.front == TransportKind::Streamable,
+            Self::Resume => template.front == TransportKind::Streamable && !terms.is_modern(),
             Self::Long => terms.long.is_some(),
             _ => true,
         }
@@ -229,7 +234,10 @@ impl PairTerms<'_> {
         client: &mut DoctorClient,
         record: &mut ActRecord,
     ) -> Result<(), Trouble> {
-        client.initialize(self.terms.revision).await?;
+        match self.terms.is_modern() {
+            true => client.discover(self.terms.revision, self.terms.timeout).await?,
+            false => client.initialize(self.terms.revision).await?,
+        };
         record.tools = client.tools().await?;
         record.has_begun = true;
         match record.act {
@@ -305,6 +313,13 @@ impl PairTerms<'_> {
         let hasty = self.begin(client, "d", &quick, Some(json!("quick"))).await?;
         client.wait(&[bare, hasty], self.terms.timeout).await?;
         client.drain(AFTER).await;
+        // Whether progress and its answer change places is chance, in one call.
+        for at in 1..=QUICK_CALLS {
+            let token = json!(format!("quick {at}"));
+            let again = self.begin(client, &format!("d{at}"), &quick, Some(token)).await?;
+            client.wait(&[again], self.terms.timeout).await?;
+        }
+        client.drain(AFTER).await;
         Ok(())
     }
 
@@ -312,8 +327,13 @@ impl PairTerms<'_> {
         let script = paced(100, (1..=100).map(|at| json!({ "progress": at })).collect());
         let id = self.begin(client, "wait", &script, Some(json!(7005))).await?;
         client.drain(Duration::from_millis(700)).await;
-        let params = json!({ "requestId": id, "reason": "the user has changed his mind" });
-        client.send(json!({ "jsonrpc": "2.0", "method": CANCELLED, "params": params })).await?;
+        if self.terms.is_modern() && self.template.front == TransportKind::Streamable {
+            // The end of the stream is the cancellation.
+            client.link.leave();
+        } else {
+            let params = json!({ "requestId": id, "reason": "the user has changed his mind" });
+            client.send(json!({ "jsonrpc": "2.0", "method": CANCELLED, "params": params })).await?;
+        }
         let deadline = Instant::now() + CANCEL_WAIT;
         while Instant::now() < deadline && !SeenFacts::read(self.notes).is_cancelled("wait") {
             client.drain(LOOK_EVERY).await;

@@ -22,6 +22,7 @@ use crate::commands::doctor::DoctorError;
 use crate::commands::doctor::revisions::until_signals;
 use crate::commands::reference::ReferenceHttp;
 use crate::commands::reference::seen::{SeenFacts, SeenNotes};
+use crate::protocol::mcp::Revision;
 use acts::{ActRecord, PairTerms, ProxyAct};
 
 /// The proxy to judge.
@@ -35,6 +36,13 @@ pub struct ProxyTerms {
     pub long: Option<Duration>,
     /// The revision to ask for.
     pub revision: &'static str,
+}
+
+impl ProxyTerms {
+    /// Whether the revision has no sessions: 2026-07-28.
+    fn is_modern(&self) -> bool {
+        self.revision >= Revision::V2026_07_28.date()
+    }
 }
 
 /// Judges a proxy by the scenarios for proxies among these.
@@ -93,9 +101,10 @@ async fn pair(
     let notes = NamedTempFile::new().map_err(failed)?;
     let seen = SeenNotes::append(notes.path()).map_err(failed)?;
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let reference = ReferenceHttp::listen(loopback, seen, Duration::ZERO).await.map_err(failed)?;
-    let (server, url, sse) =
-        (shell::server_command(Some(notes.path()), None), reference.url(), reference.sse_url());
+    let reference = ReferenceHttp::listen(loopback, seen, Duration::ZERO, terms.is_modern()).await;
+    let reference = reference.map_err(failed)?;
+    let server = shell::server_command(Some(notes.path()), None, terms.is_modern());
+    let (url, sse) = (reference.url(), reference.sse_url());
     let places = [("{server}", &*server), ("{url}", &*url), ("{sse}", &*sse)];
     let places = places.map(|(place, text)| (place, text.to_owned()));
     let pair = PairTerms { terms, template, notes: notes.path(), places: places.to_vec() };
@@ -113,7 +122,7 @@ async fn pair(
         }
     }
     let facts = SeenFacts::read(notes.path());
-    let outcome = |scenario| (scenario, judge::outcome(scenario, &records, &facts, template));
+    let outcome = |scenario| (scenario, judge::outcome(scenario, &records, &facts, &pair));
     let all = Scenario::of_subject(ScenarioSubject::Proxy).map(outcome).collect();
     let unstarted = records.into_iter().find(|record| !record.has_started);
     Ok(PairOutcomes { all, unstarted: unstarted.and_then(|record| record.trouble) })
