@@ -1,5 +1,6 @@
-// Long calls with the TypeScript SDK: long.mjs DEFAULT|RESET URL TIMES, TIMES in seconds, separated with commas.
-// Prints `connected`, and at the end for each time how the call with progress and the silent call ended.
+// Long calls with the TypeScript SDK: long.mjs DEFAULT|RESET URL TIMES EDGE, TIMES in seconds, separated with commas.
+// Each call takes EDGE seconds more. Prints `connected`, and then for each time, when both calls are over, how the
+// call with progress and the silent call ended.
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -14,7 +15,7 @@ const { Client } = await load(isNew ? base : `${base}/index.js`);
 const { StreamableHTTPClientTransport } = await load(isNew ? base : `${base}/streamableHttp.js`);
 const { SSEClientTransport } = await load(isNew ? base : `${base}/sse.js`);
 
-const [options, address, times] = process.argv.slice(2);
+const [options, address, times, edge] = process.argv.slice(2);
 const client = new Client({ name: 'matrix', version: '1.0.0' });
 client.onerror = () => {};
 const url = new URL(address);
@@ -32,8 +33,9 @@ const once = async (key, steps) => {
 };
 const calls = times.split(',').map(Number).map(async seconds => {
     const beats = Array.from({ length: Math.floor(seconds / 5) }, (_, at) => ({ wait: 5000, progress: at + 1, message: 'working' }));
-    const [talking, silent] = await Promise.all([once('talking', beats), once('silent', [{ wait: seconds * 1000, do: 'answer' }])]);
-    return [seconds, { talking, silent }];
+    beats.push({ wait: edge * 1000, do: 'answer' });
+    const [talking, silent] = await Promise.all([once('talking', beats), once('silent', [{ wait: (seconds + Number(edge)) * 1000, do: 'answer' }])]);
+    console.log(JSON.stringify({ [seconds]: { talking, silent } }));
 });
-console.log(JSON.stringify(Object.fromEntries(await Promise.all(calls))));
+await Promise.all(calls);
 process.exit(0);

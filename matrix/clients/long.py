@@ -1,4 +1,4 @@
-"""Long calls with the Python SDK or FastMCP: long.py mcp|fastmcp URL TIMES. See long.mjs."""
+"""Long calls with the Python SDK or FastMCP: long.py mcp|fastmcp URL TIMES EDGE. See long.mjs."""
 
 import asyncio
 import json
@@ -47,20 +47,20 @@ async def once(kind, client, key, steps):
         return False
 
 
-async def main(kind, url, times):
+async def main(kind, url, times, edge):
     async with connected(kind, url) as client:
         print("connected", flush=True)
 
         async def both(seconds):
             beats = [{"wait": 5000, "progress": at + 1, "message": "working"} for at in range(seconds // 5)]
+            beats.append({"wait": edge * 1000, "do": "answer"})
             talking, silent = await asyncio.gather(
                 once(kind, client, "talking", beats),
-                once(kind, client, "silent", [{"wait": seconds * 1000, "do": "answer"}]),
+                once(kind, client, "silent", [{"wait": (seconds + edge) * 1000, "do": "answer"}]),
             )
-            return seconds, {"talking": talking, "silent": silent}
+            print(json.dumps({seconds: {"talking": talking, "silent": silent}}), flush=True)
 
-        done = await asyncio.gather(*(both(int(seconds)) for seconds in times.split(",")))
-    print(json.dumps(dict(done)), flush=True)
+        await asyncio.gather(*(both(int(seconds)) for seconds in times.split(",")))
 
 
-asyncio.run(main(*sys.argv[1:4]))
+asyncio.run(main(*sys.argv[1:4], int(sys.argv[4])))

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod export;
 pub mod init;
 mod known_names;
+mod local_http;
 pub mod man;
 pub mod mock;
 pub mod presets;

@@ -378,7 +378,8 @@ async fn try_out(args: TryArgs) -> ExitCode {
     }
 }
 
-/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result.
+/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result, or a proxy does not
+/// start.
 async fn check_progress(args: CheckProgressArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(CheckProgressTask::Judge(options)) => options,
@@ -389,7 +390,10 @@ async fn check_progress(args: CheckProgressArgs) -> ExitCode {
         Ok(checked) if checked.is_passed => print(&checked.text),
         Ok(checked) => {
             print(&checked.text);
-            ExitCode::from(1)
+            for why in &checked.unstarted {
+                eprintln!("milepost: the proxy does not start, {why}");
+            }
+            ExitCode::from(if checked.unstarted.is_empty() { 1 } else { 2 })
         }
         Err(error) => report(&error, 2),
     }
@@ -397,20 +401,20 @@ async fn check_progress(args: CheckProgressArgs) -> ExitCode {
 
 /// `milepost check-progress --serve`: 0 at the end of its input or after a signal, 2 if nothing can be served.
 async fn serve_reference(options: ReferenceOptions) -> ExitCode {
-    let ReferenceOptions { listen, notes, silence } = options;
+    let ReferenceOptions { listen, notes, silence, is_modern } = options;
     let notes = match notes.as_deref().map(SeenNotes::append).transpose() {
         Ok(notes) => notes.unwrap_or_default(),
         Err(error) => return report(&error, 2),
     };
     let Some(address) = listen else {
-        return match reference::serve_stdio(notes, silence).await {
+        return match reference::serve_stdio(notes, silence, is_modern).await {
             Ok(()) => ExitCode::SUCCESS,
             // The client has left.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
         };
     };
-    let server = match reference::ReferenceHttp::listen(address, notes, silence).await {
+    let server = match reference::ReferenceHttp::listen(address, notes, silence, is_modern).await {
         Ok(server) => server,
         Err(error) => return report(&error, 2),
     };

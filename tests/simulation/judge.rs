@@ -176,11 +176,16 @@ pub(crate) fn lateness(log: &[Entry]) -> u64 {
 
 impl SaidState {
     /// Whether a newer report may have taken the place of this one, and its figure, whomever the newer one is
-    /// about: this one names no call, and nobody has read it.
+    /// about: this one names no open call, and nobody has read it. The id of a call that is over may be a token that
+    /// the server has invented.
     fn may_be_replaced(&self) -> bool {
-        self.heard.is_empty()
-            && self.say.kind.is_progress()
-            && !matches!(self.say.names, Names::Token | Names::Id)
+        let is_over = self.say.about.is_some_and(|call| !self.open.contains(&call));
+        let names_nobody = match self.say.names {
+            Names::Token => false,
+            Names::Id => is_over && self.say.text.contains("notifications/progress"),
+            Names::Other(_) | Names::Tool | Names::Nothing => true,
+        };
+        self.heard.is_empty() && self.say.kind.is_progress() && names_nobody
     }
 }
 

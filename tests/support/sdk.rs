@@ -1,6 +1,7 @@
 //! The drivers of the official SDKs (see tests/sdk/README.md) and what they report.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -27,6 +28,17 @@ pub(crate) fn set_up() {
         let status = Command::new(home().join("tests/sdk/setup")).status().unwrap();
         assert!(status.success(), "tests/sdk/setup has failed");
     });
+}
+
+/// The folder of a part that `tests/sdk/setup` has installed.
+pub(crate) fn sdk_folder(part: &str) -> PathBuf {
+    let all = env::var_os("MILEPOST_SDK_DIR").map_or_else(|| home().join("target/sdk"), Into::into);
+    all.join(part)
+}
+
+/// The interpreter that has a version of the Python SDK.
+pub(crate) fn python(part: &str) -> PathBuf {
+    sdk_folder(part).join("python")
 }
 
 /// The command line of an SDK's server.

@@ -45,7 +45,8 @@ pub struct CheckProgressArgs {
     /// silent call [default for a client: 3s]
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     silence: Option<Duration>,
-    /// Ask for this revision alone [default: each revision that the server speaks; 2025-11-25 of a proxy]
+    /// Ask for this revision alone [default: each revision that the server speaks; 2025-11-25 of a proxy]. The
+    /// reference server speaks 2026-07-28 only with `--revision 2026-07-28`
     #[arg(long, value_name = "DATE", value_parser = revision())]
     revision: Option<&'static str>,
     /// Report in JSON, on one line (docs/check-progress.md)
@@ -88,7 +89,7 @@ struct OtherPrograms {
     #[arg(long, value_name = "FILE", requires = "client", conflicts_with = "driver")]
     report: Option<PathBuf>,
     /// Serve the reference server, on standard streams or with --listen over HTTP
-    #[arg(long, conflicts_with_all = ["command", "call", "revision", "only", "json", "junit", "sarif"])]
+    #[arg(long, conflicts_with_all = ["command", "call", "only", "json", "junit", "sarif"])]
     serve: bool,
     /// The address of the reference server over HTTP [default for a client: 127.0.0.1 and a free port]
     #[arg(long, value_name = "ADDRESS")]
@@ -116,6 +117,8 @@ pub struct ReferenceOptions {
     pub notes: Option<PathBuf>,
     /// The duration of the tool `silent`.
     pub silence: Duration,
+    /// Whether 2026-07-28 is spoken too.
+    pub is_modern: bool,
 }
 
 /// Loopback and a free port.
@@ -138,7 +141,9 @@ impl CheckProgressArgs {
         let silence = |usual: u64| self.silence.unwrap_or_else(|| Duration::from_secs(usual));
         if self.others.serve {
             let (listen, notes, silence) = (self.others.listen, self.others.notes, silence(3));
-            return Ok(CheckProgressTask::Serve(ReferenceOptions { listen, notes, silence }));
+            let is_modern = self.revision == Some(Revision::V2026_07_28.date());
+            let options = ReferenceOptions { listen, notes, silence, is_modern };
+            return Ok(CheckProgressTask::Serve(options));
         }
         let (only, json) = (self.only, self.json);
         let (junit, sarif) = (self.junit, self.sarif);

@@ -122,7 +122,7 @@ pub(super) async fn judge(
     };
     let results = wanted.iter().map(outcome).collect();
     let name = reports.iter().find_map(|report| report.client.clone());
-    Ok(ProgressReport { judged: Judged::Client { name }, results })
+    Ok(ProgressReport { judged: Judged::Client { name }, results, unstarted: Vec::new() })
 }
 
 async fn reports(
@@ -132,7 +132,8 @@ async fn reports(
     if let ReportSource::File(file) = &terms.source {
         return Ok(vec![read(&text_of(file).map_err(ClientError::Read)?)?]);
     }
-    let listens = ReferenceHttp::listen(terms.listen, SeenNotes::none(), terms.silence).await;
+    let listens =
+        ReferenceHttp::listen(terms.listen, SeenNotes::none(), terms.silence, false).await;
     let server = listens.map_err(|error| ClientError::Listen(terms.listen, error))?;
     let ReportSource::Driver(driver) = &terms.source else {
         eprint!("{}", instructions(&server, wanted));
@@ -140,7 +141,7 @@ async fn reports(
         return Ok(vec![read(&text)?]);
     };
     let (command, url, sse) =
-        (shell::server_command(None, Some(terms.silence)), server.url(), server.sse_url());
+        (shell::server_command(None, Some(terms.silence), false), server.url(), server.sse_url());
     let mut reports = Vec::new();
     for scenario in wanted {
         let tool = tool(*scenario);

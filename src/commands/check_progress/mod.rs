@@ -69,6 +69,8 @@ pub struct CheckedProgress {
     pub text: String,
     /// Whether no scenario has failed.
     pub is_passed: bool,
+    /// The transports of a proxy that does not start, each with the reason.
+    pub unstarted: Vec<String>,
 }
 
 /// The reason why there is no report.
@@ -200,6 +202,8 @@ impl Judged {
 struct ProgressReport {
     judged: Judged,
     results: Vec<ScenarioResult>,
+    /// The transports of a proxy that does not start, each with the reason.
+    unstarted: Vec<String>,
 }
 
 impl ProgressReport {
@@ -227,5 +231,5 @@ pub async fn run(options: CheckProgressOptions) -> Result<CheckedProgress, Check
     write(junit.as_deref(), exports::junit)?;
     write(sarif.as_deref(), exports::sarif)?;
     let text = if json { report.json() } else { report.text() };
-    Ok(CheckedProgress { text, is_passed: report.is_passed() })
+    Ok(CheckedProgress { text, is_passed: report.is_passed(), unstarted: report.unstarted })
 }

@@ -38,7 +38,7 @@ fn judged(seen: RevisionSessions, only: &[Scenario]) -> ProgressReport {
         }
     }
     let judged = Judged::Server { name: seen.name, reached: seen.reached, wire: seen.wire };
-    ProgressReport { judged, results }
+    ProgressReport { judged, results, unstarted: Vec::new() }
 }
 
 /// The outcome where there are findings.

@@ -2,15 +2,22 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
+use crate::protocol::mcp::Revision;
 use crate::transport::child::Program;
 
-/// The command line of the reference server, for the place `{server}`.
-pub(super) fn server_command(notes: Option<&Path>, silence: Option<std::time::Duration>) -> String {
+/// The command line of the reference server, for the place `{server}`. `is_modern`: it speaks 2026-07-28 too.
+pub(super) fn server_command(
+    notes: Option<&Path>,
+    silence: Option<Duration>,
+    is_modern: bool,
+) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "milepost".into());
     let mut words = vec![quoted(program.as_os_str()), "check-progress --serve".to_owned()];
     words.extend(notes.map(|file| format!("--notes {}", quoted(file.as_os_str()))));
     words.extend(silence.map(|silence| format!("--silence {}ms", silence.as_millis())));
+    words.extend(is_modern.then(|| format!("--revision {}", Revision::V2026_07_28.date())));
     words.join(" ")
 }
 

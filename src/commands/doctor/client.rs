@@ -399,7 +399,7 @@ impl DoctorClient {
     }
 
     /// Asks whether 2026-07-28 is spoken, as a client of that revision begins.
-    pub(super) async fn discover(
+    pub(in crate::commands) async fn discover(
         &mut self,
         revision: &'static str,
         patience: Duration,

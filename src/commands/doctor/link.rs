@@ -253,6 +253,13 @@ impl Link {
         }
     }
 
+    /// Leaves every response over HTTP that is open.
+    pub(in crate::commands) fn leave(&mut self) {
+        if matches!(self.kind, LinkKind::Web(_)) {
+            self.tasks.abort_all();
+        }
+    }
+
     /// Opens the GET stream, on transports with GET streams.
     pub(super) fn listen(&mut self) {
         if let LinkKind::Web(web) = &self.kind {

@@ -1,50 +1,32 @@
 //! A mock over HTTP: Streamable HTTP, and HTTP+SSE for clients that begin with a GET.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream::poll_fn;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::ALLOW;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{Sender, channel};
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::{sleep_until, timeout};
+use http::{HeaderValue, Method, Response, StatusCode};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::sleep_until;
 
 use super::script::MockScript;
 use super::session::{MISSED_MAX, MockOutput, MockSession, MockTally, MockTerms};
-use crate::config::routes::Server;
-use crate::gateway::listen::admission::{admit, admit_body, admit_page};
+use crate::commands::local_http::{LocalBody, LocalListener, LocalService, event_stream, plain};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::{mcp, sse};
-use crate::transport::http::via::Via;
 use crate::transport::random::random_id;
 
 /// Sessions of a mock at one time. For one more the oldest ends.
 pub const SESSIONS_MAX: usize = 64;
 
-/// Connections that are open to a mock at one time. One more waits.
-pub const CONNECTIONS_MAX: usize = 256;
-
 /// Messages that wait for the client on one stream of a mock. Beyond that the session waits.
 pub const WAITING_MAX: usize = 64;
-
-/// The time that a client has to send the head of a request, and its body.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The header that names a session.
 const SESSION: &str = "mcp-session-id";
@@ -55,12 +37,9 @@ const QUERY: &str = "sessionId=";
 /// The path that is shown to people; a mock answers at every path.
 const PATH: &str = "/mcp";
 
-type MockBody = UnsyncBoxBody<Bytes, Infallible>;
-
 /// A listener that serves a recording.
 pub(super) struct MockListener {
-    socket: TcpListener,
-    address: SocketAddr,
+    listener: LocalListener,
     api: Arc<MockApi>,
 }
 
@@ -74,64 +53,24 @@ impl MockListener {
         terms: MockTerms,
         address: SocketAddr,
     ) -> io::Result<Self> {
-        let socket = TcpListener::bind(address).await?;
-        let address = socket.local_addr()?;
-        let server = Server { listen: address, ..Server::default() };
-        let via = Via::random().map_err(io::Error::other)?;
-        let script = Arc::clone(script);
-        let api = MockApi {
-            script,
-            terms,
-            server,
-            via,
-            sessions: Mutex::default(),
-            tally: Arc::default(),
-        };
-        Ok(Self { socket, address, api: Arc::new(api) })
+        let listener = LocalListener::bind(address).await?;
+        let (script, sessions, tally) = (Arc::clone(script), Mutex::default(), Arc::default());
+        Ok(Self { listener, api: Arc::new(MockApi { script, terms, sessions, tally }) })
     }
 
     /// The URL for clients.
     pub(super) fn url(&self) -> String {
-        format!("http://{}{PATH}", self.address)
+        format!("http://{}{PATH}", self.listener.address())
     }
 
     /// Serves until `stop` is ready.
     pub(super) async fn serve(self, stop: impl Future<Output = ()>) -> MockTally {
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let accept = async {
-            loop {
-                let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-                match self.socket.accept().await {
-                    Ok((stream, _)) => {
-                        let api = Arc::clone(&self.api);
-                        let address = stream.local_addr().unwrap_or(self.address);
-                        tokio::spawn(async move {
-                            converse(api, address, stream).await;
-                            drop(permit);
-                        });
-                    }
-                    // Too many descriptors are open, for instance: those that close make room.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-                }
-            }
-        };
         tokio::select! {
-            () = accept => {}
+            never = self.listener.serve(Arc::clone(&self.api)) => match never {},
             () = stop => {}
         }
         lock(&self.api.tally).clone()
     }
-}
-
-async fn converse(api: Arc<MockApi>, address: SocketAddr, stream: TcpStream) {
-    let answer = |request| {
-        let api = Arc::clone(&api);
-        async move { Ok::<_, Infallible>(api.answer(address, request).await) }
-    };
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    // A client that breaks off is no event for a mock.
-    let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -142,8 +81,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct MockApi {
     script: Arc<MockScript>,
     terms: MockTerms,
-    server: Server,
-    via: Via,
     sessions: Mutex<MockSessions>,
     tally: Arc<Mutex<MockTally>>,
 }
@@ -175,40 +112,28 @@ struct HttpState {
     counted: MockTally,
 }
 
-impl MockApi {
-    async fn answer(&self, address: SocketAddr, request: Request<Incoming>) -> Response<MockBody> {
-        let (parts, body) = request.into_parts();
-        let admitted = admit(&self.server, &self.via, address, &parts)
-            .and_then(|()| admit_page(&self.server, &parts))
-            .and_then(|()| admit_body(&self.server, &parts));
-        if let Err(refusal) = admitted {
-            return refusal.response(&parts.method).map(|body| body.boxed_unsync());
-        }
+impl LocalService for MockApi {
+    fn answer(&self, parts: &Parts, body: Bytes) -> Response<LocalBody> {
         match parts.method {
-            Method::POST => {
-                let body = timeout(PATIENCE, Limited::new(body, INSPECT_MAX).collect()).await;
-                match body {
-                    Ok(Ok(body)) => self.post(&parts, &Message::parse(body.to_bytes())),
-                    Ok(Err(_)) => text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
-                    Err(_) => text(StatusCode::REQUEST_TIMEOUT, "the body did not come"),
-                }
-            }
-            Method::GET => self.get(&parts),
-            Method::DELETE => match self.named(&parts) {
+            Method::POST => self.post(parts, &Message::parse(body)),
+            Method::GET => self.get(parts),
+            Method::DELETE => match self.named(parts) {
                 Some((id, _)) => {
                     self.remove(&id);
-                    plain(StatusCode::OK)
+                    plain(StatusCode::OK, "")
                 }
                 None => no_session(),
             },
             _ => {
-                let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED);
+                let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "");
                 refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
                 refused
             }
         }
     }
+}
 
+impl MockApi {
     /// The session that a request names; of a request that names none the shared one, if it is there.
     fn named(&self, parts: &Parts) -> Option<(String, Arc<HttpSession>)> {
         let header = parts.headers.get(SESSION).map(|id| id.to_str().unwrap_or_default());
@@ -250,9 +175,9 @@ impl MockApi {
         sessions.order.retain(|own| own != id);
     }
 
-    fn post(&self, parts: &Parts, message: &Message) -> Response<MockBody> {
+    fn post(&self, parts: &Parts, message: &Message) -> Response<LocalBody> {
         if matches!(message.kind(), Kind::Noise | Kind::Opaque) {
-            return text(StatusCode::BAD_REQUEST, "the body is no message of JSON-RPC");
+            return plain(StatusCode::BAD_REQUEST, "the body is no message of JSON-RPC");
         }
         let is_initialize = message.method().as_deref() == Some(mcp::INITIALIZE);
         let is_named = parts.headers.contains_key(SESSION) || parts.uri.query().is_some();
@@ -263,18 +188,18 @@ impl MockApi {
             (None, false) => (None, self.begin(String::new(), false)),
             (_, true) => match random_id() {
                 Some(id) => (Some(id.clone()), self.begin(id, false)),
-                None => return plain(StatusCode::INTERNAL_SERVER_ERROR),
+                None => return plain(StatusCode::INTERNAL_SERVER_ERROR, ""),
             },
         };
         let mut state = lock(&session.state);
         let numbers = state.session.receive(Instant::now(), message);
         self.count(&mut state);
         let mut response = if numbers.is_empty() || state.is_old {
-            plain(StatusCode::ACCEPTED)
+            plain(StatusCode::ACCEPTED, "")
         } else {
-            let (sender, body) = events();
+            let (sender, events) = channel(WAITING_MAX);
             state.posts.push((numbers, sender));
-            event_stream(body)
+            stream_of(events)
         };
         drop(state);
         session.changed.notify_one();
@@ -284,13 +209,15 @@ impl MockApi {
         response
     }
 
-    fn get(&self, parts: &Parts) -> Response<MockBody> {
-        let (sender, body) = events();
+    fn get(&self, parts: &Parts) -> Response<LocalBody> {
+        let (sender, events) = channel(WAITING_MAX);
         let session = match self.named(parts) {
             Some((_, session)) => session,
             None if parts.headers.contains_key(SESSION) => return no_session(),
             None => {
-                let Some(id) = random_id() else { return plain(StatusCode::INTERNAL_SERVER_ERROR) };
+                let Some(id) = random_id() else {
+                    return plain(StatusCode::INTERNAL_SERVER_ERROR, "");
+                };
                 let path = parts.uri.path();
                 let endpoint = format!("event: endpoint\ndata: {path}?{QUERY}{id}\n\n");
                 // The queue is empty.
@@ -300,7 +227,7 @@ impl MockApi {
         };
         lock(&session.state).stream = Some(sender);
         session.changed.notify_one();
-        event_stream(body)
+        stream_of(events)
     }
 
     /// Adds what a session has counted since the last time.
@@ -395,35 +322,10 @@ impl HttpState {
     }
 }
 
-/// A stream of events: where to send them, and the body.
-fn events() -> (Sender<Bytes>, MockBody) {
-    let (sender, mut receiver) = channel::<Bytes>(WAITING_MAX);
-    let events = poll_fn(move |cx| {
-        receiver.poll_recv(cx).map(|text| text.map(|text| Ok(Frame::data(text))))
-    });
-    (sender, BodyExt::boxed_unsync(StreamBody::new(events)))
+fn stream_of(mut events: Receiver<Bytes>) -> Response<LocalBody> {
+    event_stream(poll_fn(move |cx| events.poll_recv(cx)))
 }
 
-fn event_stream(body: MockBody) -> Response<MockBody> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
-}
-
-fn plain(status: StatusCode) -> Response<MockBody> {
-    let mut response = Response::new(Full::default().boxed_unsync());
-    *response.status_mut() = status;
-    response
-}
-
-fn text(status: StatusCode, why: &'static str) -> Response<MockBody> {
-    let mut response = Response::new(Full::from(why).boxed_unsync());
-    *response.status_mut() = status;
-    response
-}
-
-fn no_session() -> Response<MockBody> {
-    text(StatusCode::NOT_FOUND, "there is no such session")
+fn no_session() -> Response<LocalBody> {
+    plain(StatusCode::NOT_FOUND, "there is no such session")
 }

@@ -20,7 +20,7 @@ use crate::commands::recordings::calls::{RecordedCalls, RecordedSide};
 use script::MockScript;
 use session::{MockPace, MockTally, MockTerms};
 
-pub use self::http::{CONNECTIONS_MAX, SESSIONS_MAX, WAITING_MAX};
+pub use self::http::{SESSIONS_MAX, WAITING_MAX};
 pub use self::session::{MISSED_MAX, OPEN_MAX};
 
 /// `milepost mock`.

@@ -1,42 +1,34 @@
 //! The reference server over HTTP: Streamable HTTP at `/mcp`, HTTP+SSE at `/sse`.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use super::event_stream::EventLog;
-use super::http_body::{ReferenceBody, events, idle, plain, shared_events};
+use super::http_body::{events, idle, plain_events, shared_events};
 use super::reply::ReplyStream;
 use super::seen::SeenNotes;
 use super::session::{ReferenceSession, ReferenceTerms};
-use crate::protocol::mcp::Revision;
+use crate::commands::local_http::{LocalBody, LocalListener, LocalService, plain};
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp::{META_REVISION, Revision};
+use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
-
-/// Bytes of a request.
-const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Sessions of a server. The oldest session ends for a newcomer beyond the limit.
 const SESSIONS_MAX: usize = 1000;
 
 /// Streams of a session whose events are kept.
 const STREAMS_MAX: usize = 100;
-
-/// Connections at once. Further connections wait.
-const CONNECTIONS_MAX: usize = 1000;
 
 /// A listening server. It ends when the value is dropped.
 #[derive(Debug)]
@@ -46,7 +38,8 @@ pub struct ReferenceHttp {
 }
 
 impl ReferenceHttp {
-    /// Listens at an address. `silence`: the duration of the tool `silent`.
+    /// Listens at an address. `silence`: the duration of the tool `silent`. `is_modern`: 2026-07-28 is spoken
+    /// too.
     ///
     /// # Errors
     /// If nobody can listen there.
@@ -54,13 +47,14 @@ impl ReferenceHttp {
         address: SocketAddr,
         notes: SeenNotes,
         silence: Duration,
+        is_modern: bool,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        let terms = ReferenceTerms { notes: Arc::new(notes), silence };
+        let listener = LocalListener::bind(address).await?;
+        let address = listener.address();
+        let terms = ReferenceTerms { notes: Arc::new(notes), silence, is_modern };
         let host =
             Arc::new(ReferenceHost { terms, sessions: Mutex::default(), next: AtomicU64::new(1) });
-        let running = tokio::spawn(accept(listener, host)).abort_handle();
+        let running = tokio::spawn(listener.serve(host)).abort_handle();
         Ok(Self { address, running })
     }
 
@@ -78,29 +72,6 @@ impl ReferenceHttp {
 impl Drop for ReferenceHttp {
     fn drop(&mut self) {
         self.running.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, host: Arc<ReferenceHost>) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
-            connections.join_next().await;
-        }
-        let Ok((connection, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        // Each piece goes out when it is said.
-        let _ = connection.set_nodelay(true);
-        let host = Arc::clone(&host);
-        let service = service_fn(move |request| {
-            let host = Arc::clone(&host);
-            async move { Ok::<_, Infallible>(host.answer(request).await) }
-        });
-        let connection = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
-        connections.spawn(async { drop(connection.await) });
     }
 }
 
@@ -125,13 +96,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl ReferenceHost {
-    async fn answer(&self, request: Request<Incoming>) -> Response<ReferenceBody> {
-        let (head, body) = request.into_parts();
-        let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(_) => return plain(StatusCode::PAYLOAD_TOO_LARGE, "the body cannot be read"),
-        };
+impl LocalService for ReferenceHost {
+    fn answer(&self, head: &Parts, body: Bytes) -> Response<LocalBody> {
         let session = head.uri.query().and_then(|query| query.strip_prefix("session="));
         match (&head.method, head.uri.path()) {
             (&Method::POST, "/mcp") => self.post(&head.headers, &body),
@@ -151,7 +117,9 @@ impl ReferenceHost {
             _ => plain(StatusCode::NOT_FOUND, "nothing is here: /mcp, /sse"),
         }
     }
+}
 
+impl ReferenceHost {
     /// A session that begins.
     fn begin(&self, shared: Option<ReplyStream>) -> (u64, Arc<HttpReference>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -175,10 +143,13 @@ impl ReferenceHost {
     }
 
     /// A message over Streamable HTTP.
-    fn post(&self, headers: &HeaderMap, body: &[u8]) -> Response<ReferenceBody> {
+    fn post(&self, headers: &HeaderMap, body: &Bytes) -> Response<LocalBody> {
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
         };
+        if self.terms.is_modern && message["params"]["_meta"].get(META_REVISION).is_some() {
+            return self.post_modern(headers, body, message);
+        }
         let (number, session) = match self.named(headers) {
             Some(found) => found,
             None if headers.contains_key(SESSION_ID) => return no_session(),
@@ -209,8 +180,27 @@ impl ReferenceHost {
         response
     }
 
+    /// A request of 2026-07-28, which belongs to no session.
+    fn post_modern(
+        &self,
+        headers: &HeaderMap,
+        body: &Bytes,
+        message: Value,
+    ) -> Response<LocalBody> {
+        if !is_request(&message) {
+            return plain(StatusCode::ACCEPTED, "");
+        }
+        if header_mirror::require(headers, &Message::parse(body.clone())).is_err() {
+            return plain(StatusCode::BAD_REQUEST, "the headers do not repeat the body");
+        }
+        let (stream, pieces) = ReplyStream::new();
+        let speaker = ReferenceSession::new(self.terms.clone());
+        tokio::spawn(async move { speaker.answer(&message, &stream).await });
+        plain_events(pieces)
+    }
+
     /// The GET of Streamable HTTP: the rest of a stream, or a stream of no request.
-    fn listen(&self, headers: &HeaderMap) -> Response<ReferenceBody> {
+    fn listen(&self, headers: &HeaderMap) -> Response<LocalBody> {
         let Some((_, session)) = self.named(headers) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
             None => idle(),
@@ -225,14 +215,14 @@ impl ReferenceHost {
     }
 
     /// The stream of HTTP+SSE.
-    fn open_shared(&self) -> Response<ReferenceBody> {
+    fn open_shared(&self) -> Response<LocalBody> {
         let (stream, pieces) = ReplyStream::new();
         let (number, _) = self.begin(Some(stream));
         shared_events(pieces, &format!("/messages?session=reference-{number}"))
     }
 
     /// A message over HTTP+SSE.
-    fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<ReferenceBody> {
+    fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<LocalBody> {
         let Some((_, session)) = session.and_then(|name| self.find(name)) else {
             return no_session();
         };
@@ -268,6 +258,6 @@ fn is_request(message: &Value) -> bool {
     message["method"].is_string() && message.get("id").is_some()
 }
 
-fn no_session() -> Response<ReferenceBody> {
+fn no_session() -> Response<LocalBody> {
     plain(StatusCode::NOT_FOUND, "this session is not known")
 }

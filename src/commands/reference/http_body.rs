@@ -1,48 +1,25 @@
 //! The responses of the reference server over HTTP.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{Response, StatusCode};
-use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http::Response;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::event_stream::EventReader;
 use super::reply::ReplyPiece;
+use crate::commands::local_http::{LocalBody, event_stream};
 
 /// The interval of comments on a stream without events.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
 
 const COMMENT: Bytes = Bytes::from_static(b": here\n\n");
 
-/// The body of a response.
-pub(super) type ReferenceBody = UnsyncBoxBody<Bytes, Infallible>;
-
-/// A response without messages.
-pub(super) fn plain(status: StatusCode, text: &'static str) -> Response<ReferenceBody> {
-    let mut response = Response::new(Full::from(text).boxed_unsync());
-    *response.status_mut() = status;
-    response
-}
-
-fn stream_of(bytes: impl stream::Stream<Item = Bytes> + Send + 'static) -> Response<ReferenceBody> {
-    let frames = bytes.map(|bytes| Ok(Frame::data(bytes)));
-    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
-    response
-}
-
 /// The events of a request, as they come. `has_preface`: the first event has no message, and its id lets
 /// a client come back before there is one; clients before 2025-11-25 take such an event for a fault.
-pub(super) fn events(reader: EventReader, has_preface: bool) -> Response<ReferenceBody> {
+pub(super) fn events(reader: EventReader, has_preface: bool) -> Response<LocalBody> {
     let preface = format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id());
     let preface = has_preface.then(|| Bytes::from(preface));
     let rest = stream::unfold(reader, |mut reader| async {
@@ -51,16 +28,25 @@ pub(super) fn events(reader: EventReader, has_preface: bool) -> Response<Referen
             Err(_) => Some((COMMENT, reader)),
         }
     });
-    stream_of(stream::iter(preface).chain(rest))
+    event_stream(stream::iter(preface).chain(rest))
 }
 
 /// The stream of HTTP+SSE; `endpoint`: the place for messages.
 pub(super) fn shared_events(
     pieces: mpsc::Receiver<ReplyPiece>,
     endpoint: &str,
-) -> Response<ReferenceBody> {
+) -> Response<LocalBody> {
     let preface = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
-    let rest = stream::unfold(pieces, |mut pieces| async {
+    event_stream(stream::iter([preface]).chain(events_of(pieces)))
+}
+
+/// The events of a request of 2026-07-28: without ids, as no response goes on elsewhere.
+pub(super) fn plain_events(pieces: mpsc::Receiver<ReplyPiece>) -> Response<LocalBody> {
+    event_stream(events_of(pieces))
+}
+
+fn events_of(pieces: mpsc::Receiver<ReplyPiece>) -> impl stream::Stream<Item = Bytes> {
+    stream::unfold(pieces, |mut pieces| async {
         let bytes = match timeout(COMMENT_EVERY, pieces.recv()).await {
             Err(_) => COMMENT,
             Ok(None) => return None,
@@ -71,15 +57,14 @@ pub(super) fn shared_events(
             }
         };
         Some((bytes, pieces))
-    });
-    stream_of(stream::iter([preface]).chain(rest))
+    })
 }
 
 /// A stream without events.
-pub(super) fn idle() -> Response<ReferenceBody> {
+pub(super) fn idle() -> Response<LocalBody> {
     let comments = stream::unfold((), |()| async {
         sleep(COMMENT_EVERY).await;
         Some((COMMENT, ()))
     });
-    stream_of(stream::iter([COMMENT]).chain(comments))
+    event_stream(stream::iter([COMMENT]).chain(comments))
 }

@@ -29,4 +29,9 @@ impl ReplyStream {
     pub(super) async fn say(&self, piece: ReplyPiece) {
         let _ = self.0.send(piece).await;
     }
+
+    /// Waits until nobody hears any more.
+    pub(super) async fn left(&self) {
+        self.0.closed().await;
+    }
 }

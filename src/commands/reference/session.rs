@@ -13,7 +13,9 @@ use super::reply::{ReplyPiece, ReplyStream};
 use super::script::{self, ReferenceStep, ScriptLine};
 use super::seen::SeenNotes;
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
-use crate::protocol::mcp::{CANCELLED, INITIALIZE, Revision, TOOLS_CALL, TOOLS_LIST};
+use crate::protocol::mcp::{
+    CANCELLED, DISCOVER, INITIALIZE, META_REVISION, META_SERVER, Revision, TOOLS_CALL, TOOLS_LIST,
+};
 
 /// The name of the server.
 pub const NAME: &str = "milepost-reference";
@@ -34,6 +36,9 @@ pub const TOOLS: [(&str, &str); 9] = [
 /// Calls of a session at once. Further calls get an error.
 const CALLS_MAX: usize = 1000;
 
+/// The code of 2026-07-28 for a revision that the server does not speak.
+const UNSUPPORTED_REVISION: i32 = -32022;
+
 /// The time that a client has to answer a ping.
 const PING_WAIT: Duration = Duration::from_secs(5);
 
@@ -43,6 +48,8 @@ pub(super) struct ReferenceTerms {
     pub(super) notes: Arc<SeenNotes>,
     /// The duration of the tool `silent`.
     pub(super) silence: Duration,
+    /// Whether 2026-07-28 is spoken, besides the revisions with a handshake.
+    pub(super) is_modern: bool,
 }
 
 /// One client.
@@ -85,10 +92,16 @@ impl ReferenceSession {
     pub(super) async fn answer(&self, request: &Value, stream: &ReplyStream) {
         let id = &request["id"];
         let params = &request["params"];
+        let date = params["_meta"].get(META_REVISION).filter(|_| self.terms.is_modern);
+        let is_modern = date.is_some();
         let result = match request["method"].as_str().unwrap_or_default() {
+            _ if date.is_some_and(|date| date != Revision::V2026_07_28.date()) => {
+                Err((UNSUPPORTED_REVISION, format!("this server does not speak {date:?}")))
+            }
+            DISCOVER if self.terms.is_modern => Ok(described()),
             INITIALIZE => Ok(greeting(params)),
-            "ping" => Ok(json!({})),
-            TOOLS_LIST => Ok(tools()),
+            "ping" if !is_modern => Ok(json!({})),
+            TOOLS_LIST => Ok(if is_modern { kept(tools()) } else { tools() }),
             TOOLS_CALL => match self.script(params) {
                 Ok(steps) => return self.call(id, params, steps, stream).await,
                 Err(why) => Err((-32602, why)),
@@ -122,17 +135,15 @@ impl ReferenceSession {
         steps: Vec<ReferenceStep>,
         stream: &ReplyStream,
     ) {
-        let token = params["_meta"].get("progressToken");
-        let key = match &params["arguments"]["key"] {
-            Value::Null => &params["name"],
-            key => key,
-        };
-        self.terms.notes.call(key, token);
+        let key = key(params);
+        self.terms.notes.call(key, params["_meta"].get("progressToken"));
         let (tell, mut cancelled) = watch::channel(false);
         locked(&self.calls).insert(id.to_string(), tell);
         let played = tokio::select! {
-            () = self.play(id, key, token, steps, stream) => true,
+            () = self.play(id, params, steps, stream) => true,
             _ = cancelled.wait_for(|is| *is) => false,
+            // Over HTTP a client of 2026-07-28 cancels so; only streams of that revision close early.
+            () = stream.left(), if params["_meta"].get(META_REVISION).is_some() => false,
         };
         locked(&self.calls).remove(&id.to_string());
         if !played {
@@ -143,11 +154,11 @@ impl ReferenceSession {
     async fn play(
         &self,
         id: &Value,
-        key: &Value,
-        token: Option<&Value>,
+        params: &Value,
         steps: Vec<ReferenceStep>,
         stream: &ReplyStream,
     ) {
+        let (key, token) = (key(params), params["_meta"].get("progressToken"));
         for step in steps {
             sleep(step.wait).await;
             let mut messages = Vec::new();
@@ -155,7 +166,7 @@ impl ReferenceSession {
                 match line {
                     ScriptLine::Ping => self.ping(key, stream).await,
                     ScriptLine::HangUp => stream.say(ReplyPiece::HangUp).await,
-                    ScriptLine::Answer => messages.push(answer(id, key, token)),
+                    ScriptLine::Answer => messages.push(answer(id, params)),
                     line => messages.extend(line.progress(token)),
                 }
             }
@@ -181,12 +192,49 @@ impl ReferenceSession {
 }
 
 /// The answer to a call names the call and its token, so that a client cannot take one for another.
-fn answer(id: &Value, key: &Value, token: Option<&Value>) -> String {
+fn answer(id: &Value, params: &Value) -> String {
+    let (key, meta) = (key(params), &params["_meta"]);
+    let token = meta.get("progressToken");
     let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
     let text = format!("{key}: done, {token}");
-    let result = json!({ "content": [{ "type": "text", "text": text }] });
+    let mut result = json!({ "content": [{ "type": "text", "text": text }] });
+    if meta.get(META_REVISION).is_some() {
+        result = complete(result);
+    }
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
+}
+
+/// The name of a call in notes and answers.
+fn key(params: &Value) -> &Value {
+    match &params["arguments"]["key"] {
+        Value::Null => &params["name"],
+        key => key,
+    }
+}
+
+/// A result with the members that 2026-07-28 requires.
+fn complete(mut result: Value) -> Value {
+    result["resultType"] = json!("complete");
+    result["_meta"] = json!({ (META_SERVER): us() });
+    result
+}
+
+/// A result of 2026-07-28 that clients may keep.
+fn kept(mut result: Value) -> Value {
+    result["ttlMs"] = json!(0);
+    result["cacheScope"] = json!("private");
+    complete(result)
+}
+
+/// The answer to `server/discover`.
+fn described() -> Value {
+    let versions = [Revision::V2026_07_28.date()];
+    kept(json!({ "supportedVersions": versions, "capabilities": { "tools": {} } }))
+}
+
+fn us() -> Value {
+    json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION") })
 }
 
 fn greeting(params: &Value) -> Value {
@@ -196,7 +244,7 @@ fn greeting(params: &Value) -> Value {
     json!({
         "protocolVersion": if known(asked) { asked } else { newest },
         "capabilities": { "tools": {} },
-        "serverInfo": { "name": NAME, "version": env!("CARGO_PKG_VERSION") },
+        "serverInfo": us(),
     })
 }
 

@@ -16,12 +16,13 @@ use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::transport::stdio;
 
 /// Serves one client on standard input and output, until the input ends. `silence`: the duration of the
-/// tool `silent`.
+/// tool `silent`. `is_modern`: 2026-07-28 is spoken too.
 ///
 /// # Errors
 /// If the output cannot be written.
-pub async fn serve_stdio(notes: SeenNotes, silence: Duration) -> io::Result<()> {
-    let session = ReferenceSession::new(ReferenceTerms { notes: Arc::new(notes), silence });
+pub async fn serve_stdio(notes: SeenNotes, silence: Duration, is_modern: bool) -> io::Result<()> {
+    let notes = Arc::new(notes);
+    let session = ReferenceSession::new(ReferenceTerms { notes, silence, is_modern });
     let (stream, mut pieces) = ReplyStream::new();
     let (mut input, mut output) = (stdio::input(), stdio::output());
     let (mut buffer, mut lines) = (BytesMut::new(), Lines::new(INSPECT_MAX));

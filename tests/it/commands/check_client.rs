@@ -6,7 +6,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::check_progress::{check_progress, ids, judged};
-use crate::support::milepost;
+use crate::support::exchange::Exchange;
+use crate::support::{messages, milepost};
 
 /// A client that shows `shown` of the call of `tool`.
 fn report(tool: &str, shown: &[u32]) -> String {
@@ -110,4 +111,30 @@ fn the_reference_server_says_what_its_tools_promise() {
     let invented = said("invented");
     assert_eq!(invented.iter().filter(|one| one["params"]["progressToken"] == "t").count(), 2);
     assert_eq!(invented.len(), 5);
+}
+
+#[test]
+fn pages_of_other_sites_cannot_ask_the_reference_server() {
+    let mut server = milepost()
+        .args(["check-progress", "--serve", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    let initialize = messages::initialize("2025-11-25");
+    let asked = |name: &str, value: &str| {
+        let headers = [("content-type", "application/json"), (name, value)];
+        Exchange::send(address, "POST", "/mcp", &headers, &initialize).status()
+    };
+    let statuses = [
+        asked("origin", "https://evil.example"),
+        asked("sec-fetch-site", "cross-site"),
+        asked("accept", "application/json, text/event-stream"),
+    ];
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(statuses, [403, 403, 200]);
 }

@@ -152,6 +152,7 @@ fn what_cannot_be_judged_is_told() {
     for (args, why) in [
         (&["--", "/nowhere/server"][..], "/nowhere/server"),
         (&["--", "true"][..], "cannot use the server"),
+        (&["--timeout", "1s", "--", "sleep", "600"][..], "cannot use the server"),
         (&["--only", "server-nothing", "--", "true"][..], "server-nothing"),
         (&[][..], "required"),
     ] {

@@ -63,6 +63,34 @@ fn our_own_proxy_passes_on_every_pair_of_transports() {
 }
 
 #[test]
+fn our_own_proxy_passes_in_the_revision_without_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let listens = "http://127.0.0.1:{port}/mcp";
+    let templates = [
+        format!("{MILEPOST} wrap -- {{server}}"),
+        format!("{MILEPOST} wrap --modern -- {{server}}"),
+        format!("{MILEPOST} wrap {{url}}"),
+        format!("{listens} {} {{port}} {{server}}", serve(folder.path(), "command")),
+        format!("{listens} {} {{port}} {{url}}", serve(folder.path(), "url")),
+    ];
+    thread::scope(|scope| {
+        let runs = templates.each_ref().map(|template| {
+            let args = ["--revision", "2026-07-28", "--timeout", "20s", "--proxy", template];
+            scope.spawn(move || judged(&args))
+        });
+        for (run, template) in runs.into_iter().zip(&templates) {
+            let (code, report) = run.join().unwrap();
+            assert_eq!(failed(&report), [""; 0], "{template}: {report}");
+            assert_eq!(code, Some(0));
+            let unseen = ids(&report, "not assessed").into_iter().map(|id| id.split_once('@'));
+            let unseen: Vec<_> = unseen.map(|id| id.unwrap().0).collect();
+            let expected = ["proxy/ping", "proxy/polling", "proxy/resume", "proxy/long"];
+            assert_eq!(unseen, expected, "{template}");
+        }
+    });
+}
+
+#[test]
 fn each_fault_of_a_proxy_is_found() {
     let wrong = example("wrong_proxy");
     let calls = "proxy/begins,proxy/answers,proxy/asks,proxy/token,proxy/arrives,proxy/value,proxy/order,proxy/prompt,proxy/after-answer,proxy/apart,proxy/no-token";
@@ -121,15 +149,40 @@ fn a_proxy_that_hangs_is_told_and_ended() {
     assert_eq!(finding["what"], "no session begins; the proxy was ended");
     assert_eq!(finding["example"], "no answer within 1s");
     assert_eq!(report["results"][1]["outcome"], "not assessed");
-    // A proxy that does not even start, and one that nobody hears.
-    let (_, report) = judged(&["--timeout", "5s", "--proxy", "/nowhere/proxy {server}"]);
-    let why = report["results"][0]["findings"][0]["example"].as_str().unwrap();
-    assert!(why.contains("the proxy ended") && why.contains("/nowhere/proxy"), "{why}");
-    let template = "http://127.0.0.1:{port}/mcp sleep 600 # {url}";
-    let (_, report) = judged(&["--timeout", "1s", "--proxy", template]);
-    let why = report["results"][0]["findings"][0]["example"].as_str().unwrap();
-    assert!(why.starts_with("the proxy does not listen at http://127.0.0.1:"), "{why}");
     assert!(since.elapsed() < Duration::from_secs(40));
+}
+
+#[test]
+fn a_proxy_that_does_not_start_is_no_result() {
+    let since = Instant::now();
+    let listens = "http://127.0.0.1:{port}/mcp ";
+    let cases = [
+        ("/nowhere/proxy {server}".to_owned(), "/nowhere/proxy"),
+        ("false {url}".to_owned(), "stdio to HTTP: the proxy ended"),
+        (format!("{listens}false {{url}}"), "HTTP to HTTP: the proxy ended before it listened"),
+        (format!("{listens}sleep 600 # {{url}}"), "the proxy does not listen at http://127.0.0.1:"),
+    ];
+    for (template, why) in cases {
+        let output = check_progress(&["--timeout", "1s", "--json", "--proxy", &template]);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{template}: {errors}");
+        assert!(errors.starts_with("milepost: the proxy does not start, "), "{errors}");
+        assert!(errors.contains(why), "{errors}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["passed"], false);
+        assert_eq!(report["results"][0]["findings"][0]["what"], "the proxy does not start");
+    }
+    assert!(since.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_pair_that_does_not_start_hides_no_other() {
+    let wrap = format!("{MILEPOST} wrap -- {{server}}");
+    let args = ["--only", "proxy/begins", "--proxy", "/nowhere/proxy {url}", "--proxy", &wrap];
+    let (code, report) = judged(&args);
+    assert_eq!(code, Some(2));
+    assert_eq!(ids(&report, "failed"), ["proxy/begins@stdio-to-HTTP"]);
+    assert_eq!(ids(&report, "passed"), ["proxy/begins@stdio-to-stdio"]);
 }
 
 #[test]

@@ -18,6 +18,9 @@ const WIRE: StreamId = StreamId(0);
 /// Longer than anything waits.
 const AGES: u64 = 1000;
 
+/// How often the filter may ask for its turn at one moment.
+const ROUNDS_MAX: u32 = 10_000;
+
 struct Player {
     filter: Filter,
     start: Instant,
@@ -168,12 +171,20 @@ impl Player {
     /// Lets time pass, stopping wherever the filter wants to be asked.
     fn pass(&mut self, time: u64) {
         let end = self.now + time;
+        let mut rounds = 0;
         while !self.stalled
             && let Some(due) = self.filter.poll_timeout()
         {
             let due = due.saturating_duration_since(self.start).as_micros().div_ceil(1000);
             let due = u64::try_from(due).unwrap().max(self.now);
             if due > end {
+                break;
+            }
+            rounds = if due > self.now { 0 } else { rounds + 1 };
+            if rounds > ROUNDS_MAX {
+                self.note(What::Odd(
+                    "the filter asks for its turn at once, again and again".to_owned(),
+                ));
                 break;
             }
             self.now = due;

@@ -20,11 +20,14 @@ use crate::commands::doctor::trouble::Trouble;
 use crate::commands::doctor::web::Web;
 use crate::commands::reference::seen::SeenFacts;
 use crate::config::routes::{HttpUpstream, Route, Upstream};
-use crate::protocol::mcp::{CANCELLED, TOOLS_CALL};
+use crate::protocol::mcp::{CANCELLED, Revision, TOOLS_CALL};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 
 /// The name of the client.
 const CLIENT: &str = "milepost-check-progress";
+
+/// The number of quick calls, one after the other.
+const QUICK_CALLS: u32 = 40;
 
 /// The time that is waited for messages behind an answer.
 const AFTER: Duration = Duration::from_millis(500);
@@ -41,7 +44,7 @@ const RESUME_WAIT: Duration = Duration::from_secs(15);
 /// A session through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProxyAct {
-    /// Two calls at once, a call without a token, and a quick call.
+    /// Two calls at once, a call without a token beside a quick call, and more quick calls.
     Calls,
     /// A call that is cancelled.
     Cancel,
@@ -92,10 +95,12 @@ impl ProxyAct {
             return false;
         }
         match self {
+            Self::Ping => !terms.is_modern(),
             Self::Polling => {
-                template.back == TransportKind::Streamable && terms.revision >= "2025-11-25"
+                template.back == TransportKind::Streamable
+                    && terms.revision == Revision::V2025_11_25.date()
             }
-            Self::Resume => template.front == TransportKind::Streamable,
+            Self::Resume => template.front == TransportKind::Streamable && !terms.is_modern(),
             Self::Long => terms.long.is_some(),
             _ => true,
         }
@@ -105,6 +110,8 @@ impl ProxyAct {
 /// What came of an act.
 pub(super) struct ActRecord {
     pub(super) act: ProxyAct,
+    /// Whether the proxy runs, and listens where it has an address.
+    pub(super) has_started: bool,
     pub(super) has_begun: bool,
     /// The names of the tools.
     pub(super) tools: Vec<String>,
@@ -177,6 +184,7 @@ impl PairTerms<'_> {
         let program = shell::program(&shell::filled(&self.template.command, &places));
         let mut record = ActRecord {
             act,
+            has_started: true,
             has_begun: false,
             tools: Vec::new(),
             entries: Vec::new(),
@@ -191,7 +199,10 @@ impl PairTerms<'_> {
         let url = Url::parse(&shell::filled(address, &places))?;
         let proxy = ListeningProxy::start(&program)?;
         match proxy.ready(&url, self.terms.timeout).await {
-            Err(why) => record.trouble = Some(why),
+            Err(why) => {
+                record.has_started = false;
+                record.trouble = Some(why);
+            }
             Ok(()) => match web_link(url, self.template.front == TransportKind::Sse) {
                 Ok(link) => {
                     let client = DoctorClient::new(link, CLIENT, self.terms.timeout);
@@ -209,6 +220,9 @@ impl PairTerms<'_> {
 
     async fn visit(&self, mut client: DoctorClient, record: &mut ActRecord) {
         let played = self.perform(&mut client, record).await;
+        if !record.has_begun && matches!(played, Err(Trouble::Ended(_))) {
+            record.has_started = false;
+        }
         // What was said of a server was said by the proxy.
         let words = |trouble: Trouble| trouble.to_string().replace("the server", "the proxy");
         record.trouble = played.err().map(words);
@@ -220,7 +234,10 @@ impl PairTerms<'_> {
         client: &mut DoctorClient,
         record: &mut ActRecord,
     ) -> Result<(), Trouble> {
-        client.initialize(self.terms.revision).await?;
+        match self.terms.is_modern() {
+            true => client.discover(self.terms.revision, self.terms.timeout).await?,
+            false => client.initialize(self.terms.revision).await?,
+        };
         record.tools = client.tools().await?;
         record.has_begun = true;
         match record.act {
@@ -296,6 +313,13 @@ impl PairTerms<'_> {
         let hasty = self.begin(client, "d", &quick, Some(json!("quick"))).await?;
         client.wait(&[bare, hasty], self.terms.timeout).await?;
         client.drain(AFTER).await;
+        // Whether progress and its answer change places is chance, in one call.
+        for at in 1..=QUICK_CALLS {
+            let token = json!(format!("quick {at}"));
+            let again = self.begin(client, &format!("d{at}"), &quick, Some(token)).await?;
+            client.wait(&[again], self.terms.timeout).await?;
+        }
+        client.drain(AFTER).await;
         Ok(())
     }
 
@@ -303,8 +327,13 @@ impl PairTerms<'_> {
         let script = paced(100, (1..=100).map(|at| json!({ "progress": at })).collect());
         let id = self.begin(client, "wait", &script, Some(json!(7005))).await?;
         client.drain(Duration::from_millis(700)).await;
-        let params = json!({ "requestId": id, "reason": "the user has changed his mind" });
-        client.send(json!({ "jsonrpc": "2.0", "method": CANCELLED, "params": params })).await?;
+        if self.terms.is_modern() && self.template.front == TransportKind::Streamable {
+            // The end of the stream is the cancellation.
+            client.link.leave();
+        } else {
+            let params = json!({ "requestId": id, "reason": "the user has changed his mind" });
+            client.send(json!({ "jsonrpc": "2.0", "method": CANCELLED, "params": params })).await?;
+        }
         let deadline = Instant::now() + CANCEL_WAIT;
         while Instant::now() < deadline && !SeenFacts::read(self.notes).is_cancelled("wait") {
             client.drain(LOOK_EVERY).await;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::ProxyTemplate;
-use super::acts::{ActRecord, ProxyAct, beats, first_progress, second_progress};
+use super::acts::{ActRecord, PairTerms, ProxyAct, beats, first_progress, second_progress};
 use super::calls::{PlacedMessage, ProxiedCall, ProxiedCalls};
 use crate::commands::check_progress::scenarios::Scenario;
 use crate::commands::check_progress::{ScenarioFinding, ScenarioOutcome};
@@ -22,9 +22,10 @@ pub(super) fn outcome(
     scenario: Scenario,
     records: &[ActRecord],
     facts: &SeenFacts,
-    template: &ProxyTemplate,
+    pair: &PairTerms<'_>,
 ) -> ScenarioOutcome {
-    let judge = ProxyJudge { records, facts, template };
+    let PairTerms { terms, template, .. } = pair;
+    let judge = ProxyJudge { records, facts, template, is_modern: terms.is_modern() };
     let found = match scenario {
         Scenario::ProxyBegins => judge.begins(),
         Scenario::ProxyAnswers => judge.answers(),
@@ -55,7 +56,12 @@ struct ProxyJudge<'a> {
     records: &'a [ActRecord],
     facts: &'a SeenFacts,
     template: &'a ProxyTemplate,
+    /// The revision is 2026-07-28: servers ask nothing, and no response goes on elsewhere.
+    is_modern: bool,
 }
+
+/// The reason why a scenario is not judged in 2026-07-28.
+const NOT_MODERN: &str = "not in 2026-07-28";
 
 fn text(value: &Value) -> String {
     shown(value.to_string().as_bytes())
@@ -108,7 +114,11 @@ impl ProxyJudge<'_> {
         let Some(record) = self.records.first() else { return Err("nothing was tried".to_owned()) };
         if !record.has_begun {
             let why = record.trouble.clone().unwrap_or_default();
-            return Ok(vec![ScenarioFinding::new("no session begins; the proxy was ended", why)]);
+            let what = match record.has_started {
+                true => "no session begins; the proxy was ended",
+                false => "the proxy does not start",
+            };
+            return Ok(vec![ScenarioFinding::new(what, why)]);
         }
         let missing = TOOLS.iter().filter(|(tool, _)| !record.tools.iter().any(|one| one == tool));
         let missing = missing
@@ -290,6 +300,9 @@ impl ProxyJudge<'_> {
     }
 
     fn ping(&self) -> Found {
+        if self.is_modern {
+            return Err(NOT_MODERN.to_owned());
+        }
         let record = self.record(ProxyAct::Ping)?;
         if self.facts.token("ping").is_none() {
             return Err("the call did not reach the server".to_owned());
@@ -348,6 +361,9 @@ impl ProxyJudge<'_> {
     }
 
     fn polling(&self) -> Found {
+        if self.is_modern {
+            return Err(NOT_MODERN.to_owned());
+        }
         if self.template.back != TransportKind::Streamable {
             return Err("not a matter of this transport".to_owned());
         }
@@ -358,6 +374,9 @@ impl ProxyJudge<'_> {
     }
 
     fn resume(&self) -> Found {
+        if self.is_modern {
+            return Err(NOT_MODERN.to_owned());
+        }
         if self.template.front != TransportKind::Streamable {
             return Err("not a matter of this transport".to_owned());
         }

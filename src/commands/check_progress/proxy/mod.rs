@@ -17,11 +17,12 @@ use tokio::sync::watch;
 pub use self::template::{ProxyTemplate, TemplateError};
 use super::scenarios::{Scenario, ScenarioSubject};
 use super::shell;
-use super::{Judged, ProgressReport, ScenarioResult};
+use super::{Judged, ProgressReport, ScenarioOutcome, ScenarioResult};
 use crate::commands::doctor::DoctorError;
 use crate::commands::doctor::revisions::until_signals;
 use crate::commands::reference::ReferenceHttp;
 use crate::commands::reference::seen::{SeenFacts, SeenNotes};
+use crate::protocol::mcp::Revision;
 use acts::{ActRecord, PairTerms, ProxyAct};
 
 /// The proxy to judge.
@@ -35,6 +36,13 @@ pub struct ProxyTerms {
     pub long: Option<Duration>,
     /// The revision to ask for.
     pub revision: &'static str,
+}
+
+impl ProxyTerms {
+    /// Whether the revision has no sessions: 2026-07-28.
+    fn is_modern(&self) -> bool {
+        self.revision >= Revision::V2026_07_28.date()
+    }
 }
 
 /// Judges a proxy by the scenarios for proxies among these.
@@ -51,7 +59,7 @@ async fn in_each_pair(
     only: &[Scenario],
     stop: watch::Receiver<bool>,
 ) -> Result<ProgressReport, DoctorError> {
-    let mut results = Vec::new();
+    let (mut results, mut unstarted) = (Vec::new(), Vec::new());
     let mut places = BTreeMap::new();
     for template in &terms.templates {
         let count = places.entry(template.pair()).or_insert(0);
@@ -65,14 +73,22 @@ async fn in_each_pair(
             outcomes = pair(&terms, template, only) => outcomes?,
             _ = stopped.wait_for(|stop| *stop) => return Err(DoctorError::Interrupted),
         };
-        for (scenario, outcome) in outcomes {
+        unstarted.extend(outcomes.unstarted.map(|why| format!("{place}: {why}")));
+        for (scenario, outcome) in outcomes.all {
             if only.contains(&scenario) {
                 results.push(ScenarioResult { scenario, place: Some(place.clone()), outcome });
             }
         }
     }
     let commands = terms.templates.iter().map(ToString::to_string).collect();
-    Ok(ProgressReport { judged: Judged::Proxy { commands }, results })
+    Ok(ProgressReport { judged: Judged::Proxy { commands }, results, unstarted })
+}
+
+/// The outcomes for one pair of transports.
+struct PairOutcomes {
+    all: Vec<(Scenario, ScenarioOutcome)>,
+    /// Why the proxy does not start.
+    unstarted: Option<String>,
 }
 
 /// The outcome of each scenario for one pair of transports.
@@ -80,14 +96,15 @@ async fn pair(
     terms: &ProxyTerms,
     template: &ProxyTemplate,
     only: &[Scenario],
-) -> Result<Vec<(Scenario, super::ScenarioOutcome)>, DoctorError> {
+) -> Result<PairOutcomes, DoctorError> {
     let failed = |error: std::io::Error| DoctorError::Server(format!("no file for notes: {error}"));
     let notes = NamedTempFile::new().map_err(failed)?;
     let seen = SeenNotes::append(notes.path()).map_err(failed)?;
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let reference = ReferenceHttp::listen(loopback, seen, Duration::ZERO).await.map_err(failed)?;
-    let (server, url, sse) =
-        (shell::server_command(Some(notes.path()), None), reference.url(), reference.sse_url());
+    let reference = ReferenceHttp::listen(loopback, seen, Duration::ZERO, terms.is_modern()).await;
+    let reference = reference.map_err(failed)?;
+    let server = shell::server_command(Some(notes.path()), None, terms.is_modern());
+    let (url, sse) = (reference.url(), reference.sse_url());
     let places = [("{server}", &*server), ("{url}", &*url), ("{sse}", &*sse)];
     let places = places.map(|(place, text)| (place, text.to_owned()));
     let pair = PairTerms { terms, template, notes: notes.path(), places: places.to_vec() };
@@ -105,6 +122,8 @@ async fn pair(
         }
     }
     let facts = SeenFacts::read(notes.path());
-    let outcome = |scenario| (scenario, judge::outcome(scenario, &records, &facts, template));
-    Ok(Scenario::of_subject(ScenarioSubject::Proxy).map(outcome).collect())
+    let outcome = |scenario| (scenario, judge::outcome(scenario, &records, &facts, &pair));
+    let all = Scenario::of_subject(ScenarioSubject::Proxy).map(outcome).collect();
+    let unstarted = records.into_iter().find(|record| !record.has_started);
+    Ok(PairOutcomes { all, unstarted: unstarted.and_then(|record| record.trouble) })
 }

@@ -1,0 +1,157 @@
+//! HTTP for the commands that play a server of MCP themselves, on this machine: a listener with the guard that
+//! every listener of Milepost has against pages of other sites.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::config::routes::Server;
+use crate::gateway::listen::admission::{admit, admit_body, admit_page};
+use crate::protocol::lines::INSPECT_MAX;
+use crate::transport::http::via::Via;
+
+/// Connections to a command at one time. Further connections wait.
+const CONNECTIONS_MAX: usize = 1000;
+
+/// The names of this machine.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// The time that a client has to send the head of a request, and its body.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The wait after a connection that could not be taken, for want of descriptors for instance.
+const ACCEPT_WAIT: Duration = Duration::from_millis(100);
+
+/// The body of a response.
+pub(super) type LocalBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Answers whole requests.
+pub(super) trait LocalService: Send + Sync + 'static {
+    /// Answers a request. The messages of an event stream come later.
+    fn answer(&self, head: &Parts, body: Bytes) -> Response<LocalBody>;
+}
+
+/// A bound address.
+pub(super) struct LocalListener {
+    socket: TcpListener,
+    address: SocketAddr,
+    guard: Arc<(Server, Via)>,
+}
+
+impl LocalListener {
+    /// Binds an address.
+    ///
+    /// # Errors
+    /// If the address cannot be used, or the system has no random bytes.
+    pub(super) async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        let address = socket.local_addr()?;
+        // A proxy on this machine may pass the Host of its client on, with another port.
+        let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
+        let server = Server { listen: address, allowed_hosts, ..Server::default() };
+        let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
+        Ok(Self { socket, address, guard })
+    }
+
+    /// The address, with the port that the system has chosen.
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the future is dropped, which ends every connection.
+    pub(super) async fn serve(self, service: Arc<impl LocalService>) -> Infallible {
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            if connections.len() >= CONNECTIONS_MAX {
+                connections.join_next().await;
+            }
+            let Ok((stream, _)) = self.socket.accept().await else {
+                sleep(ACCEPT_WAIT).await;
+                continue;
+            };
+            // Each piece goes out when it is said.
+            let _ = stream.set_nodelay(true);
+            let address = stream.local_addr().unwrap_or(self.address);
+            connections.spawn(converse(
+                Arc::clone(&service),
+                Arc::clone(&self.guard),
+                address,
+                stream,
+            ));
+        }
+    }
+}
+
+async fn converse(
+    service: Arc<impl LocalService>,
+    guard: Arc<(Server, Via)>,
+    address: SocketAddr,
+    stream: TcpStream,
+) {
+    let answer = |request| {
+        let (service, guard) = (Arc::clone(&service), Arc::clone(&guard));
+        async move { Ok::<_, Infallible>(respond(&*service, &guard, address, request).await) }
+    };
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    // A client that breaks off is no event here.
+    let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+}
+
+async fn respond(
+    service: &impl LocalService,
+    (server, via): &(Server, Via),
+    address: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<LocalBody> {
+    let (head, body) = request.into_parts();
+    let admitted = admit(server, via, address, &head)
+        .and_then(|()| admit_page(server, &head))
+        .and_then(|()| admit_body(server, &head));
+    if let Err(refusal) = admitted {
+        return refusal.response(&head.method).map(BodyExt::boxed_unsync);
+    }
+    match timeout(PATIENCE, Limited::new(body, INSPECT_MAX).collect()).await {
+        Ok(Ok(body)) => service.answer(&head, body.to_bytes()),
+        Ok(Err(_)) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
+        Err(_) => plain(StatusCode::REQUEST_TIMEOUT, "the body did not come"),
+    }
+}
+
+/// A response without messages.
+pub(super) fn plain(status: StatusCode, text: &'static str) -> Response<LocalBody> {
+    let mut response = Response::new(Full::from(text).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// A response of events.
+pub(super) fn event_stream(
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response<LocalBody> {
+    let frames = events.map(|bytes| Ok(Frame::data(bytes)));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
