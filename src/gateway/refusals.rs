@@ -117,16 +117,20 @@ fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
 }
 
 /// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
-pub(crate) async fn read_or_refuse(
+pub(crate) fn read_or_refuse(
     state: &RouteState,
     body: PostedBody,
     parts: &Parts,
-) -> Result<ReadBody, Box<Response<Body>>> {
-    let reading = state.reading(parts.extensions.get());
-    let _reading = reading.map_err(|none| Box::new(no_room(&none)))?;
-    let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
-    let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
-    read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))
+) -> impl Future<Output = Result<ReadBody, Box<Response<Body>>>> + Send {
+    let version = parts.version;
+    // No `async fn`: such a future has room for its arguments twice.
+    async move {
+        let reading = state.reading(parts.extensions.get());
+        let _reading = reading.map_err(|none| Box::new(no_room(&none)))?;
+        let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
+        let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
+        read.map_err(|unread| Box::new(refuse(state, &unread, version)))
+    }
 }
 
 /// The response when the server cannot be reached: an error for the request's id, if there is one.

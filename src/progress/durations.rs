@@ -263,9 +263,10 @@ impl Tools {
                 let oldest = oldest.map(|(name, _)| name.clone());
                 oldest.and_then(|name| self.known.remove(&name));
             }
+            self.known.insert(name.into(), Tool::default());
         }
         self.uses += 1;
-        let tool = self.known.entry(name.into()).or_default();
+        let Some(tool) = self.known.get_mut(name) else { return };
         tool.used = self.uses;
         tool.usual = None;
         change(&mut tool.durations);

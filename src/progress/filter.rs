@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::progress::clients::Client;
 use crate::progress::correlate::correlator::Correlator;
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::{FilterEvent, Salvaged};
 use crate::progress::gate::stream::{Item, Stream, StreamKind};
 use crate::progress::gate::streams::Gate;

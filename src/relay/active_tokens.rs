@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::relay::filter_guard::FilterGuard;
@@ -14,7 +16,7 @@ use crate::relay::filter_guard::FilterGuard;
 /// that is open, and goes with it; both are limited.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTokens {
-    users: Mutex<BTreeMap<Key, Vec<u64>>>,
+    users: Mutex<BTreeMap<Key, SmallVec<[u64; 2]>>>,
     /// The number of entries.
     entries: AtomicUsize,
     /// The number of requests without a session so far.
@@ -22,7 +24,7 @@ pub(crate) struct ActiveTokens {
 }
 
 impl ActiveTokens {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Vec<u64>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, SmallVec<[u64; 2]>>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,7 +49,7 @@ impl TokenScope {
 
     /// Marks tokens as active here until the returned lease is dropped; `None` if there are no
     /// tokens.
-    pub(crate) fn enter(&self, tokens: Vec<Key>) -> Option<TokenLease> {
+    pub(crate) fn enter(&self, tokens: SmallVec<[Key; 1]>) -> Option<TokenLease> {
         if tokens.is_empty() {
             return None;
         }
@@ -100,7 +102,7 @@ impl TokenScope {
 #[derive(Debug)]
 pub(crate) struct TokenLease {
     scope: TokenScope,
-    pub(crate) tokens: Vec<Key>,
+    pub(crate) tokens: SmallVec<[Key; 1]>,
 }
 
 /// The open calls of one filter among those of other sessions.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use smallvec::SmallVec;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::exchange::Exchange;
@@ -30,7 +31,7 @@ impl Post {
         deadline: Option<Instant>,
         permit: StreamPermit,
     ) -> Response<Body> {
-        let mut held = Vec::new();
+        let mut held: SmallVec<[Bytes; 1]> = SmallVec::new();
         let mut bytes = 0;
         let long = |size: usize| size > JSON_HELD_MAX;
         let announced = body.size().lower();
@@ -92,7 +93,7 @@ impl Post {
         self: Box<Self>,
         parts: http::response::Parts,
         mut body: UpstreamBody,
-        mut held: Vec<Bytes>,
+        mut held: SmallVec<[Bytes; 1]>,
         mut exchange: Box<Exchange>,
     ) -> Response<Body> {
         if held.is_empty() {
@@ -119,8 +120,8 @@ impl Post {
     }
 }
 
-fn joined(pieces: Vec<Bytes>) -> Bytes {
-    match <[Bytes; 1]>::try_from(pieces) {
+fn joined(pieces: SmallVec<[Bytes; 1]>) -> Bytes {
+    match pieces.into_inner() {
         Ok([only]) => only,
         Err(pieces) => Bytes::from(pieces.concat()),
     }

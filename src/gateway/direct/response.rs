@@ -38,8 +38,8 @@ pub(crate) struct JsonBody {
 }
 
 impl JsonBody {
-    pub(crate) fn new(body: PlainBody, held: Vec<Bytes>) -> Self {
-        Self { body, held: held.into(), begun: false }
+    pub(crate) fn new(body: PlainBody, held: impl IntoIterator<Item = Bytes>) -> Self {
+        Self { body, held: held.into_iter().collect(), begun: false }
     }
 }
 
@@ -62,9 +62,7 @@ impl PostUpstream {
         let is_ok = parts.status == StatusCode::OK;
         self.answer = match ResponseBody::new(body, &parts.headers) {
             ResponseBody::Events(body) if is_ok => UpstreamAnswer::Unpacked(body),
-            ResponseBody::Json(body) if is_ok => {
-                UpstreamAnswer::Json(JsonBody::new(body, Vec::new()))
-            }
+            ResponseBody::Json(body) if is_ok => UpstreamAnswer::Json(JsonBody::new(body, [])),
             ResponseBody::Events(body) | ResponseBody::Json(body) | ResponseBody::Other(body) => {
                 UpstreamAnswer::Failure(parts.status, ErrorBody::new(body))
             }

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::given_names::NameKey;
-use crate::progress::correlate::ledger::{Ledger, Tombstone, sole};
+use crate::progress::correlate::ledger::{Ledger, sole};
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::{Policy, TokenIs};

@@ -2,7 +2,7 @@
 //! evidence. A rung of the ladder holds only if exactly one call results.
 
 use crate::progress::correlate::correlator::{Attributed, Evidence};
-use crate::progress::correlate::ledger::Tombstone;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;

@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::progress::correlate::call::Call;
+use crate::progress::correlate::tombstones::{Tombstone, Tombstones};
 use crate::progress::few_map::FewMap;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::protocol::jsonrpc::Key;
@@ -26,96 +26,13 @@ const ALIASES_MAX: usize = 64;
 
 /// The longest id or token, in bytes, that is remembered after its message. Real names are UUIDs at
 /// most.
-const KEY_MAX: usize = 1 << 10;
-
-/// Names of ended calls that are remembered, so that late progress is not attributed to the next
-/// call. The oldest is forgotten first.
-const TOMBSTONES_MAX: usize = 4096;
+pub(super) const KEY_MAX: usize = 1 << 10;
 
 /// Stands for every stream of the one client that there is.
 const ANY_STREAM: StreamId = StreamId(0);
 
-/// The kind of a name of an ended call, and how the call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tombstone {
-    /// The id of a request that was answered.
-    Answered,
-    /// The id of a request that was cancelled or timed out.
-    Cancelled,
-    /// The id of a subscription that the server has ended. It may answer it as well.
-    Ended,
-    /// A token that the client gave.
-    Token,
-    /// A token that the server invented.
-    Alias,
-}
-
-/// The tombstone of a name.
-#[derive(Debug, Clone, Copy)]
-struct EndedName {
-    tombstone: Tombstone,
-    /// The number of the name among all names of ended calls.
-    number: u64,
-    /// The settings of the call leave a further answer unchanged.
-    passes_answers: bool,
-}
-
-#[derive(Debug, Default)]
-struct Tombstones {
-    names: BTreeMap<(bool, Key), EndedName>,
-    order: VecDeque<(bool, Key)>,
-    /// The numbers among them by [`Key::class`].
-    classes: BTreeSet<(bool, u64, u64, Key)>,
-    /// Names so far.
-    count: u64,
-}
-
-impl Tombstones {
-    fn add(&mut self, key: Key, tombstone: Tombstone) {
-        self.add_name(key, tombstone, false);
-    }
-
-    fn add_name(&mut self, key: Key, tombstone: Tombstone, passes_answers: bool) {
-        if key.len() > KEY_MAX {
-            return;
-        }
-        let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
-        if let Some(known) = self.names.get_mut(&name) {
-            (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
-            return;
-        }
-        self.count += 1;
-        let number = self.count;
-        if let Some(class) = name.1.class() {
-            self.classes.insert((name.0, class, number, name.1.clone()));
-        }
-        self.order.push_back(name.clone());
-        self.names.insert(name, EndedName { tombstone, number, passes_answers });
-        if self.order.len() > TOMBSTONES_MAX
-            && let Some(oldest) = self.order.pop_front()
-            && let Some(ended) = self.names.remove(&oldest)
-            && let Some(class) = oldest.1.class()
-        {
-            self.classes.remove(&(oldest.0, class, ended.number, oldest.1));
-        }
-    }
-
-    /// The newest id of a request that is `key` in another spelling.
-    fn id_in_other_spelling(&self, key: &Key) -> Option<EndedName> {
-        let of = |key: Key| self.names.get(&(false, key)).copied();
-        let in_class = key.class().and_then(|class| {
-            let least = Key::Text(Bytes::new());
-            let mut known = self.classes.range(..(false, class, u64::MAX, least));
-            known.next_back().filter(|last| !last.0 && last.1 == class)
-        });
-        let number = in_class.and_then(|(_, _, _, key)| of(key.clone()));
-        let other = key.in_other_type().and_then(of);
-        [number, other].into_iter().flatten().max_by_key(|ended| ended.number)
-    }
-}
-
 /// Calls of one name or stream, oldest first: nearly always one.
-type CallIds = SmallVec<[CallId; 2]>;
+pub(crate) type CallIds = SmallVec<[CallId; 2]>;
 
 /// Calls by a name that the server knows, oldest first.
 #[derive(Debug, Default)]
@@ -411,8 +328,8 @@ impl Ledger {
     }
 
     /// Every active request to which its client gave the token of `id`, `id` among them.
-    pub(crate) fn holders(&self, id: CallId) -> Vec<CallId> {
-        self.calls.get(&id).map(|call| self.holders_of(call).to_vec()).unwrap_or_default()
+    pub(crate) fn holders(&self, id: CallId) -> CallIds {
+        self.calls.get(&id).map(|call| self.holders_of(call).into()).unwrap_or_default()
     }
 
     fn holders_of(&self, call: &Call) -> &[CallId] {
@@ -436,18 +353,18 @@ impl Ledger {
 
     /// The tombstone of a token, given or invented, of an ended call.
     pub(crate) fn was_token(&self, key: &Key) -> Option<Tombstone> {
-        self.tombstones.names.get(&(true, key.clone())).map(|ended| ended.tombstone)
+        self.tombstones.get(true, key).map(|ended| ended.tombstone)
     }
 
     /// The tombstone of a request with this id.
     pub(crate) fn was_id(&self, key: &Key) -> Option<Tombstone> {
-        self.tombstones.names.get(&(false, key.clone())).map(|ended| ended.tombstone)
+        self.tombstones.get(false, key).map(|ended| ended.tombstone)
     }
 
     /// Whether the settings of the ended request with this id leave a further answer unchanged; `None` if
     /// no ended request had this id.
     pub(crate) fn passes_answers(&self, key: &Key) -> Option<bool> {
-        self.tombstones.names.get(&(false, key.clone())).map(|ended| ended.passes_answers)
+        self.tombstones.get(false, key).map(|ended| ended.passes_answers)
     }
 
     /// A request that the server had ended otherwise has been answered too.

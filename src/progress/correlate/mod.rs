@@ -11,3 +11,4 @@ pub(crate) mod place;
 pub(crate) mod session_split;
 pub(crate) mod summary;
 pub(crate) mod tasks;
+pub(crate) mod tombstones;

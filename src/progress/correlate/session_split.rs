@@ -10,9 +10,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use crate::progress::correlate::call::{SendHistory, ServerReports};
 use crate::progress::correlate::correlator::Attributed;
-use crate::progress::correlate::ledger::{Tombstone, sole};
+use crate::progress::correlate::ledger::sole;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
@@ -113,7 +116,7 @@ impl Filter {
     }
 
     /// The tokens of calls that are open, by the server's names.
-    pub fn tokens(&self) -> Vec<Key> {
+    pub fn tokens(&self) -> SmallVec<[Key; 1]> {
         let calls = self.correlator.ledger.iter();
         calls.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }

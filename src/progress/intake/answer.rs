@@ -6,8 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::smallvec;
 
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};

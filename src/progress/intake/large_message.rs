@@ -12,8 +12,8 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::correlator::only;
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};

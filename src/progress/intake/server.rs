@@ -15,9 +15,9 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::{Call, Pending, ProtocolValues};
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::{Disposition, Origin};

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::durations::Expected;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::progress::clients;
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind};
 use crate::progress::intake::answer::mended_body;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::ledger::Tombstone;
 use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};

@@ -70,9 +70,17 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
 
 /// The headers of a response towards the client.
 pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
-    let mut passed = HeaderMap::with_capacity(headers.len() + 2);
     // The header speaks of the upstream's own address, which the client must not turn to.
-    forward(headers, passage, |name| *name == ALT_SVC, &mut passed);
+    let ours = |name: &HeaderName| *name == ALT_SVC;
+    let stays = |name: &HeaderName| is_hop_by_hop(name) || stays_here(name, passage, ours);
+    let mut passed = if headers.keys().any(stays) {
+        let mut passed = HeaderMap::with_capacity(headers.len() + 2);
+        forward(headers, passage, ours, &mut passed);
+        passed
+    } else {
+        // Without `Connection` no other header is named as one of the connection: all of them pass.
+        headers
+    };
     finish(passage, &mut passed);
     passed
 }
@@ -137,12 +145,18 @@ fn forward(
     ours: impl Fn(&HeaderName) -> bool,
     passed: &mut HeaderMap,
 ) {
-    let stays = |name: &HeaderName| {
-        (passage.body_changes && is_about_the_body(name))
-            || passage.rules.remove.contains(name)
-            || ours(name)
-    };
-    keep(headers, stays, passed);
+    keep(headers, |name| stays_here(name, passage, &ours), passed);
+}
+
+/// Whether a header stays for another reason than that it belongs to one connection.
+fn stays_here(
+    name: &HeaderName,
+    passage: &Passage<'_>,
+    ours: impl Fn(&HeaderName) -> bool,
+) -> bool {
+    (passage.body_changes && is_about_the_body(name))
+        || passage.rules.remove.contains(name)
+        || ours(name)
 }
 
 /// Adds the headers that neither belong to one connection nor stay for another reason.
@@ -150,12 +164,18 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
     let named = named_by_connection(&headers);
     let stays = |name: &HeaderName| is_hop_by_hop(name) || named.contains(name) || stays(name);
     let mut last: Option<HeaderName> = None;
-    for (name, value) in headers {
+    let mut headers = headers.into_iter().peekable();
+    while let Some((name, value)) = headers.next() {
         // A name comes with its first value only.
         if name.is_some() {
             last = name.filter(|name| !stays(name));
         }
-        if let Some(name) = &last {
+        let Some(name) = last.take() else { continue };
+        if headers.peek().is_some_and(|(next, _)| next.is_none()) {
+            passed.append(&name, value);
+            last = Some(name);
+        } else {
+            // Not a copy, which would take an allocation for a name that HTTP does not know.
             passed.append(name, value);
         }
     }

@@ -85,72 +85,79 @@ pub(crate) fn for_server(
 
 /// Reads the body of a request with this head within its limits. One of more than `held_max` is not held,
 /// whether or not its length was announced: the rest of it passes.
-pub(crate) async fn read(
+pub(crate) fn read(
     body: PostedBody,
     parts: &Parts,
     limits: BodyLimits,
     held_max: usize,
-) -> Result<ReadBody, RequestBodyError> {
-    let mut body = match body {
-        PostedBody::Fresh(body) => body,
-        PostedBody::Read(read) => return Ok(read),
-    };
+) -> impl Future<Output = Result<ReadBody, RequestBodyError>> + Send {
     let max = limits.max;
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
-    let announced = announced.and_then(|size| size.parse::<usize>().ok());
-    if announced.is_some_and(|size| size > max) {
-        if !BodyLimits::awaits_leave(parts) {
-            limits.refuse(body);
-        }
-        return Err(RequestBodyError::TooLarge(max));
-    }
-    let mut held: VecDeque<Bytes> = VecDeque::new();
-    let mut gathered = BytesMut::new();
-    let mut bytes = 0;
-    let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
-    loop {
-        let frame = match body.frame().now_or_never() {
-            // Most bodies are there with their heads: no clock is asked, and there is no room for one.
-            Some(frame) => frame,
-            None => {
-                let deadline = pace.wait(Instant::now(), &limits);
-                let Ok(frame) = Box::pin(timeout_at(deadline, body.frame())).await else {
-                    return Err(pace.error(Instant::now(), &limits));
-                };
-                pace.stop_waiting(Instant::now());
-                frame
-            }
+    // No `async fn`: such a future has room for its arguments twice.
+    async move {
+        let mut body = match body {
+            PostedBody::Fresh(body) => body,
+            PostedBody::Read(read) => return Ok(read),
         };
-        let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        bytes += data.len();
-        pace.bytes = bytes as u64;
-        if !body.is_end_stream()
-            && let Err(no_room) = room.hold(data.len())
-        {
-            limits.refuse(body);
-            return Err(no_room.into());
-        }
-        hold(&mut held, &mut gathered, data);
-        if bytes > max {
-            limits.refuse(body);
+        let announced =
+            parts.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
+        let announced = announced.and_then(|size| size.parse::<usize>().ok());
+        if announced.is_some_and(|size| size > max) {
+            if !BodyLimits::awaits_leave(parts) {
+                limits.refuse(body);
+            }
             return Err(RequestBodyError::TooLarge(max));
         }
-        if bytes <= held_max && body.is_end_stream() {
-            break;
+        let mut held: VecDeque<Bytes> = VecDeque::new();
+        let mut gathered = BytesMut::new();
+        let mut bytes = 0;
+        let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
+        loop {
+            let frame = match body.frame().now_or_never() {
+                // Most bodies are there with their heads: no clock is asked, and there is no room for one.
+                Some(frame) => frame,
+                None => {
+                    let deadline = pace.wait(Instant::now(), &limits);
+                    let Ok(frame) = Box::pin(timeout_at(deadline, body.frame())).await else {
+                        return Err(pace.error(Instant::now(), &limits));
+                    };
+                    pace.stop_waiting(Instant::now());
+                    frame
+                }
+            };
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
+            let Ok(data) = frame.into_data() else { continue };
+            bytes += data.len();
+            pace.bytes = bytes as u64;
+            if !body.is_end_stream()
+                && let Err(no_room) = room.hold(data.len())
+            {
+                limits.refuse(body);
+                return Err(no_room.into());
+            }
+            hold(&mut held, &mut gathered, data);
+            if bytes > max {
+                limits.refuse(body);
+                return Err(RequestBodyError::TooLarge(max));
+            }
+            if bytes <= held_max && body.is_end_stream() {
+                break;
+            }
+            if bytes > held_max {
+                held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
+                let passing = PassingBody::new(held, body, (limits, pace, room));
+                return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
+            }
         }
-        if bytes > held_max {
-            held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-            let passing = PassingBody::new(held, body, (limits, pace, room));
-            return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
+        if held.is_empty() {
+            return Ok(ReadBody::Whole(gathered.freeze()));
         }
+        held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
+        Ok(ReadBody::Whole(match held.len() {
+            1 => held.pop_front().unwrap_or_default(),
+            _ => Bytes::from(held.make_contiguous().concat()),
+        }))
     }
-    held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-    Ok(ReadBody::Whole(match held.len() {
-        1 => held.pop_front().unwrap_or_default(),
-        _ => Bytes::from(held.make_contiguous().concat()),
-    }))
 }
 
 /// Holds a frame behind the others. Small frames are copied together: each would keep the buffer that it came in.

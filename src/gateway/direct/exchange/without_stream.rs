@@ -5,6 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Exchange, drain};
@@ -83,7 +84,7 @@ impl Exchange {
         self.last_read = now();
         self.handle_message(&message, &mut Batch::default());
         self.end_response();
-        let mut payloads: Vec<Payload> = Vec::new();
+        let mut payloads: SmallVec<[Payload; 1]> = SmallVec::new();
         drain(&mut self.filter, now(), |Transmit { payload, .. }| payloads.push(payload));
         // Progress that waited goes out with its answer; there is room for one message only.
         if message.kind() != Kind::Batch && payloads.len() > 1 {

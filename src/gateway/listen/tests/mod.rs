@@ -157,5 +157,5 @@ fn the_future_of_a_request_is_small() {
         size_of_future(|client, request| dispatcher.clone().unwrap().answer(client, request));
     // Each request moves it into a box.
     eprintln!("{size} bytes");
-    assert!(size <= 1280, "{size}");
+    assert!(size <= 1024, "{size}");
 }

@@ -1,0 +1,177 @@
+//! The names of ended calls, so that what comes late for one is not attributed to another.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::progress::correlate::ledger::KEY_MAX;
+use crate::protocol::jsonrpc::Key;
+
+/// Names of ended calls that are remembered, so that late progress is not attributed to the next
+/// call. The oldest is forgotten first.
+const TOMBSTONES_MAX: usize = 4096;
+
+/// Names for which no map is made: the id and the token of one call.
+const FEW: usize = 2;
+
+/// The kind of a name of an ended call, and how the call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tombstone {
+    /// The id of a request that was answered.
+    Answered,
+    /// The id of a request that was cancelled or timed out.
+    Cancelled,
+    /// The id of a subscription that the server has ended. It may answer it as well.
+    Ended,
+    /// A token that the client gave.
+    Token,
+    /// A token that the server invented.
+    Alias,
+}
+
+/// A name: whether it is a token, and the id or token.
+type Name = (bool, Key);
+
+/// The tombstone of a name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndedName {
+    pub(super) tombstone: Tombstone,
+    /// The number of the name among all names of ended calls.
+    number: u64,
+    /// The settings of the call leave a further answer unchanged.
+    pub(super) passes_answers: bool,
+}
+
+/// The tombstones of one connection. Most filters end one call.
+#[derive(Debug, Default)]
+pub(super) struct Tombstones {
+    /// All names while there are few.
+    few: SmallVec<[(Name, EndedName); FEW]>,
+    /// All names from the time on when they are more.
+    many: Option<Box<ManyTombstones>>,
+    /// Names so far.
+    count: u64,
+}
+
+impl Tombstones {
+    pub(super) fn add(&mut self, key: Key, tombstone: Tombstone) {
+        self.add_name(key, tombstone, false);
+    }
+
+    pub(super) fn add_name(&mut self, key: Key, tombstone: Tombstone, passes_answers: bool) {
+        if key.len() > KEY_MAX {
+            return;
+        }
+        let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
+        let known = match &mut self.many {
+            Some(many) => many.names.get_mut(&name),
+            None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
+        };
+        if let Some(known) = known {
+            (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
+            return;
+        }
+        self.count += 1;
+        let ended = EndedName { tombstone, number: self.count, passes_answers };
+        if self.many.is_none() && self.few.len() < FEW {
+            self.few.push((name, ended));
+            return;
+        }
+        let many = self.many.get_or_insert_default();
+        self.few.drain(..).for_each(|(name, ended)| many.add(name, ended));
+        many.add(name, ended);
+    }
+
+    /// The tombstone of exactly this token or id.
+    pub(super) fn get(&self, is_token: bool, key: &Key) -> Option<EndedName> {
+        match &self.many {
+            Some(many) => many.names.get(&(is_token, key.clone())).copied(),
+            None => {
+                let mut few = self.few.iter();
+                few.find(|((kind, known), _)| *kind == is_token && known == key).map(|one| one.1)
+            }
+        }
+    }
+
+    /// The newest id of a request that is `key` in another spelling.
+    pub(super) fn id_in_other_spelling(&self, key: &Key) -> Option<EndedName> {
+        let number = key.class().and_then(|class| self.newest_of_class(class));
+        let other = key.in_other_type().and_then(|other| self.get(false, &other));
+        [number, other].into_iter().flatten().max_by_key(|ended| ended.number)
+    }
+
+    /// The newest id that is a number of this [`Key::class`].
+    fn newest_of_class(&self, class: u64) -> Option<EndedName> {
+        if let Some(many) = &self.many {
+            let least = Key::Text(Bytes::new());
+            let mut known = many.classes.range(..(false, class, u64::MAX, least));
+            let newest = known.next_back().filter(|last| !last.0 && last.1 == class);
+            return newest.and_then(|(_, _, _, key)| self.get(false, key));
+        }
+        let ids = self.few.iter().filter(|((is_token, _), _)| !is_token);
+        let of_class = ids.filter(|((_, key), _)| key.class() == Some(class));
+        of_class.map(|(_, ended)| *ended).max_by_key(|ended| ended.number)
+    }
+}
+
+#[derive(Debug, Default)]
+struct ManyTombstones {
+    names: BTreeMap<Name, EndedName>,
+    order: VecDeque<Name>,
+    /// The numbers among them by [`Key::class`].
+    classes: BTreeSet<(bool, u64, u64, Key)>,
+}
+
+impl ManyTombstones {
+    /// Adds a name that is not among them.
+    fn add(&mut self, name: Name, ended: EndedName) {
+        if let Some(class) = name.1.class() {
+            self.classes.insert((name.0, class, ended.number, name.1.clone()));
+        }
+        self.order.push_back(name.clone());
+        self.names.insert(name, ended);
+        if self.order.len() > TOMBSTONES_MAX
+            && let Some(oldest) = self.order.pop_front()
+            && let Some(ended) = self.names.remove(&oldest)
+            && let Some(class) = oldest.1.class()
+        {
+            self.classes.remove(&(oldest.0, class, ended.number, oldest.1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_names_give_the_same_answers() {
+        let key = |text: &'static str| Key::read(&Bytes::from_static(text.as_bytes())).unwrap();
+        let (mut few, mut many) = (Tombstones::default(), Tombstones::default());
+        many.many = Some(Box::default());
+        for one in [&mut few, &mut many] {
+            one.add(key("9007199254740993"), Tombstone::Cancelled);
+            one.add_name(key("9007199254740992"), Tombstone::Answered, true);
+        }
+        let check = |few: &Tombstones, many: &Tombstones| {
+            for text in ["1", "\"9007199254740992\"", "9007199254740993", "9007199254740994", "7"] {
+                for is_token in [true, false] {
+                    let ended = |of: &Tombstones| format!("{:?}", of.get(is_token, &key(text)));
+                    assert_eq!(ended(few), ended(many), "{text}");
+                }
+                let spelled =
+                    |of: &Tombstones| format!("{:?}", of.id_in_other_spelling(&key(text)));
+                assert_eq!(spelled(few), spelled(many), "{text}");
+            }
+        };
+        check(&few, &many);
+        assert!(few.many.is_none() && few.id_in_other_spelling(&key("9007199254740992")).is_some());
+        for one in [&mut few, &mut many] {
+            one.add(key("9007199254740993"), Tombstone::Ended);
+            one.add(key("7"), Tombstone::Alias);
+        }
+        check(&few, &many);
+        assert!(few.many.is_some());
+    }
+}
