@@ -51,6 +51,7 @@ pub use gate::notification::MESSAGE_MAX;
 pub use gate::stream::{QUEUE_MAX, StreamKind};
 pub use ids::{CallId, StreamId};
 pub use intake::batch::BATCH_MAX;
+pub use intake::fast_repair::FastPath;
 pub use intake::large_answer::LargeRepairs;
 pub use intake::large_message::SpooledAnswer;
 pub use late::calls::{LateEvent, LateNews};

@@ -28,11 +28,40 @@ pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// Words of eight bytes in which the end of a string is searched before [`memchr2`] is called. Nearly all strings of
+/// a message are shorter, and a call costs more than these words.
+const SHORT_WORDS: usize = 8;
+
+/// The position of the first quote or backslash in `text`.
+pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
+    let (words, _) = text.as_chunks::<8>();
+    let short = &words[..words.len().min(SHORT_WORDS)];
+    for (place, word) in short.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = zero_byte(word ^ every(b'"')) | zero_byte(word ^ every(b'\\'));
+        if found != 0 {
+            return Some(place * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let from = short.len() * 8;
+    memchr2(b'"', b'\\', &text[from..]).map(|found| from + found)
+}
+
+/// A word of eight times the same byte.
+const fn every(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// The highest bit of the lowest byte that is zero, and perhaps of higher bytes; zero if no byte is.
+const fn zero_byte(word: u64) -> u64 {
+    word.wrapping_sub(every(1)) & !word & every(0x80)
+}
+
 /// The position after the string whose opening quote is at `at`; `None` if it never closes.
 fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
-        let found = at + memchr2(b'"', b'\\', text.get(at..)?)?;
+        let found = at + quote_or_backslash(text.get(at..)?)?;
         if text[found] == b'"' {
             return Some(found + 1);
         }
@@ -267,9 +296,15 @@ pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
 /// string.
 pub fn decode_str(text: &[u8]) -> Option<Cow<'_, str>> {
     Some(match unescape(text)? {
-        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Borrowed(bytes) => lossy(bytes),
         Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
     })
+}
+
+/// The text of `bytes`, with U+FFFD for all that is not Unicode. Nearly all text is Unicode, and the check alone is
+/// several times faster than [`String::from_utf8_lossy`].
+pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// `words` as a JSON string.
@@ -334,6 +369,18 @@ mod tests {
         assert_eq!(pairs(r#"{"a":1,"#), [(r#""a""#, "1")]);
         assert_eq!(pairs(r#"{'a':1}"#), []);
         assert_eq!(pairs("[1]"), []);
+    }
+
+    #[test]
+    fn the_end_of_a_string_is_found_at_every_length() {
+        for length in 0..100 {
+            let text = "é~!]\u{7f}a".chars().cycle().take(length).collect::<String>();
+            assert_eq!(quote_or_backslash(text.as_bytes()), None);
+            for end in ["\"", "\\", "\"\\", "\\\"..........."] {
+                let found = quote_or_backslash((text.clone() + end).as_bytes());
+                assert_eq!(found, Some(text.len()), "{text}{end}");
+            }
+        }
     }
 
     #[test]

@@ -77,6 +77,18 @@ impl TokenScope {
         }
     }
 
+    /// Whether a token is active in other sessions and not in this one, if there are more tokens than those of
+    /// `own`.
+    pub(crate) fn is_beside(&self, own: Option<&TokenLease>, token: &Key) -> bool {
+        let own = own.map_or(0, |lease| lease.tokens.len());
+        self.tokens.entries.load(Ordering::Relaxed) > own && self.is_elsewhere(token)
+    }
+
+    fn is_elsewhere(&self, token: &Key) -> bool {
+        let users = self.tokens.lock();
+        users.get(token).is_some_and(|users| !users.contains(&self.number))
+    }
+
     /// Tells the filter which tokens of its next message mean calls of other sessions.
     pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
         let named = filter.try_with(|filter| filter.tokens_named(message));

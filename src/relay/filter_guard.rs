@@ -5,6 +5,8 @@
 //!
 //! The guard also shows every input and every decision to the observers of the filter.
 
+mod fast_path;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +20,7 @@ use crate::observe::transcript::settings;
 use crate::progress::input::{Input, Output};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason, StreamId,
-    Transmit, TransmitKind, Verdict,
+    Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
@@ -273,21 +275,6 @@ impl FilterGuard {
         if message.is_renamed() {
             self.apply(now, Input::MarkEventName);
         }
-    }
-
-    /// [`Filter::fast_path`], of the text of a whole message.
-    pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
-        let number = self.filter.messages() + 1;
-        let plain = self.try_with(|filter| filter.fast_path(now, stream, text));
-        let is_plain = plain == Some(true);
-        if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
-            emitter.input(now, Input::ServerProgress(stream, text.clone()), number);
-            let transmit = Transmit::whole(TransmitKind::Progress, text.clone().into());
-            emitter.to_client(now, stream, &transmit);
-            self.note();
-            self.apply(now, Input::MarkWritten(stream));
-        }
-        is_plain
     }
 
     /// Handles a message of the server after the filter has failed.

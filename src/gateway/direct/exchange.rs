@@ -2,14 +2,16 @@
 //! the filter waits for no other.
 
 pub(crate) mod long_json;
+mod server_messages;
 mod without_stream;
 
 use std::sync::Arc;
 use std::task::Context;
 
+use self::server_messages::Handled;
 use self::without_stream::Detour;
 use super::mailbox::Mail;
-use super::session::{Delivery, Session, SessionStream};
+use super::session::{Session, SessionStream};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::event_stream::EventHandler;
@@ -18,10 +20,10 @@ use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Outcome, Payload, Policy, RequestOrigin, StreamId,
-    Transmit, Verdict,
+    Filter, FilterEvent, Origin, Outcome, Payload, Policy, RequestOrigin, StreamId, Transmit,
+    Verdict,
 };
-use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::Revision;
 use crate::protocol::sse::SseEvent;
 use crate::relay::active_tokens::{TokenLease, TokenScope};
@@ -31,24 +33,13 @@ use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::mcp_http::event_ids::EventIds;
-use crate::transport::mcp_http::event_message::{divided, is_part, message_in};
+use crate::transport::mcp_http::event_message::{divided, message_in};
 use crate::transport::mcp_http::request_body::cancels_apart;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
-
-/// The filter that handles a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Handled {
-    /// Here, under its number.
-    Here,
-    /// On another stream, which has it now.
-    Elsewhere,
-    /// Nowhere: the message has been forwarded unchanged.
-    AsItIs,
-}
 
 /// The requests of one POST, and the messages to their client.
 pub(crate) struct Exchange {
@@ -202,51 +193,6 @@ impl Exchange {
         })
     }
 
-    fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
-        let (own, at) = (self.lease.as_ref(), self.last_read);
-        self.scope.mark_beside(own, at, &mut self.filter, message);
-        if is_part(message) {
-            self.filter.apply(now(), Input::MarkApart);
-        }
-        let mut fate = self.filter.server_message(self.last_read, ORIGIN, message);
-        if fate == Disposition::NotMine {
-            let foreign = |member: &SessionStream| {
-                member.session.foreign(member.stream, message, self.modern)
-            };
-            let repairs = |member: &SessionStream| member.session.repaired(message);
-            let repaired = self.member.as_ref().and_then(repairs);
-            let known = self.member.as_ref().map(foreign);
-            match known {
-                Some(Delivery::Moved) => return Handled::Elsewhere,
-                Some(Delivery::Passes) => {
-                    self.forward(message, repaired, out);
-                    return Handled::AsItIs;
-                }
-                Some(Delivery::OutOfPlace(reason)) => {
-                    self.filter.apply(now(), Input::OutOfPlace(reason));
-                    return Handled::Here;
-                }
-                Some(Delivery::Unknown) | None => {
-                    fate = self.filter.handle_last(self.last_read, ORIGIN, message);
-                }
-            }
-        }
-        if let Disposition::NotAMessage(_) = fate {
-            self.forward(message, None, out);
-        }
-        if self.ends_with_answer {
-            // Such a server never ends its response: no other answer is to be expected.
-            self.end_response();
-        }
-        if let Some(member) = &self.member
-            && concerns_session(message)
-        {
-            let all = self.filter.open_calls() == 0;
-            member.session.note_delivery(member.stream, message, all);
-        }
-        Handled::Here
-    }
-
     /// The response has ended: an answer that fits no request may be the one that is missing.
     fn end_response(&mut self) {
         if self.filter.try_with(|filter| filter.holds_answer(OWN)) == Some(true) {
@@ -255,16 +201,6 @@ impl Exchange {
                 member.refused();
             }
         }
-    }
-
-    /// Forwards a message, or what takes its place, behind the earlier messages.
-    fn forward(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
-        if self.observing {
-            return;
-        }
-        self.collect(out);
-        self.filter.forward_last(now(), OWN, message);
-        out.transmit(&instead.unwrap_or_else(|| Transmit::of(message)));
     }
 
     /// Logs the events, and keeps the other fields of withheld events.
@@ -301,18 +237,6 @@ impl Exchange {
     }
 }
 
-/// Whether the session has to know of a message that arrived on the stream of a request.
-fn concerns_session(message: &Message) -> bool {
-    match message.kind() {
-        Kind::Response | Kind::Opaque | Kind::Batch => true,
-        Kind::Notification => message.method().is_some_and(|method| {
-            *method == *crate::protocol::mcp::TASK_STATUS
-                || *method == *crate::protocol::mcp::CANCELLED
-        }),
-        _ => false,
-    }
-}
-
 fn drain(filter: &mut FilterGuard, at: std::time::Instant, mut each: impl FnMut(Transmit)) {
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
@@ -344,9 +268,8 @@ impl EventHandler for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.fast_path(self.last_read, OWN, &text)
+            && self.took_fast_path(event, &text, out)
         {
-            out.raw(&event.raw);
             return;
         }
         let filter = &mut self.filter;

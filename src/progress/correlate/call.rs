@@ -198,14 +198,17 @@ pub(crate) struct LastSent {
 }
 
 impl LastSent {
-    pub(crate) fn by(report: &Report) -> Self {
+    /// The value and the total of a report.
+    pub(crate) fn figures(report: &Report) -> (Option<f64>, Option<f64>) {
         let figure = report.figure.as_ref();
-        Self {
-            value: figure.map(|figure| figure.value.value),
-            total: figure.and_then(|figure| figure.total.as_ref()).map(|total| total.value),
-            // A copy: a call may be open for hours, and would keep a whole read buffer.
-            message: report.message.as_deref().map(<[u8]>::to_vec),
-        }
+        let total = figure.and_then(|figure| figure.total.as_ref());
+        (figure.map(|figure| figure.value.value), total.map(|total| total.value))
+    }
+
+    /// Whether a report says the same.
+    pub(crate) fn is_repeated_by(&self, report: &Report) -> bool {
+        self.message.as_deref() == report.message.as_deref()
+            && (self.value, self.total) == Self::figures(report)
     }
 }
 
@@ -249,30 +252,25 @@ impl SendHistory {
         }
     }
 
-    /// Keeps the last sent progress. The older message stays if the new progress has none.
-    pub(crate) fn remember(&mut self, sent: LastSent, now: Instant) {
-        let wordless = sent.message.is_none();
-        let before = self.last.replace((sent, now));
-        if !wordless {
-            self.last_message = None;
-        } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
-            self.last_message = Some(words.into());
-        }
-    }
-
-    /// Keeps progress that was sent with words, in the room of the last one.
-    pub(crate) fn remember_words(
+    /// Keeps the last sent progress: its value and total, and its words. The older words stay if the new
+    /// progress has none.
+    pub(crate) fn remember(
         &mut self,
-        (value, total): (f64, Option<f64>),
-        words: &[u8],
+        (value, total): (Option<f64>, Option<f64>),
+        words: Option<&[u8]>,
         now: Instant,
     ) {
-        self.last_message = None;
         let (last, at) = self.last.get_or_insert_with(|| (LastSent::default(), now));
-        (last.value, last.total, *at) = (Some(value), total, now);
-        let kept = last.message.get_or_insert_default();
-        kept.clear();
-        kept.extend_from_slice(words);
+        (last.value, last.total, *at) = (value, total, now);
+        if let Some(words) = words {
+            self.last_message = None;
+            // A copy, in the room of the last one: a call may be open for hours, and would keep a whole read buffer.
+            let kept = last.message.get_or_insert_default();
+            kept.clear();
+            kept.extend_from_slice(words);
+        } else if let Some(words) = last.message.take() {
+            self.last_message = Some(words.into());
+        }
     }
 
     /// The server's last message for this call.

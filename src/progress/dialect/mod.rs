@@ -8,7 +8,7 @@ mod custom;
 pub(super) mod fields;
 mod lsp;
 pub(super) mod report;
-mod standard;
+pub(super) mod standard;
 mod tasks_progress;
 pub(super) mod text;
 mod text_chunk;

@@ -23,7 +23,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::PROGRESS;
 
-pub(super) static DIALECT: BuiltIn =
+pub(in crate::progress) static DIALECT: BuiltIn =
     BuiltIn { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };
 
 /// The members in place of `progressToken`, in the order of preference.
@@ -59,17 +59,20 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
 /// specification: the same report as that of [`read`], which reads any notification. `None` says nothing about a
 /// message.
 pub(super) fn read_plain(message: &Message) -> Option<Report> {
-    let raw = message.raw();
-    let plain = PlainMembers::read(raw)?;
-    let slice = |text: &[u8]| raw.slice_ref(text);
+    Some(report_of(&PlainMembers::read(message.raw())?, message.raw()))
+}
+
+/// The report of a notification whose members in `text` have been found.
+pub(in crate::progress) fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
+    let slice = |part: &[u8]| text.slice_ref(part);
     let mut repairs = Repairs::default();
-    let text = plain.token.map(slice);
-    let token = text.as_ref().and_then(Key::read);
+    let token_text = plain.token.map(slice);
+    let token = token_text.as_ref().and_then(Key::read);
     if token.is_none() {
         repairs.add(Repair::Token);
     }
     let number =
-        |text: &[u8]| Some(Number { value: plain_progress::value(text)?, text: slice(text) });
+        |part: &[u8]| Some(Number { value: plain_progress::value(part)?, text: slice(part) });
     let (value, total) = (plain.progress.and_then(number), plain.total.and_then(number));
     if plain.total.is_some() && total.is_none() {
         repairs.add(Repair::Total);
@@ -77,9 +80,9 @@ pub(super) fn read_plain(message: &Message) -> Option<Report> {
     if value.is_none() {
         repairs.add(Repair::Number);
     }
-    Some(Report {
+    Report {
         about: About {
-            token_text: token.is_some().then_some(text).flatten(),
+            token_text: token_text.filter(|_| token.is_some()),
             token,
             ..About::default()
         },
@@ -87,7 +90,7 @@ pub(super) fn read_plain(message: &Message) -> Option<Report> {
         message: plain.message.map(slice),
         repairs,
         ..Report::default()
-    })
+    }
 }
 
 fn about(params: &Fields, repairs: &mut Repairs) -> About {

@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs};
-use crate::protocol::json;
 
 /// The handling of a value that repeats or falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,10 +29,10 @@ const F32_STEPS_BELOW: f64 = 16_384.0;
 /// One progress value as the client gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmittedProgress {
-    /// The value's JSON text.
-    pub progress: Bytes,
-    /// The total's JSON text.
-    pub total: Option<Bytes>,
+    /// The value.
+    pub progress: Number,
+    /// The total.
+    pub total: Option<Number>,
     /// The repair, if the value differs from the server's.
     pub repair: Option<Repair>,
 }
@@ -42,9 +41,7 @@ impl EmittedProgress {
     /// The value without a total below it. A compliant notification may have such a total, a
     /// rewritten one has none.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
-        let value = |text: &Bytes| json::number(text);
-        let over = |total: &Bytes| value(total) < value(&self.progress);
-        if self.total.as_ref().is_some_and(over) {
+        if self.total.as_ref().is_some_and(|total| total.value < self.progress.value) {
             self.total = None;
             repairs.add(Repair::Total);
         }
@@ -132,12 +129,8 @@ impl Meter {
         if self.would_rise(value) {
             self.emitted = Some(value);
             self.total = figure.total.as_ref().map(|total| self.rebased(total));
-            let total = figure.total.as_ref().map(|total| total.text.clone());
-            return Ok(EmittedProgress {
-                progress: figure.value.text.clone(),
-                total,
-                repair: None,
-            });
+            let (progress, total) = (figure.value.clone(), figure.total.clone());
+            return Ok(EmittedProgress { progress, total, repair: None });
         }
         self.total = figure.total.as_ref().map(|total| self.rebased(total));
         let raised = self.base + value;
@@ -228,8 +221,8 @@ impl Meter {
         let total =
             self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());
         EmittedProgress {
-            progress: spell(value),
-            total: total.map(|total| total.text.clone()),
+            progress: Number { value, text: spell(value) },
+            total: total.cloned(),
             repair: Some(repair),
         }
     }
@@ -292,6 +285,10 @@ mod tests {
         })
     }
 
+    fn spelled(number: &Number) -> String {
+        String::from_utf8(number.text.to_vec()).unwrap()
+    }
+
     /// Compares the value that is sent for each claim: `=` as claimed, else the value; `x` if nothing is sent.
     #[track_caller]
     fn check(on_fall: OnFall, claims: &str, emitted: &str) {
@@ -301,9 +298,8 @@ mod tests {
                 Err(_) => "x".to_owned(),
                 Ok(EmittedProgress { repair: None, .. }) => "=".to_owned(),
                 Ok(EmittedProgress { progress, total, .. }) => {
-                    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-                    text(progress)
-                        + &total.map_or_else(String::new, |total| format!("/{}", text(total)))
+                    spelled(&progress)
+                        + &total.map_or_else(String::new, |total| format!("/{}", spelled(&total)))
                 }
             });
         assert_eq!(said.collect::<Vec<_>>().join(" "), emitted);
@@ -353,7 +349,7 @@ mod tests {
         let mut take = |claim, in_words| {
             meter.note_source(in_words);
             let emitted = meter.take(figure(claim).as_ref(), OnFall::Rebase).unwrap();
-            String::from_utf8(emitted.progress.to_vec()).unwrap()
+            spelled(&emitted.progress)
         };
         assert_eq!(take("5/7", true), "5");
         assert_eq!(take("1/3", true), "6");
@@ -373,15 +369,14 @@ mod tests {
             let mut meter = Meter::default();
             meter.estimate(Some(0.25)).unwrap();
             let estimate = meter.estimate(part).unwrap();
-            assert_eq!(&estimate.total.unwrap()[..], b"1");
+            assert_eq!(spelled(&estimate.total.unwrap()), "1");
             let said = claims.split(' ').map(|claim| {
                 let emitted = meter.take(figure(claim).as_ref(), OnFall::Lift).unwrap();
-                let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-                text(&emitted.progress)
-                    + &emitted.total.map_or_else(String::new, |t| format!("/{}", text(&t)))
+                spelled(&emitted.progress)
+                    + &emitted.total.map_or_else(String::new, |t| format!("/{}", spelled(&t)))
             });
             let said: Vec<String> = said.collect();
-            (String::from_utf8(estimate.progress.to_vec()).unwrap(), said.join(" "))
+            (spelled(&estimate.progress), said.join(" "))
         };
         let check = |part, claims, estimate: &str, said: &str| {
             assert_eq!(emitted(part, claims), (estimate.to_owned(), said.to_owned()));

@@ -182,10 +182,9 @@ impl Filter {
         };
         let policy = call.settings();
         let (messages, on_fall) = (policy.messages, policy.on_fall);
-        let sent_now = LastSent::by(&pending.report);
+        let report = &pending.report;
         // Overheard text stands for itself.
-        let appends =
-            messages == Messages::Append && sent_now.message.is_some() && !pending.report.from_text;
+        let appends = messages == Messages::Append && report.message.is_some() && !report.from_text;
         let mut stream = self.gate.streams.get_mut(&call.stream);
         // A client that resumes names the id that came last: behind a later message, an earlier id would make
         // the server repeat that message.
@@ -201,8 +200,9 @@ impl Filter {
             }
             stream.replays = false;
         }
-        let repeats =
-            |(last, at): &(LastSent, Instant)| *last == sent_now && now < *at + DUPLICATE_WITHIN;
+        let repeats = |(last, at): &(LastSent, Instant)| {
+            now < *at + DUPLICATE_WITHIN && last.is_repeated_by(report)
+        };
         if !appends
             && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
         {
@@ -216,11 +216,11 @@ impl Filter {
         if let (true, Some(first), Some(more)) = (appends, &call.sent.joined, &own) {
             own = Some(notification::join(first, more));
         }
-        call.sent.remember(sent_now, now);
-        if own.is_some() {
+        call.sent.remember(LastSent::figures(report), report.message.as_deref(), now);
+        let mut message = own.as_ref().map(notification::message);
+        if appends || message != report.message {
             // A copy of what may be said again, and no more of it.
-            let kept = own.as_ref().map(notification::message);
-            call.sent.last_message = kept.as_deref().map(Bytes::copy_from_slice);
+            call.sent.last_message = message.as_deref().map(Bytes::copy_from_slice);
         }
         if appends {
             call.sent.joined.clone_from(&call.sent.last_message);
@@ -237,7 +237,6 @@ impl Filter {
         {
             return Ok((framed(raw.clone()), Verdict::of(pending.done)));
         }
-        let mut message = own.map(|text| notification::message(&text));
         if message.is_none() && words_allowed {
             repairs.add(Repair::Message);
             let running = || json::quote(&format!("{}: running", call.label()));
@@ -306,12 +305,10 @@ impl Filter {
             message.as_ref(),
             &super::dialect::Report::default(),
         );
-        let value = |text: &Bytes| json::number(text);
-        let total = emitted.total.as_ref().and_then(value);
-        call.sent.last_heartbeat = Some((
-            LastSent { value: value(&emitted.progress), total, message: message.map(Vec::from) },
-            now,
-        ));
+        let (value, total) =
+            (Some(emitted.progress.value), emitted.total.as_ref().map(|total| total.value));
+        call.sent.last_heartbeat =
+            Some((LastSent { value, total, message: message.map(Vec::from) }, now));
         call.note_heartbeat(now, expected.is_some());
         self.share_value(id);
         self.events.push_back(FilterEvent::Heartbeat(id));

@@ -14,6 +14,9 @@ use crate::protocol::mcp::META_RELATED_TASK;
 /// Text chunks of a whole minute fit; a flood does not.
 pub const MESSAGE_MAX: usize = 4 << 10;
 
+/// Bytes of a notification besides its token, message and other members, unless its value is very long.
+const WITHOUT_TEXTS: usize = 160;
+
 /// The parts of a notification besides its value.
 #[derive(Debug, Default)]
 struct Parts<'a> {
@@ -48,16 +51,18 @@ pub(crate) fn write(
 }
 
 fn assemble(emitted: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
-    let mut out = BytesMut::with_capacity(192);
+    let members: usize = parts.members.iter().map(|member| member.len() + 1).sum();
+    let room = parts.token.len() + parts.message.map_or(0, <[u8]>::len) + members;
+    let mut out = BytesMut::with_capacity(room + WITHOUT_TEXTS);
     out.put_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
     );
     out.put_slice(parts.token);
     out.put_slice(br#","progress":"#);
-    out.put_slice(&emitted.progress);
+    out.put_slice(&emitted.progress.text);
     if let Some(total) = &emitted.total {
         out.put_slice(br#","total":"#);
-        out.put_slice(total);
+        out.put_slice(&total.text);
     }
     if let Some(message) = parts.message {
         out.put_slice(br#","message":"#);
@@ -101,7 +106,7 @@ fn write_meta(out: &mut BytesMut, parts: &Parts<'_>) {
 /// characters. Bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn message(text: &Bytes) -> Bytes {
     if text.len() <= MESSAGE_MAX {
-        return match String::from_utf8_lossy(text) {
+        return match json::lossy(text) {
             Cow::Borrowed(_) => text.clone(),
             Cow::Owned(mended) => Bytes::from(mended),
         };
@@ -136,9 +141,11 @@ pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::value::Number;
 
     fn emitted() -> EmittedProgress {
-        EmittedProgress { progress: Bytes::from_static(b"1"), total: None, repair: None }
+        let progress = Number { value: 1.0, text: Bytes::from_static(b"1") };
+        EmittedProgress { progress, total: None, repair: None }
     }
 
     #[track_caller]

@@ -6,24 +6,45 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{Call, LastSent, ProtocolValues};
+use crate::progress::correlate::call::{Call, ProtocolValues};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
-use crate::progress::intake::plain_progress::PlainProgress;
+use crate::progress::intake::plain_progress::{PlainMembers, PlainProgress};
 use crate::progress::intake::template::Template;
 use crate::progress::policy::{Coalesce, Messages, StreamPacing};
 use crate::progress::verdict::Verdict;
 use crate::protocol::mcp;
 
+/// The result of an attempt to forward progress unchanged.
+pub(crate) enum FastForward<'a> {
+    /// The message is to be forwarded.
+    Done,
+    /// The message takes another way. Its members have been read.
+    Read(PlainMembers<'a>),
+    /// The message takes another way, and has not been read.
+    Unread,
+}
+
 impl Filter {
     /// Takes a server message on `stream`, if the message is progress that can be forwarded
     /// unchanged and at once. Any other message returns false and changes nothing.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
+        matches!(self.fast_forward(now, stream, text), FastForward::Done)
+    }
+
+    pub(crate) fn fast_forward<'a>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        text: &'a [u8],
+    ) -> FastForward<'a> {
         if !self.is_unhindered(stream) {
-            return false;
+            return FastForward::Unread;
         }
-        let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
+        let Some((id, call)) = self.correlator.ledger.sole_mut() else {
+            return FastForward::Unread;
+        };
         let policy = call.settings();
         let is_ready = call.stream == stream
             && call.is_quiet()
@@ -32,15 +53,24 @@ impl Filter {
             && policy.scale.is_none()
             && policy.has_standard()
             && &*call.method != mcp::LISTEN;
-        // The text is read last: it costs the most.
-        let known = is_ready.then(|| self.intake.template.read(text)).flatten();
-        let is_new = known.is_none();
-        let read = || is_ready.then(|| PlainProgress::read(text)).flatten();
-        let Some(plain) = known.or_else(read) else { return false };
-        let is_own = call.token.as_ref().is_some_and(|token| token.is_just(plain.token));
-        if !is_own || !call.meter.rise(plain.progress, plain.total) {
-            return false;
+        if !is_ready {
+            return FastForward::Unread;
         }
+        // The text is read last: it costs the most.
+        let mut members = None;
+        let known = self.intake.template.read(text);
+        let is_new = known.is_none();
+        let read = || {
+            members = PlainMembers::read(text);
+            members.and_then(PlainProgress::of)
+        };
+        let rises = |plain: &PlainProgress<'_>| {
+            call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
+                && call.meter.rise(plain.progress, plain.total)
+        };
+        let Some(plain) = known.or_else(read).filter(rises) else {
+            return members.map_or(FastForward::Unread, FastForward::Read);
+        };
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
         let learned = is_new.then(|| Template::of(text, &plain));
@@ -54,11 +84,11 @@ impl Filter {
         if is_unplanned {
             self.schedule(id);
         }
-        true
+        FastForward::Done
     }
 
     /// Whether messages on this stream can be forwarded without waiting.
-    fn is_unhindered(&self, id: StreamId) -> bool {
+    pub(crate) fn is_unhindered(&self, id: StreamId) -> bool {
         self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == StreamPacing::Immediate
@@ -75,7 +105,7 @@ impl Filter {
 
 impl Call {
     /// Whether no report of the call waits, and the server has not sent its final report.
-    fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }
 
@@ -86,12 +116,6 @@ impl Call {
         self.reports.has_figure = true;
         self.note_sent(now);
         let total = plain.total.map(|(_, value)| value);
-        match plain.message {
-            Some(words) => self.sent.remember_words((plain.progress, total), words, now),
-            None => {
-                let sent = LastSent { value: Some(plain.progress), total, message: None };
-                self.sent.remember(sent, now);
-            }
-        }
+        self.sent.remember((Some(plain.progress), total), plain.message, now);
     }
 }

@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         let start = self.at - 1;
         loop {
             let rest = self.text.get(self.at..)?;
-            let length = memchr::memchr2(b'"', b'\\', rest)?;
+            let length = json::quote_or_backslash(rest)?;
             // Without an early end, so that many bytes are compared at once.
             if rest[..length].iter().fold(false, |found, byte| found | (*byte < b' ')) {
                 return None;
@@ -142,8 +142,14 @@ pub(crate) struct PlainMembers<'a> {
 
 impl<'a> PlainProgress<'a> {
     /// Reads a whole message; `None` if the message is anything else or unusual in any way.
+    #[cfg(test)]
     pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
-        let PlainMembers { token, progress, total, message } = PlainMembers::read(text)?;
+        PlainMembers::read(text).and_then(Self::of)
+    }
+
+    /// The notification of these members; `None` if a member is missing or unusual.
+    pub(crate) fn of(members: PlainMembers<'a>) -> Option<Self> {
+        let PlainMembers { token, progress, total, message } = members;
         let total = match total {
             Some(text) => Some((text, value(text)?)),
             None => None,

@@ -3,7 +3,7 @@
 //! ```text
 //! server_message -> dispatch (by kind) -> claims_progress -> progress
 //!   read_report:  policies.reports -> correlate -> Claim: note_arrival, admit, complete
-//!   hold:         the report waits on its call until the gate sends it
+//!   hold:         the report waits on its call until the gate sends it (`hold.rs`)
 //! ```
 //!
 //! Everything that is no progress is forwarded to the stream where it belongs.
@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use crate::progress::correlate::call::{Call, Pending, ProtocolValues};
+use crate::progress::correlate::call::{Call, ProtocolValues};
 use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
@@ -22,14 +22,14 @@ use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::filter::Filter;
-use crate::progress::gate::notification;
 use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
 use crate::progress::ids::CallId;
+use crate::progress::intake::hold::SourceMessage;
 use crate::progress::payload::{Payload, TransmitKind};
-use crate::progress::policy::{CallPolicy, Coalesce, Messages, OnFall, Scale};
+use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
 /// Positions in a line of text at which an answer is searched.
@@ -45,22 +45,19 @@ pub(crate) enum Unread {
     NotTaken(CallId, Box<About>),
 }
 
-/// The message that a report came in.
-#[derive(Debug, Default)]
-pub(crate) struct SourceMessage {
-    /// The number of the message, unless the message has its verdict already.
-    pub(crate) message: Option<u64>,
-    /// The message for the client, if it needs no repair.
-    pub(crate) raw: Option<Payload>,
-    pub(crate) framing: Framing,
-    /// The length of the message.
-    pub(crate) bytes: usize,
-    /// The repairs of the frame.
-    pub(crate) done: Repairs,
+impl Unread {
+    /// The call that the message is about, if known, and the reason.
+    pub(crate) fn into_parts(self) -> (Option<CallId>, Reason) {
+        match self {
+            Self::Withheld(reason) => (None, reason),
+            Self::Refused(id, _, reason) => (Some(id), reason),
+            Self::NotTaken(id, _) => (Some(id), Reason::Unreadable),
+        }
+    }
 }
 
 /// A report and its call.
-struct Claim {
+pub(crate) struct Claim {
     call: CallId,
     dialect: Dialect,
     /// The repair of the token that was needed to find the call.
@@ -101,8 +98,9 @@ impl Claim {
         Ok(())
     }
 
-    /// Adds the route's knowledge: the total of a value without a total, or a value in the words.
-    fn complete(&mut self, call: &mut Call, message: &Message) {
+    /// Adds the route's knowledge: the total of a value without a total, or a value in the words, or one that
+    /// `message` has as a string. Of a report whose value can be no string no message is needed.
+    fn complete(&mut self, call: &mut Call, message: Option<&Message>) {
         if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
         }
@@ -111,7 +109,8 @@ impl Claim {
         apply_scale(&mut self.report, policy.scale);
         if self.report.figure.is_none() {
             // `"progress":"50%"`
-            let written = message.params().and_then(|params| json::member(&params, "progress"));
+            let params = message.and_then(Message::params);
+            let written = params.and_then(|params| json::member(&params, "progress"));
             let written = written.filter(|text| text.starts_with(b"\""));
             self.report.figure =
                 written.and_then(|text| policy.extract.figure(&json::decode_str(&text)?));
@@ -322,7 +321,16 @@ impl Filter {
                 break;
             }
         }
-        let mut claim = found?;
+        self.accept(origin, found?, Some(message))
+    }
+
+    /// Counts a report for its call, and completes the report.
+    pub(crate) fn accept(
+        &mut self,
+        origin: Origin,
+        mut claim: Claim,
+        message: Option<&Message>,
+    ) -> Result<(CallId, Report), Unread> {
         let id = claim.call;
         self.rebind_stream(origin, id);
         let received_at = self.intake.received_at;
@@ -342,7 +350,7 @@ impl Filter {
     }
 
     /// The call that a report is about, if its tool goes by this dialect.
-    fn correlate(
+    pub(crate) fn correlate(
         &mut self,
         origin: Origin,
         dialect: Dialect,
@@ -356,72 +364,6 @@ impl Filter {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }
         Ok(Claim { call, dialect, mended, report })
-    }
-
-    /// Adds a report to the waiting reports of its call.
-    pub(crate) fn hold(
-        &mut self,
-        now: Instant,
-        id: CallId,
-        arrived: SourceMessage,
-        mut report: Report,
-    ) {
-        let SourceMessage { message, raw, framing, bytes, done } = arrived;
-        let order = self.gate.next_order();
-        let is_slow = self.gate.client_is_slow;
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
-        let min_interval = call.min_interval(is_slow);
-        if !self.gate.streams.contains_key(&call.stream) {
-            if let Some(number) = message {
-                self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
-            }
-            return;
-        }
-        let pacing = self.gate.pacing_of(call);
-        let rises = report.repairs.is_empty()
-            && report.figure.as_ref().is_some_and(|figure| {
-                let ahead = call.pending.last_figure();
-                call.meter.would_rise(figure.value.value)
-                    && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
-            });
-        let thin = (!rises || is_slow || call.settings().coalesce == Coalesce::All)
-            && !min_interval.is_zero();
-        let opened = call.opened + pacing.first_after;
-        let mut due = (now + pacing.hold).max(opened);
-        if thin {
-            due = due.max(call.sent.at.map_or(now, |sent| sent + min_interval));
-        }
-        let mut gone = Vec::new();
-        // Newer progress replaces a pending repaired one.
-        if call.pending.last().is_some_and(|last| last.thin)
-            && let Some(old) = call.pending.pop_back()
-        {
-            due = if thin { due.min(old.due) } else { due };
-            report.take_over(&old.report);
-            if report.chunk && old.report.chunk {
-                report.message = match (&old.report.message, &report.message) {
-                    (Some(first), Some(second)) => Some(notification::join(first, second)),
-                    (first, second) => first.as_ref().or(second.as_ref()).cloned(),
-                };
-            }
-            gone.push(old);
-        }
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
-        let pending = Pending { message, order, due, thin, raw, framing, report, bytes, done };
-        gone.extend(call.pending.push(pending));
-        for old in gone {
-            self.supersede(id, old, Reason::Superseded);
-        }
-        self.schedule(id);
-    }
-
-    pub(crate) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
-        if let Some(call) = self.correlator.ledger.get_mut(id) {
-            call.account.withheld(reason);
-        }
-        if let Some(number) = old.message {
-            self.record(number, Some(id), Verdict::Withheld(reason));
-        }
     }
 
     /// Forwards a message that is neither progress nor an answer.

@@ -14,7 +14,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::protocol::json;
-use crate::protocol::json::{Members, key_is};
+use crate::protocol::json::Members;
 
 pub use array_scan::ARRAY_ANSWERS_MAX;
 pub use key::Key;
@@ -147,22 +147,18 @@ impl Message {
     }
 
     fn take(&mut self, raw: &[u8], member: &json::Member) {
-        let key = &raw[member.key.clone()];
-        let slot = if key_is(key, "id") {
-            &mut self.id
-        } else if key_is(key, "method") {
-            &mut self.method
-        } else if key_is(key, "params") {
-            &mut self.params
-        } else if key_is(key, "result") {
-            &mut self.result
-        } else if key_is(key, "error") {
-            &mut self.error
-        } else {
-            if key_is(key, "jsonrpc") {
+        let key = json::unescape(&raw[member.key.clone()]);
+        let slot = match key.as_deref() {
+            Some(b"id") => &mut self.id,
+            Some(b"method") => &mut self.method,
+            Some(b"params") => &mut self.params,
+            Some(b"result") => &mut self.result,
+            Some(b"error") => &mut self.error,
+            Some(b"jsonrpc") => {
                 self.versioned = &raw[member.value.clone()] == b"\"2.0\"";
+                return;
             }
-            return;
+            _ => return,
         };
         self.odd |= slot.is_some();
         *slot = Some(member.value.clone());

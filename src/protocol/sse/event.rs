@@ -188,9 +188,20 @@ pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item =
     out.extend_from_slice(b"\n\n");
 }
 
+/// The beginning of a data line, as nearly all servers write it.
+const DATA: &[u8] = b"data: ";
+
+/// The bytes before the data of a block that has one data line, perhaps the usual name before it, and nothing else.
+fn usual_head(raw: &[u8]) -> Option<&[u8]> {
+    let name = if raw.starts_with(b"event: message\n") { b"event: message\n".len() } else { 0 };
+    let rest = raw[name..].strip_prefix(DATA)?;
+    let is_usual = memchr::memchr2(CR, LF, rest) == rest.len().checked_sub(2);
+    (is_usual && rest.ends_with(b"\n\n")).then(|| &raw[..name + DATA.len()])
+}
+
 /// A `data` line without its end. Line ends in it can only be space between tokens of the JSON.
 fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
-    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(DATA);
     let mut at = out.len();
     for part in data {
         out.extend_from_slice(part.as_ref());
@@ -216,6 +227,11 @@ pub fn append_rewritten<T: AsRef<[u8]>>(
     raw: &[u8],
     data: impl IntoIterator<Item = T>,
 ) {
+    if let Some(head) = usual_head(raw) {
+        out.extend_from_slice(&head[..head.len() - DATA.len()]);
+        append_data(out, data);
+        return out.extend_from_slice(b"\n\n");
+    }
     let mut data = Some(data);
     for line in lines(raw) {
         if !matches!(named(&line), Some((Field::Data, _))) {

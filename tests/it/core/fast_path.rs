@@ -1,13 +1,15 @@
-//! The short way of plain progress says the same as the long one.
+//! The short ways of progress say the same as the long one.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use milepost::progress::dialect;
 use milepost::progress::input::Input;
 use milepost::progress::{
-    Filter, FilterEvent, Origin, Policy, Repair, StreamId, StreamKind, StreamPacing, Verdict,
+    FastPath, Filter, FilterEvent, Origin, Policy, Repair, StreamId, StreamKind, StreamPacing,
+    Verdict,
 };
-use milepost::protocol::jsonrpc::Message;
+use milepost::protocol::jsonrpc::{Framing, Key, Message};
 use proptest::prelude::*;
 
 const OWN: StreamId = StreamId(0);
@@ -18,13 +20,21 @@ struct Way {
     now: Instant,
     short: bool,
     told: Vec<Bytes>,
+    events: Vec<String>,
+    /// Messages that were forwarded unchanged on the short way.
     taken: usize,
+    /// Messages that were repaired or kept on it.
+    repaired: usize,
 }
 
 impl Way {
     fn new(start: Instant, short: bool, token: &str) -> Self {
-        let filter = Filter::new(Policy::default());
-        let mut way = Self { filter, now: start, short, told: Vec::new(), taken: 0 };
+        Self::of(Filter::new(Policy::default()), start, short, token)
+    }
+
+    fn of(filter: Filter, start: Instant, short: bool, token: &str) -> Self {
+        let (told, events) = (Vec::new(), Vec::new());
+        let mut way = Self { filter, now: start, short, told, events, taken: 0, repaired: 0 };
         way.begin(token);
         way
     }
@@ -46,14 +56,43 @@ impl Way {
         }
         self.now = until;
         self.drain();
-        if self.short && self.filter.fast_path(self.now, OWN, text.as_bytes()) {
-            self.taken += 1;
-            self.told.push(Bytes::copy_from_slice(text.as_bytes()));
-        } else {
-            let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
+        let frame = Bytes::from(format!("data: {text}\n\n"));
+        let text = frame.slice(6..6 + text.len());
+        if !self.takes(&text, &frame) {
+            self.active_elsewhere(&text);
+            let message = Message::parse(text).framed(Framing::Within(frame));
             self.filter.server_message(self.now, Origin::Stream(OWN), &message);
         }
         self.drain();
+    }
+
+    /// Whether a message takes a short way.
+    fn takes(&mut self, text: &Bytes, frame: &Bytes) -> bool {
+        if !self.short {
+            return false;
+        }
+        let is_elsewhere = |token: &Key| *token == elsewhere();
+        match self.filter.fast_repair(self.now, OWN, (text, frame), is_elsewhere) {
+            FastPath::NotTaken => return false,
+            FastPath::Unchanged => {
+                self.taken += 1;
+                self.told.push(frame.clone());
+            }
+            FastPath::Rewritten(payload) => {
+                self.repaired += 1;
+                self.told.push(payload.to_bytes());
+            }
+            FastPath::Kept => self.repaired += 1,
+        }
+        true
+    }
+
+    /// Tells the filter of the token that is active in another session, as its shell does.
+    fn active_elsewhere(&mut self, text: &Bytes) {
+        let named = self.filter.tokens_named(&Message::parse(text.clone()));
+        if named.contains(&elsewhere()) {
+            self.filter.active_elsewhere(&[elsewhere()]);
+        }
     }
 
     fn drain(&mut self) {
@@ -61,20 +100,45 @@ impl Way {
             self.told.push(transmit.payload.to_bytes());
         }
         self.filter.written(self.now, OWN);
-        while self.filter.poll_event().is_some() {}
+        let events = std::iter::from_fn(|| self.filter.poll_event());
+        self.events.extend(events.map(|event| format!("{event:?}")));
     }
 }
 
-fn check(token: &str, messages: &[(String, u64)]) -> usize {
+/// A token that is active in another session.
+fn elsewhere() -> Key {
+    Key::read(&Bytes::from_static(b"8")).unwrap()
+}
+
+/// Plays messages on both ways; the messages that were repaired on the short one.
+fn check_with(make: impl Fn() -> Filter, token: &str, messages: &[(String, u64)]) -> usize {
     let start = Instant::now();
-    let mut short = Way::new(start, true, token);
-    let mut long = Way::new(start, false, token);
+    let mut short = Way::of(make(), start, true, token);
+    let mut long = Way::of(make(), start, false, token);
     for (text, after) in messages {
         short.hear(text, Duration::from_millis(*after));
         long.hear(text, Duration::from_millis(*after));
         assert_eq!(short.told, long.told, "after {text}");
+        assert_eq!(short.events, long.events, "after {text}");
     }
-    short.taken
+    short.repaired
+}
+
+/// The default policy without thinning.
+fn every() -> Policy {
+    let mut policy = Policy::default();
+    policy.call.min_interval = Duration::ZERO;
+    policy
+}
+
+fn check(token: &str, messages: &[(String, u64)]) -> usize {
+    let start = Instant::now();
+    let mut way = Way::new(start, true, token);
+    for (text, after) in messages {
+        way.hear(text, Duration::from_millis(*after));
+    }
+    check_with(|| Filter::new(Policy::default()), token, messages);
+    way.taken
 }
 
 #[test]
@@ -88,13 +152,47 @@ fn the_usual_notification_takes_the_short_way() {
 }
 
 #[test]
+fn progress_that_needs_a_repair_takes_the_short_way_where_it_has_no_other_members() {
+    let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{P}}"#;
+    let params = [
+        r#""progressToken":"mine","progress":1,"total":10"#,
+        r#""progressToken":7,"message":"2 of 10 files""#,
+        r#""progress":1"#,
+        r#""progressToken":7,"progress":1"#,
+        r#""progressToken":7,"progress":1"#,
+        r#""message":"no figure""#,
+    ];
+    let messages: Vec<_> = params.map(|params| (text.replace('P', params), 20)).into();
+    let repaired = |make: fn() -> Filter| check_with(make, "7", &messages);
+    assert_eq!(repaired(|| Filter::new(every())), 6);
+    assert_eq!(repaired(|| Filter::new(Policy::default())), 6);
+    // An unknown token may be one of the session's.
+    assert_eq!(repaired(|| Filter::of_request(every())), 5);
+    let other = [(text.replace('P', r#""progressToken":8,"progress":1"#), 0)];
+    assert_eq!(check_with(|| Filter::new(every()), "7", &other), 0);
+}
+
+#[test]
+fn log_messages_take_the_short_way_unless_they_are_progress() {
+    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"1 of 2"}}"#;
+    let taken = |filter: Filter| {
+        let mut way = Way::of(filter, Instant::now(), true, "7");
+        way.hear(log, Duration::ZERO);
+        (way.taken, way.told.len())
+    };
+    assert_eq!(taken(Filter::new(Policy::default())), (1, 1));
+    let mut policy = Policy::default();
+    policy.call.dialects.extend(dialect::named("log"));
+    assert_eq!(taken(Filter::new(policy)), (0, 2));
+}
+
+#[test]
 fn a_tool_that_goes_by_other_dialects_does_not_take_it() {
     let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;
     for (tool, taken) in [("work", false), ("other", true)] {
         let mut policy = Policy::default();
         policy.tools.entry(tool.to_owned()).or_default().dialects.clear();
-        let mut way = Way { filter: Filter::new(policy), ..Way::new(Instant::now(), true, "7") };
-        way.begin("7");
+        let mut way = Way::of(Filter::new(policy), Instant::now(), true, "7");
         way.hear(text, Duration::ZERO);
         assert_eq!((way.taken == 1, way.told.len()), (taken, 1));
     }
@@ -153,7 +251,7 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 fn notification() -> impl Strategy<Value = String> {
-    let token = prop::sample::select(vec!["7", "7.0", "\"7\"", "8", "null", "7 "]);
+    let token = prop::sample::select(vec!["7", "7.0", "\"7\"", "8", "\"mine\"", "1", "null", "7 "]);
     let member = prop_oneof![
         6 => token.prop_map(|token| format!(r#""progressToken":{token}"#)),
         6 => value().prop_map(|value| format!(r#""progress":{value}"#)),
@@ -173,7 +271,7 @@ fn notification() -> impl Strategy<Value = String> {
     );
     let params = prop_oneof![
         3 => usual,
-        1 => prop::collection::vec(member, 0..5).prop_map(|members| members.join(",")),
+        2 => prop::collection::vec(member, 0..5).prop_map(|members| members.join(",")),
     ];
     let shape = prop::sample::select(vec![
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{P}}"#,
@@ -185,6 +283,8 @@ fn notification() -> impl Strategy<Value = String> {
         r#"{"jsonrpc":"1.0","method":"notifications/progress","params":{P}}"#,
         r#"{"method":"notifications/progress","params":{P}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{P}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"m"}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/message","id":2,"params":{"level":"info","data":"m"}}"#,
     ]);
     (shape, params).prop_map(|(shape, params)| shape.replace('P', &params))
 }
@@ -195,6 +295,8 @@ proptest! {
         messages in prop::collection::vec(
             (notification(), prop::sample::select(vec![0, 0, 0, 20, 150, 1200, 6000])), 1..12),
     ) {
-        check("7", &messages);
+        check_with(|| Filter::new(Policy::default()), "7", &messages);
+        check_with(|| Filter::new(every()), "7", &messages);
+        check_with(|| Filter::of_request(every()), "7", &messages);
     }
 }

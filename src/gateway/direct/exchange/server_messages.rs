@@ -1,0 +1,122 @@
+//! The messages of the server on the stream of a POST: here, on another stream, or forwarded unchanged.
+
+use bytes::Bytes;
+
+use super::{Exchange, ORIGIN, OWN};
+use crate::gateway::direct::event_stream::EventHandler;
+use crate::gateway::direct::session::{Delivery, SessionStream};
+use crate::progress::input::Input;
+use crate::progress::{Disposition, FastPath, Transmit, TransmitKind};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::sse::SseEvent;
+use crate::transport::clock::now;
+use crate::transport::http::body::Batch;
+use crate::transport::mcp_http::event_message::is_part;
+
+/// The filter that handles a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handled {
+    /// Here, under its number.
+    Here,
+    /// On another stream, which has it now.
+    Elsewhere,
+    /// Nowhere: the message has been forwarded unchanged.
+    AsItIs,
+}
+
+impl Exchange {
+    /// Takes a message that needs no place among others; false for any other.
+    pub(super) fn took_fast_path(
+        &mut self,
+        event: &SseEvent,
+        text: &Bytes,
+        out: &mut Batch,
+    ) -> bool {
+        let at = self.last_read;
+        if event.retry().is_some() {
+            let is_plain = self.filter.fast_path(at, OWN, text);
+            if is_plain {
+                out.raw(&event.raw);
+            }
+            return is_plain;
+        }
+        let (scope, own) = (&self.scope, self.lease.as_ref());
+        let is_elsewhere = |token: &Key| scope.is_beside(own, token);
+        match self.filter.fast_repair(at, OWN, (text, &event.raw), is_elsewhere) {
+            FastPath::NotTaken => return false,
+            FastPath::Unchanged => out.raw(&event.raw),
+            FastPath::Rewritten(payload) => {
+                out.transmit(&Transmit::whole(TransmitKind::Progress, payload));
+            }
+            FastPath::Kept => {}
+        }
+        true
+    }
+
+    pub(super) fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
+        let (own, at) = (self.lease.as_ref(), self.last_read);
+        self.scope.mark_beside(own, at, &mut self.filter, message);
+        if is_part(message) {
+            self.filter.apply(now(), Input::MarkApart);
+        }
+        let mut fate = self.filter.server_message(self.last_read, ORIGIN, message);
+        if fate == Disposition::NotMine {
+            let foreign = |member: &SessionStream| {
+                member.session.foreign(member.stream, message, self.modern)
+            };
+            let repairs = |member: &SessionStream| member.session.repaired(message);
+            let repaired = self.member.as_ref().and_then(repairs);
+            let known = self.member.as_ref().map(foreign);
+            match known {
+                Some(Delivery::Moved) => return Handled::Elsewhere,
+                Some(Delivery::Passes) => {
+                    self.forward(message, repaired, out);
+                    return Handled::AsItIs;
+                }
+                Some(Delivery::OutOfPlace(reason)) => {
+                    self.filter.apply(now(), Input::OutOfPlace(reason));
+                    return Handled::Here;
+                }
+                Some(Delivery::Unknown) | None => {
+                    fate = self.filter.handle_last(self.last_read, ORIGIN, message);
+                }
+            }
+        }
+        if let Disposition::NotAMessage(_) = fate {
+            self.forward(message, None, out);
+        }
+        if self.ends_with_answer {
+            // Such a server never ends its response: no other answer is to be expected.
+            self.end_response();
+        }
+        if let Some(member) = &self.member
+            && concerns_session(message)
+        {
+            let all = self.filter.open_calls() == 0;
+            member.session.note_delivery(member.stream, message, all);
+        }
+        Handled::Here
+    }
+
+    /// Forwards a message, or what takes its place, behind the earlier messages.
+    fn forward(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
+        if self.observing {
+            return;
+        }
+        self.collect(out);
+        self.filter.forward_last(now(), OWN, message);
+        out.transmit(&instead.unwrap_or_else(|| Transmit::of(message)));
+    }
+}
+
+/// Whether the session has to know of a message that arrived on the stream of a request.
+fn concerns_session(message: &Message) -> bool {
+    match message.kind() {
+        Kind::Response | Kind::Opaque | Kind::Batch => true,
+        Kind::Notification => message.method().is_some_and(|method| {
+            *method == *crate::protocol::mcp::TASK_STATUS
+                || *method == *crate::protocol::mcp::CANCELLED
+        }),
+        _ => false,
+    }
+}

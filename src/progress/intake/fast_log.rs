@@ -1,0 +1,50 @@
+//! The fast path for log messages on the stream of their only call: nothing in such a message decides where the
+//! message goes, and nothing waits before it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::progress::dialect::report::TextSource;
+use crate::progress::filter::Filter;
+use crate::progress::ids::StreamId;
+use crate::progress::intake::plain_progress::LENGTH_MAX;
+use crate::progress::verdict::Verdict;
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
+
+impl Filter {
+    /// Takes a server message on `stream`, if the message is a log message that is forwarded unchanged and at once.
+    /// Any other message returns false and changes nothing.
+    pub(crate) fn fast_log(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
+        let looks_so = text.len() <= LENGTH_MAX
+            && memmem::find(text, mcp::LOG.as_bytes()).is_some()
+            // A name of a subscription would decide, in any spelling.
+            && memmem::find(text, b"_meta").is_none()
+            && memmem::find(text, b"\\u").is_none();
+        if !looks_so || !self.is_unhindered(stream) || !self.forwards_logs() {
+            return false;
+        }
+        let sole = self.correlator.ledger.sole_mut();
+        let call = sole.filter(|(_, call)| call.stream == stream && call.is_quiet());
+        let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
+            return false;
+        };
+        let message = Message::parse(text.clone());
+        if message.kind() != Kind::Notification || message.method().as_deref() != Some(mcp::LOG) {
+            return false;
+        }
+        self.intake.received_at = Some(now);
+        let number = self.intake.next_number();
+        self.record(number, Some(id), Verdict::Forwarded);
+        true
+    }
+
+    /// Whether no log message is read as progress.
+    fn forwards_logs(&self) -> bool {
+        self.correlator.elsewhere.is_empty()
+            && !self.policy.listens_to(TextSource::Log)
+            && !self.policy.claims(mcp::LOG)
+    }
+}
