@@ -47,6 +47,21 @@ pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', &text[from..]).map(|found| from + found)
 }
 
+/// The position of the first quote, backslash or control character in `text`.
+pub(crate) fn end_of_plain(text: &[u8]) -> Option<usize> {
+    let is_end = |byte: &u8| matches!(byte, b'"' | b'\\' | ..b' ');
+    let (words, rest) = text.as_chunks::<8>();
+    for (place, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let control = word.wrapping_sub(every(b' ')) & !word & every(0x80);
+        let found = zero_byte(word ^ every(b'"')) | zero_byte(word ^ every(b'\\')) | control;
+        if found != 0 {
+            return Some(place * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    rest.iter().position(is_end).map(|found| words.len() * 8 + found)
+}
+
 /// A word of eight times the same byte.
 const fn every(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
@@ -376,9 +391,15 @@ mod tests {
         for length in 0..100 {
             let text = "é~!]\u{7f}a".chars().cycle().take(length).collect::<String>();
             assert_eq!(quote_or_backslash(text.as_bytes()), None);
+            assert_eq!(end_of_plain(text.as_bytes()), None);
             for end in ["\"", "\\", "\"\\", "\\\"..........."] {
-                let found = quote_or_backslash((text.clone() + end).as_bytes());
-                assert_eq!(found, Some(text.len()), "{text}{end}");
+                let whole = text.clone() + end;
+                assert_eq!(quote_or_backslash(whole.as_bytes()), Some(text.len()), "{whole}");
+                assert_eq!(end_of_plain(whole.as_bytes()), Some(text.len()), "{whole}");
+            }
+            for control in 0..b' ' {
+                let whole = format!("{text}{}\"", char::from(control));
+                assert_eq!(end_of_plain(whole.as_bytes()), Some(text.len()), "{whole:?}");
             }
         }
     }

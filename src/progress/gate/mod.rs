@@ -132,7 +132,7 @@ impl Filter {
         let pending = call.pending.pop_front()?;
         let is_observed = call.is_observed();
         for old in stale {
-            self.supersede(id, old, Reason::Superseded);
+            self.supersede(id, &old, Reason::Superseded);
         }
         let rendered = self.render(now, id, &pending);
         let (payload, verdict) = match rendered {

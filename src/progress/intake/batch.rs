@@ -248,7 +248,7 @@ impl Filter {
         while let Some(old) =
             self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
         {
-            self.supersede(id, old, Reason::Superseded);
+            self.supersede(id, &old, Reason::Superseded);
         }
         let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);

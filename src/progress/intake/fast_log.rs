@@ -1,10 +1,11 @@
 //! The fast path for log messages on the stream of their only call: nothing in such a message decides where the
 //! message goes, and nothing waits before it.
 
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use crate::progress::dialect::report::TextSource;
 use crate::progress::filter::Filter;
@@ -14,16 +15,14 @@ use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 
+static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("_meta"));
+static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
+
 impl Filter {
     /// Takes a server message on `stream`, if the message is a log message that is forwarded unchanged and at once.
     /// Any other message returns false and changes nothing.
     pub(crate) fn fast_log(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
-        let looks_so = text.len() <= LENGTH_MAX
-            && memmem::find(text, mcp::LOG.as_bytes()).is_some()
-            // A name of a subscription would decide, in any spelling.
-            && memmem::find(text, b"_meta").is_none()
-            && memmem::find(text, b"\\u").is_none();
-        if !looks_so || !self.is_unhindered(stream) || !self.forwards_logs() {
+        if text.len() > LENGTH_MAX || !self.is_unhindered(stream) || !self.forwards_logs() {
             return false;
         }
         let sole = self.correlator.ledger.sole_mut();
@@ -32,7 +31,10 @@ impl Filter {
             return false;
         };
         let message = Message::parse(text.clone());
-        if message.kind() != Kind::Notification || message.method().as_deref() != Some(mcp::LOG) {
+        // A name of a subscription would decide, in any spelling.
+        let is_log =
+            message.kind() == Kind::Notification && message.method().as_deref() == Some(mcp::LOG);
+        if !is_log || META.find(text).is_some() || ESCAPE.find(text).is_some() {
             return false;
         }
         self.intake.received_at = Some(now);

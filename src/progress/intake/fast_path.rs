@@ -11,7 +11,6 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
 use crate::progress::intake::plain_progress::{PlainMembers, PlainProgress};
-use crate::progress::intake::template::Template;
 use crate::progress::policy::{Coalesce, Messages, StreamPacing};
 use crate::progress::verdict::Verdict;
 use crate::protocol::mcp;
@@ -57,26 +56,16 @@ impl Filter {
             return FastForward::Unread;
         }
         // The text is read last: it costs the most.
-        let mut members = None;
-        let known = self.intake.template.read(text);
-        let is_new = known.is_none();
-        let read = || {
-            members = PlainMembers::read(text);
-            members.and_then(PlainProgress::of)
-        };
+        let Some(members) = self.intake.templates.read(text) else { return FastForward::Unread };
         let rises = |plain: &PlainProgress<'_>| {
             call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
                 && call.meter.rise(plain.progress, plain.total)
         };
-        let Some(plain) = known.or_else(read).filter(rises) else {
-            return members.map_or(FastForward::Unread, FastForward::Read);
+        let Some(plain) = PlainProgress::of(members).filter(rises) else {
+            return FastForward::Read(members);
         };
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        let learned = is_new.then(|| Template::of(text, &plain));
-        if let Some(template) = learned {
-            self.intake.template = template;
-        }
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
         self.record(number, Some(id), Verdict::Forwarded);

@@ -16,13 +16,11 @@ use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::fast_path::FastForward;
 use crate::progress::intake::hold::{SourceMessage, plan};
-use crate::progress::intake::plain_progress::PlainMembers;
 use crate::progress::payload::Payload;
 use crate::progress::policy::StreamPacing;
 use crate::progress::topology::Topology;
 use crate::progress::verdict::{Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key};
-use crate::protocol::mcp;
 
 /// The result of the fast path.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,15 +51,13 @@ impl Filter {
             FastForward::Read(members) => Some(members),
             FastForward::Unread => None,
         };
-        if read.is_none() && self.fast_log(now, stream, text) {
-            return FastPath::Unchanged;
-        }
+        let Some(members) = read.or_else(|| self.intake.templates.read(text)) else {
+            let is_log = self.fast_log(now, stream, text);
+            return if is_log { FastPath::Unchanged } else { FastPath::NotTaken };
+        };
         if !self.has_sole_reporter(stream) {
             return FastPath::NotTaken;
         }
-        let Some(members) = read.or_else(|| PlainMembers::read(text)) else {
-            return FastPath::NotTaken;
-        };
         let report = standard::report_of(&members, text);
         if let Some(token) = &report.about.token {
             let is_of_another =
@@ -128,16 +124,14 @@ impl Filter {
                 && !on.replays
                 && on.midway.is_none()
         });
-        let policy = &self.policy;
         let is_plain = is_free
-            && !policy.call.observes()
-            && policy.older.is_empty()
+            && !self.policy.call.observes()
             && !self.topology.has_strangers()
             && !self.correlator.ledger.overflowed
             && self.correlator.elsewhere.is_empty()
             && self.intake.large_messages.is_empty()
             && self.intake.done.is_empty();
-        if !is_plain || policy.dialects_of(mcp::PROGRESS).any(|dialect| *dialect != STANDARD) {
+        if !is_plain || !self.policy.has_standard_alone() {
             return false;
         }
         let sole = self.correlator.ledger.sole_mut();

@@ -86,7 +86,6 @@ impl Filter {
             return;
         }
         let PlannedSend { mut due, thin } = plan(&self.gate, now, call, &report);
-        let mut gone = Vec::new();
         // Newer progress replaces a pending repaired one.
         if call.pending.last().is_some_and(|last| last.thin)
             && let Some(old) = call.pending.pop_back()
@@ -99,18 +98,17 @@ impl Filter {
                     (first, second) => first.as_ref().or(second.as_ref()).cloned(),
                 };
             }
-            gone.push(old);
+            self.supersede(id, &old, Reason::Superseded);
         }
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let pending = arrived.into_pending(report, order, due, thin);
-        gone.extend(call.pending.push(pending));
-        for old in gone {
-            self.supersede(id, old, Reason::Superseded);
+        for old in call.pending.push(pending) {
+            self.supersede(id, &old, Reason::Superseded);
         }
         self.schedule(id);
     }
 
-    pub(crate) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
+    pub(crate) fn supersede(&mut self, id: CallId, old: &Pending, reason: Reason) {
         if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.withheld(reason);
         }

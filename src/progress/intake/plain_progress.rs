@@ -11,8 +11,6 @@ pub(crate) const LENGTH_MAX: usize = 4 << 10;
 pub(crate) struct PlainProgress<'a> {
     pub(crate) token: &'a [u8],
     pub(crate) progress: f64,
-    /// The text of the figure.
-    pub(crate) figure: &'a [u8],
     /// The total, with its text.
     pub(crate) total: Option<(&'a [u8], f64)>,
     /// The words, as a JSON string.
@@ -43,11 +41,7 @@ impl<'a> Reader<'a> {
         let start = self.at - 1;
         loop {
             let rest = self.text.get(self.at..)?;
-            let length = json::quote_or_backslash(rest)?;
-            // Without an early end, so that many bytes are compared at once.
-            if rest[..length].iter().fold(false, |found, byte| found | (*byte < b' ')) {
-                return None;
-            }
+            let length = json::end_of_plain(rest)?;
             self.at += length + 1;
             match rest[length] {
                 b'"' => return Some(&self.text[start..self.at]),
@@ -141,12 +135,6 @@ pub(crate) struct PlainMembers<'a> {
 }
 
 impl<'a> PlainProgress<'a> {
-    /// Reads a whole message; `None` if the message is anything else or unusual in any way.
-    #[cfg(test)]
-    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
-        PlainMembers::read(text).and_then(Self::of)
-    }
-
     /// The notification of these members; `None` if a member is missing or unusual.
     pub(crate) fn of(members: PlainMembers<'a>) -> Option<Self> {
         let PlainMembers { token, progress, total, message } = members;
@@ -154,8 +142,7 @@ impl<'a> PlainProgress<'a> {
             Some(text) => Some((text, value(text)?)),
             None => None,
         };
-        let figure = progress?;
-        Some(Self { token: token?, progress: value(figure)?, figure, total, message })
+        Some(Self { token: token?, progress: value(progress?)?, total, message })
     }
 }
 

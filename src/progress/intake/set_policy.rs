@@ -40,8 +40,7 @@ impl Filter {
             Arc::clone(policy)
         };
         policies.wanted = Arc::clone(policy);
-        policies.older.retain(|older| !Arc::ptr_eq(older, &now));
-        policies.older.push(std::mem::replace(&mut policies.now, now));
+        policies.replace(now);
         policies.forget(&self.correlator.ledger);
         if self.policy.renames_tokens() {
             self.correlator.ledger.rename();

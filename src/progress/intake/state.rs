@@ -9,7 +9,7 @@ use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::large_answer::LargeRepairs;
-use crate::progress::intake::template::Template;
+use crate::progress::intake::template::Templates;
 use crate::progress::verdict::{Reason, Repairs};
 use crate::protocol::jsonrpc::{Message, Scan};
 
@@ -78,8 +78,8 @@ pub(crate) struct Intake {
     pub(crate) done: Repairs,
     /// What was read in the message that comes now.
     pub(crate) reports: Option<MessageReports>,
-    /// The text of the last plain progress.
-    pub(crate) template: Template,
+    /// The shapes of the last plain progress.
+    pub(crate) templates: Templates,
     /// The time when the last byte of the upstream arrived.
     pub(crate) received_at: Option<Instant>,
 }

@@ -1,110 +1,140 @@
-//! The template of plain progress: a message that differs from the last one only in its figure and its words
+//! The template of plain progress: a message that differs from an earlier one only in its figure and its words
 //! is read by comparison.
 
 use std::ops::Range;
 
-use crate::progress::intake::plain_progress::{self, LENGTH_MAX, PlainProgress, Reader};
+use smallvec::SmallVec;
 
-/// The longest template, in bytes. A longer one is not kept: each filter has one.
+use crate::progress::intake::plain_progress::{self, LENGTH_MAX, PlainMembers, Reader};
+
+/// The longest template, in bytes. A longer one is not kept: each filter has some.
 const TEMPLATE_MAX: usize = 512;
 
-/// The text of a notification without its figure and its words.
+/// The templates of one filter: a server may write progress in two shapes, for instance with and without a figure.
+const TEMPLATES_MAX: usize = 2;
+
+/// The last shapes in which a server wrote plain progress.
 #[derive(Debug, Default)]
-pub(crate) struct Template {
-    /// The parts before, between and after the figure and the words; empty if there is no template.
+pub(crate) struct Templates {
+    known: SmallVec<[Box<Template>; 1]>,
+    /// The template that gives way to the next one.
+    oldest: usize,
+}
+
+impl Templates {
+    /// Reads a message; `None` if the message is anything else than plain progress, or unusual in any way.
+    pub(crate) fn read<'a>(&mut self, text: &'a [u8]) -> Option<PlainMembers<'a>> {
+        if let Some(members) = self.known.iter().find_map(|template| template.read(text)) {
+            return Some(members);
+        }
+        let members = PlainMembers::read(text)?;
+        if let Some(template) = Template::of(text, &members) {
+            if self.known.len() < TEMPLATES_MAX {
+                self.known.push(Box::new(template));
+            } else {
+                *self.known[self.oldest] = template;
+                self.oldest = (self.oldest + 1) % TEMPLATES_MAX;
+            }
+        }
+        Some(members)
+    }
+}
+
+/// The text of a notification without its figure and its words.
+#[derive(Debug)]
+struct Template {
     fixed: Vec<u8>,
-    /// The end of the part before the first of the two.
-    head: usize,
-    /// The end of the part between the two; `None` if the message has no words.
-    middle: Option<usize>,
-    words_first: bool,
-    token: Range<usize>,
-    total: Option<(Range<usize>, f64)>,
+    gaps: SmallVec<[Gap; 2]>,
+    token: Option<Range<usize>>,
+    total: Option<Range<usize>>,
+}
+
+/// The place of a part that differs from message to message.
+#[derive(Debug)]
+struct Gap {
+    /// The place in the fixed text.
+    at: usize,
+    /// Words, else a figure.
+    is_words: bool,
 }
 
 impl Template {
-    /// The template of `text`, which was read as `plain`; an empty one if the template is too long to keep.
-    pub(crate) fn of(text: &[u8], plain: &PlainProgress<'_>) -> Self {
+    /// The template of `text`, which was read as `members`; `None` if the template is too long to keep.
+    fn of(text: &[u8], members: &PlainMembers<'_>) -> Option<Self> {
         let place = |part: &[u8]| {
             let start = part.as_ptr() as usize - text.as_ptr() as usize;
             start..start + part.len()
         };
-        let figure = place(plain.figure);
-        let words = plain.message.map(place);
-        let words_first = words.as_ref().is_some_and(|words| words.start < figure.start);
-        let (first, second) = match words {
-            Some(words) if words_first => (words, Some(figure)),
-            words => (figure, words),
-        };
-        let open = |at: usize| {
-            let before = |gap: &Range<usize>| if gap.start < at { gap.len() } else { 0 };
-            at - before(&first) - second.as_ref().map_or(0, before)
-        };
-        let fixed_place = |part: &[u8]| {
-            let place = place(part);
-            open(place.start)..open(place.end)
-        };
-        if open(text.len()) > TEMPLATE_MAX {
-            return Self::default();
+        let figure = members.progress.map(|part| (place(part), false));
+        let words = members.message.map(|part| (place(part), true));
+        let mut cut: SmallVec<[(Range<usize>, bool); 2]> =
+            figure.into_iter().chain(words).collect();
+        cut.sort_by_key(|(part, _)| part.start);
+        let fixed_length = text.len() - cut.iter().map(|(part, _)| part.len()).sum::<usize>();
+        if fixed_length > TEMPLATE_MAX {
+            return None;
         }
-        let mut fixed = Vec::with_capacity(open(text.len()));
-        fixed.extend_from_slice(&text[..first.start]);
-        fixed.extend_from_slice(
-            &text[first.end..second.as_ref().map_or(text.len(), |second| second.start)],
-        );
-        if let Some(second) = &second {
-            fixed.extend_from_slice(&text[second.end..]);
+        let in_fixed = |at: usize| {
+            let before = cut.iter().filter(|(part, _)| part.start < at);
+            at - before.map(|(part, _)| part.len()).sum::<usize>()
+        };
+        let fixed_place = |part: &[u8]| in_fixed(place(part).start)..in_fixed(place(part).end);
+        let mut fixed = Vec::with_capacity(fixed_length);
+        let mut from = 0;
+        for (part, _) in &cut {
+            fixed.extend_from_slice(&text[from..part.start]);
+            from = part.end;
         }
-        Self {
-            head: open(first.start),
-            middle: second.as_ref().map(|second| open(second.start)),
-            words_first,
-            token: fixed_place(plain.token),
-            total: plain.total.map(|(text, value)| (fixed_place(text), value)),
+        fixed.extend_from_slice(&text[from..]);
+        let gap = |(part, is_words): &(Range<usize>, bool)| Gap {
+            at: in_fixed(part.start),
+            is_words: *is_words,
+        };
+        Some(Self {
             fixed,
-        }
+            gaps: cut.iter().map(gap).collect(),
+            token: members.token.map(fixed_place),
+            total: members.total.map(fixed_place),
+        })
     }
 
     /// Reads a message that differs from the template only in its figure and its words. `None` says nothing
     /// about a message.
-    pub(crate) fn read<'a>(&'a self, text: &'a [u8]) -> Option<PlainProgress<'a>> {
-        let head = self.fixed.get(..self.head).filter(|head| !head.is_empty())?;
-        if text.len() > LENGTH_MAX || !text.starts_with(head) {
+    fn read<'a>(&self, text: &'a [u8]) -> Option<PlainMembers<'a>> {
+        if text.len() > LENGTH_MAX {
             return None;
         }
-        let mut reader = Reader { text, at: head.len() };
-        let (mut figure, mut message) = (None, None);
-        if self.words_first {
-            message = Some(reader.string()?);
-        } else {
-            figure = Some(reader.number()?);
-        }
-        let mut rest = &self.fixed[self.head..];
-        if let Some(end) = self.middle {
-            let middle = &self.fixed[self.head..end];
-            if !text[reader.at..].starts_with(middle) {
+        let mut reader = Reader { text, at: 0 };
+        let mut read = PlainMembers::default();
+        let (mut from, mut lengths) = (0, [0; 2]);
+        for (gap, length) in self.gaps.iter().zip(&mut lengths) {
+            let part = &self.fixed[from..gap.at];
+            if !text[reader.at..].starts_with(part) {
                 return None;
             }
-            reader.at += middle.len();
-            rest = &self.fixed[end..];
-            if self.words_first {
-                figure = Some(reader.number()?);
+            reader.at += part.len();
+            let start = reader.at;
+            if gap.is_words {
+                read.message =
+                    Some(reader.string()?).filter(|words| plain_progress::is_utf8(words));
+                read.message?;
             } else {
-                message = Some(reader.string()?);
+                read.progress = Some(reader.number()?);
             }
+            *length = reader.at - start;
+            from = gap.at;
         }
-        let figure = figure?;
-        if text[reader.at..] != *rest || message.is_some_and(|text| !plain_progress::is_utf8(text))
-        {
+        if text[reader.at..] != self.fixed[from..] {
             return None;
         }
-        Some(PlainProgress {
-            token: &self.fixed[self.token.clone()],
-            progress: plain_progress::value(figure)?,
-            figure,
-            total: self.total.as_ref().map(|(place, value)| (&self.fixed[place.clone()], *value)),
-            message,
-        })
+        let moved = |place: &Range<usize>| {
+            let before = self.gaps.iter().zip(lengths).filter(|(gap, _)| gap.at <= place.start);
+            let by: usize = before.map(|(_, length)| length).sum();
+            &text[place.start + by..place.end + by]
+        };
+        read.token = self.token.as_ref().map(moved);
+        read.total = self.total.as_ref().map(moved);
+        Some(read)
     }
 }
 
@@ -114,25 +144,32 @@ mod tests {
 
     use super::*;
 
-    const TEXTS: [&str; 5] = [
+    const TEXTS: [&str; 8] = [
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1,"total":10,"message":"one"}}"#,
         r#"{"params":{"message":"one","total":10,"progress":1.5,"progressToken":"a"},"method":"notifications/progress","jsonrpc":"2.0"}"#,
         r#" { "jsonrpc" : "2.0", "method":"notifications/progress", "params" : {"progressToken":7,"progress" : -1 } } "#,
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1,"progressToken":7,"message":""}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"m","progressToken":7,"progress":1}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"message":"one"}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1,"total":10}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"total":3}}"#,
     ];
+
+    fn template(text: &str) -> Template {
+        let members = PlainMembers::read(text.as_bytes()).unwrap();
+        Template::of(text.as_bytes(), &members).unwrap()
+    }
 
     #[test]
     fn a_message_that_differs_in_figure_and_words_is_read() {
         for text in TEXTS {
-            let first = PlainProgress::read(text.as_bytes()).unwrap();
-            let template = Template::of(text.as_bytes(), &first);
-            assert_eq!(template.read(text.as_bytes()), Some(first));
+            let template = template(text);
+            assert_eq!(template.read(text.as_bytes()), PlainMembers::read(text.as_bytes()));
             let next =
                 text.replace("one", "t\\\"wo é").replace("-1 ", "-2 ").replace("1.5", "12.25");
             let read = template.read(next.as_bytes());
             assert!(read.is_some(), "{next}");
-            assert_eq!(read, PlainProgress::read(next.as_bytes()));
+            assert_eq!(read, PlainMembers::read(next.as_bytes()));
         }
     }
 
@@ -142,8 +179,20 @@ mod tests {
             "\"progressToken\":7",
             &format!("\"progressToken\":\"{}\"", "t".repeat(TEMPLATE_MAX)),
         );
-        let plain = PlainProgress::read(text.as_bytes()).unwrap();
-        assert!(Template::of(text.as_bytes(), &plain).read(text.as_bytes()).is_none());
+        let members = PlainMembers::read(text.as_bytes()).unwrap();
+        assert!(Template::of(text.as_bytes(), &members).is_none());
+    }
+
+    #[test]
+    fn the_last_two_shapes_are_known() {
+        let mut templates = Templates::default();
+        for text in TEXTS.iter().chain(&TEXTS) {
+            assert_eq!(templates.read(text.as_bytes()), PlainMembers::read(text.as_bytes()));
+        }
+        assert_eq!(templates.known.len(), TEMPLATES_MAX);
+        for text in &TEXTS[6..] {
+            assert!(templates.known.iter().any(|known| known.read(text.as_bytes()).is_some()));
+        }
     }
 
     proptest! {
@@ -154,13 +203,13 @@ mod tests {
                 prop::sample::select(br#"019.-e+"\\u {}[]:,n"#.to_vec()), any::<u8>(),
             ], 0..4),
         ) {
+            let template = template(TEXTS[of]);
             let text = TEXTS[of].as_bytes();
-            let template = Template::of(text, &PlainProgress::read(text).unwrap());
             let at = at.min(text.len());
             let mut changed = text.to_vec();
             changed.splice(at..(at + cut).min(text.len()), put);
             if let Some(read) = template.read(&changed) {
-                prop_assert_eq!(Some(read), PlainProgress::read(&changed));
+                prop_assert_eq!(Some(read), PlainMembers::read(&changed));
             }
         }
     }

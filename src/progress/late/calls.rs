@@ -239,6 +239,11 @@ impl LateCalls {
             .sum()
     }
 
+    /// Whether nothing is to be done at any time.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.given.is_empty() && self.early_answers.is_empty()
+    }
+
     /// The time at which something is to be done next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let over = self.calls.iter().map(|call| call.until);

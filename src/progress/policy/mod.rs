@@ -20,6 +20,7 @@ use crate::progress::policy::ask::{Ask, JsonObject, LogLevel};
 use crate::progress::policy::late::Late;
 use crate::progress::policy::masks::Masks;
 use crate::progress::policy::tasks::Tasks;
+use crate::protocol::mcp;
 
 // A group of settings stands beside the code that uses it.
 pub use crate::progress::gate::heartbeat::{Heartbeat, HeartbeatValue};
@@ -331,6 +332,11 @@ impl Policy {
         let of_tools = self.tools.values().flat_map(|policy| &policy.dialects);
         let of_tools = of_tools.filter(move |dialect| !is_everyones(dialect));
         self.call.dialects.iter().chain(of_tools).filter(move |dialect| dialect.claims(method))
+    }
+
+    /// Whether no other dialect than the standard one claims the standard's progress.
+    pub(crate) fn has_standard_alone(&self) -> bool {
+        self.dialects_of(mcp::PROGRESS).all(|dialect| dialect.name() == dialect::STANDARD)
     }
 
     /// Whether text of `source` is read as progress of any tool.

@@ -16,6 +16,8 @@ pub(crate) struct Policies {
     pub(crate) now: Arc<Policy>,
     /// Policies of open calls that began earlier; usually none.
     pub(crate) older: Vec<Arc<Policy>>,
+    /// Whether the standard dialect alone reads the standard's progress in `now`, once somebody has asked.
+    standard_alone: Option<bool>,
     /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,
 }
@@ -30,7 +32,20 @@ impl std::ops::Deref for Policies {
 
 impl Policies {
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
-        Self { wanted: Arc::clone(&policy), now: policy, older: Vec::new() }
+        Self { wanted: Arc::clone(&policy), now: policy, older: Vec::new(), standard_alone: None }
+    }
+
+    /// Whether the standard dialect alone reads the standard's progress, whatever the call.
+    pub(crate) fn has_standard_alone(&mut self) -> bool {
+        let alone = *self.standard_alone.get_or_insert_with(|| self.now.has_standard_alone());
+        alone && self.older.is_empty()
+    }
+
+    /// Replaces the policy of new calls; the one before is that of open calls.
+    pub(crate) fn replace(&mut self, now: Arc<Policy>) {
+        self.older.retain(|older| !Arc::ptr_eq(older, &now));
+        self.older.push(std::mem::replace(&mut self.now, now));
+        self.standard_alone = None;
     }
 
     /// The one for calls from now on.

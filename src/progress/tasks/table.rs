@@ -265,6 +265,11 @@ impl TaskTable {
         over
     }
 
+    /// Whether there is no task.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// The time at which the next task is forgotten.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.tasks.iter().map(OwnTask::until).min()
