@@ -72,8 +72,9 @@ pub(in crate::progress) fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> 
         repairs.add(Repair::Token);
     }
     let number =
-        |part: &[u8]| Some(Number { value: plain_progress::value(part)?, text: slice(part) });
-    let (value, total) = (plain.progress.and_then(number), plain.total.and_then(number));
+        |(part, value): (&[u8], Option<f64>)| Some(Number { value: value?, text: slice(part) });
+    let value = plain.progress.and_then(|part| number((part, plain_progress::value(part))));
+    let total = plain.total.and_then(number);
     if plain.total.is_some() && total.is_none() {
         repairs.add(Repair::Total);
     }

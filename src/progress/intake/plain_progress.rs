@@ -128,8 +128,8 @@ pub(crate) struct PlainMembers<'a> {
     pub(crate) token: Option<&'a [u8]>,
     /// A number.
     pub(crate) progress: Option<&'a [u8]>,
-    /// A number.
-    pub(crate) total: Option<&'a [u8]>,
+    /// A number, and its value if that is finite.
+    pub(crate) total: Option<(&'a [u8], Option<f64>)>,
     /// A string.
     pub(crate) message: Option<&'a [u8]>,
 }
@@ -139,7 +139,7 @@ impl<'a> PlainProgress<'a> {
     pub(crate) fn of(members: PlainMembers<'a>) -> Option<Self> {
         let PlainMembers { token, progress, total, message } = members;
         let total = match total {
-            Some(text) => Some((text, value(text)?)),
+            Some((text, value)) => Some((text, value?)),
             None => None,
         };
         Some(Self { token: token?, progress: value(progress?)?, total, message })
@@ -189,6 +189,7 @@ impl<'a> PlainMembers<'a> {
             br#""message""# => once(&mut message, reader.string()?),
             _ => None,
         })?;
+        let total = total.map(|text| (text, value(text)));
         Some(Self { token, progress, total, message })
     }
 }

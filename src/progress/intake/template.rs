@@ -46,7 +46,8 @@ struct Template {
     fixed: Vec<u8>,
     gaps: SmallVec<[Gap; 2]>,
     token: Option<Range<usize>>,
-    total: Option<Range<usize>>,
+    /// The total, with its value.
+    total: Option<(Range<usize>, Option<f64>)>,
 }
 
 /// The place of a part that differs from message to message.
@@ -94,7 +95,7 @@ impl Template {
             fixed,
             gaps: cut.iter().map(gap).collect(),
             token: members.token.map(fixed_place),
-            total: members.total.map(fixed_place),
+            total: members.total.map(|(part, value)| (fixed_place(part), value)),
         })
     }
 
@@ -133,7 +134,7 @@ impl Template {
             &text[place.start + by..place.end + by]
         };
         read.token = self.token.as_ref().map(moved);
-        read.total = self.total.as_ref().map(moved);
+        read.total = self.total.as_ref().map(|(place, value)| (moved(place), *value));
         Some(read)
     }
 }
