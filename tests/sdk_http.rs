@@ -318,6 +318,44 @@ fn imported(folder: &TempDir, name: &str, script: &str) -> String {
     format!("--import={}", path.display())
 }
 
+mod tasks {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::support::example;
+    use crate::support::sdk::{sdk_folder, set_up, stdio_route, wrapped};
+
+    /// What the client of the Rust SDK gets of three calls through `target`.
+    #[track_caller]
+    fn ran(target: &[String]) -> Value {
+        set_up();
+        let client = sdk_folder("rmcp").join("debug/milepost-rmcp-tasks");
+        let mut command = Command::new(client);
+        command.args(target).envs([crate::support::FORGETFUL]).stdin(Stdio::null());
+        let done = command.output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{said}");
+        serde_json::from_slice(&done.stdout).unwrap()
+    }
+
+    #[test]
+    fn of_the_rust_sdk_run_on_a_server_that_knows_none() {
+        let expected = json!({
+            "status": "working", "result": "slept for 1s", "cancelled": "cancelled", "plain": "slept for 0ns"
+        });
+        aside(|| {
+            let server = [example("silent")];
+            let options = ["--modern", "--tasks", "--tasks-after", "200ms"];
+            let over_stdio = [vec!["--".to_owned()], wrapped(&options, &server)].concat();
+            assert_eq!(ran(&over_stdio), expected);
+            let lines = "modern = true\ntasks = { after = \"200ms\" }";
+            let proxy = Proxy::start(&stdio_route("/mcp", &server, lines));
+            assert_eq!(ran(&["--url".to_owned(), proxy.url("/mcp")]), expected);
+            proxy.finish();
+        });
+    }
+}
+
 mod a_server_that_answers_with_json_after_a_while {
     use super::*;
 

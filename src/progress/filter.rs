@@ -83,6 +83,7 @@ impl Filter {
     /// the client could resume, the open calls have their record at once.
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         if cancels {
+            self.cancel_held_on(now, id);
             for call in self.correlator.calls_on(id) {
                 // A client's clock and a person look alike here.
                 if self.keep_late(now, call, LateEvent::Kept) {
@@ -107,6 +108,7 @@ impl Filter {
 
     /// Ends the open calls of a client that has left. Tasks go on: their requests have an answer.
     fn leave_open_calls(&mut self, now: Instant) {
+        self.enter_held(now);
         let open = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none());
         let open: Vec<CallId> = open.map(|(id, _)| id).collect();
         for id in open {
@@ -126,6 +128,7 @@ impl Filter {
         self.break_off_large(now, why, status);
         self.drop_late_calls(now);
         self.fail_tasks(now, why);
+        self.enter_held(now);
         let open: Vec<CallId> = self.correlator.ledger.iter().map(|(id, _)| id).collect();
         if self.gate.client_left {
             self.leave_open_calls(now);
@@ -148,7 +151,8 @@ impl Filter {
     /// Notes that the clients send nothing more and are about to leave. The clients still get the
     /// server's messages, but no messages of Milepost's own: the Python SDK fails on them while it
     /// closes.
-    pub fn close_clients(&mut self) {
+    pub fn close_clients(&mut self, now: Instant) {
+        self.release_all(now);
         self.stop_heartbeats();
         self.gate.client_left = true;
     }
@@ -220,7 +224,8 @@ impl Filter {
     /// Requests that are not answered yet.
     pub fn open_calls(&self) -> usize {
         let answering = self.intake.answering();
-        self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
+        let open = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none());
+        open.count() + self.late.held.len() + answering
     }
 
     /// Whether every request of the clients has been answered, and the answers have been written.
@@ -264,7 +269,7 @@ impl Filter {
     pub fn has_calls_on(&self, stream: StreamId) -> bool {
         let ledger = &self.correlator.ledger;
         let is_open = |id: &CallId| ledger.get(*id).is_some_and(|call| call.task.is_none());
-        ledger.on_stream(stream).iter().any(is_open)
+        ledger.on_stream(stream).iter().any(is_open) || self.late.held.is_on(stream)
     }
 
     /// Puts a message on a client stream, or on the session stream if that one has closed.

@@ -13,8 +13,8 @@
 //!
 //! The contract: time never goes backwards; after every call, and when [`Filter::poll_timeout`]
 //! passes, drain [`Filter::poll_transmit`] for each stream that can take bytes, then
-//! [`Filter::poll_to_server`] and [`Filter::poll_event`]; report written bytes with
-//! [`Filter::written`].
+//! [`Filter::poll_to_server`], [`Filter::poll_released`] and [`Filter::poll_event`]; report written
+//! bytes with [`Filter::written`].
 //!
 //! The core has no clock, no I/O, no tasks, no logs, no randomness, no unordered iteration; no
 //! input makes it panic, and a full table withholds nothing but progress. Time is an argument, so
@@ -55,6 +55,7 @@ pub use intake::fast_repair::FastPath;
 pub use intake::large_answer::LargeRepairs;
 pub use intake::large_message::SpooledAnswer;
 pub use late::calls::{LateEvent, LateNews};
+pub use late::held::ReleasedRequest;
 pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,

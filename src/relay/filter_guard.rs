@@ -5,6 +5,7 @@
 //!
 //! The guard also shows every input and every decision to the observers of the filter.
 
+mod fail_open;
 mod fast_path;
 
 use std::collections::VecDeque;
@@ -19,10 +20,11 @@ use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
 use crate::progress::input::{Input, Output};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason, StreamId,
-    Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, ReleasedRequest,
+    StreamId, Transmit,
 };
-use crate::protocol::jsonrpc::{Kind, Message, Scan};
+use crate::protocol::jsonrpc::{Message, Scan};
+use fail_open::Failed;
 
 /// A [`Filter`] whose panics do not leave the guard.
 #[derive(Debug)]
@@ -35,16 +37,6 @@ pub struct FilterGuard {
     emitter: Option<Box<EventEmitter>>,
     /// Events that the emitter has seen and no caller has taken.
     recorded: VecDeque<FilterEvent>,
-}
-
-/// The state after the filter has failed: every message is forwarded unchanged.
-#[derive(Debug, Default)]
-struct Failed {
-    queue: VecDeque<(StreamId, Transmit)>,
-    records: VecDeque<FilterEvent>,
-    numbers: u64,
-    /// A large message is passing that must be withheld.
-    withholding: bool,
 }
 
 impl FilterGuard {
@@ -150,75 +142,6 @@ impl FilterGuard {
         self.failed.is_some() && self.policy.remap
     }
 
-    fn fail_open(&mut self) {
-        tracing::error!(
-            "the progress filter has failed; this connection goes on without progress \
-             (please report the panic above)"
-        );
-        if let Some(mut emitter) = self.emitter.take() {
-            emitter.sequel(Input::FailOpen, self.filter.messages() + 1);
-        }
-        let filter = &mut self.filter;
-        let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
-        let (queue, at_work) = left.unwrap_or_default();
-        let at_work = at_work.filter(|_| !self.policy.remap);
-        self.failed = Some(Box::new(Failed { queue: queue.into(), ..Failed::default() }));
-        if let Some((stream, message)) = at_work {
-            self.forward(stream.unwrap_or(self.rest), &message);
-        }
-    }
-
-    /// Plain forwarding, progress withheld.
-    fn forward(&mut self, stream: StreamId, message: &Message) -> Disposition {
-        if message.kind() == Kind::Noise {
-            return Disposition::NotAMessage(message.raw().clone());
-        }
-        let is_batch = message.kind() == Kind::Batch;
-        let elements: Vec<Message> =
-            if is_batch { message.elements().collect() } else { Vec::new() };
-        let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
-        let lost = self.policy.remap;
-        if !progress && !lost {
-            self.push(stream, Transmit::of(message));
-        }
-        for element in elements.iter().filter(|_| progress && !lost) {
-            if !self.is_progress(element) {
-                self.push(stream, Transmit::of(element));
-            }
-        }
-        let verdict = if lost || (progress && !is_batch) {
-            Verdict::Withheld(Reason::FailedOpen)
-        } else {
-            Verdict::Forwarded
-        };
-        if let Some(failed) = &mut self.failed {
-            failed.numbers += 1;
-            let number = failed.numbers;
-            failed.records.push_back(FilterEvent::Message { number, call: None, verdict });
-        }
-        Disposition::Consumed
-    }
-
-    fn is_progress(&self, message: &Message) -> bool {
-        message.kind() == Kind::Notification
-            && message.method().is_some_and(|method| self.policy.claims(&method))
-    }
-
-    fn push(&mut self, stream: StreamId, transmit: Transmit) {
-        if let Some(failed) = &mut self.failed {
-            failed.queue.push_back((stream, transmit));
-        }
-    }
-
-    fn stream_of(&self, origin: Origin) -> StreamId {
-        match origin {
-            Origin::Shared => self.rest,
-            Origin::Stream(id) if self.filter.has_stream(id) => id,
-            // The stream pairs with requests that are no longer known.
-            Origin::Stream(_) => self.rest,
-        }
-    }
-
     /// [`Filter::client_message`]. The message is borrowed: nothing is copied unless somebody observes.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.show(now, || Input::ClientMessage(stream, message.clone()));
@@ -244,6 +167,15 @@ impl FilterGuard {
             emitter.to_server(payload.to_bytes());
         }
         Some(payload)
+    }
+
+    /// [`Filter::poll_released`].
+    pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
+        let released = self.try_with(Filter::poll_released).flatten()?;
+        if let Some(emitter) = &mut self.emitter {
+            emitter.to_server(released.payload.to_bytes());
+        }
+        Some(released)
     }
 
     /// [`Filter::server_message`]. The message is borrowed, as in [`FilterGuard::client_message`].
@@ -275,20 +207,6 @@ impl FilterGuard {
         if message.is_renamed() {
             self.apply(now, Input::MarkEventName);
         }
-    }
-
-    /// Handles a message of the server after the filter has failed.
-    fn without_filter(
-        &mut self,
-        origin: Origin,
-        message: &Message,
-        failed_before: bool,
-    ) -> Disposition {
-        // The message that the filter was at work on when it failed has been salvaged.
-        if !failed_before {
-            return Disposition::Consumed;
-        }
-        self.forward(self.stream_of(origin), message)
     }
 
     /// [`Filter::note_delivery`]. The message is borrowed: nothing is copied unless somebody observes.

@@ -21,6 +21,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::Done => {
                     self.stop_reading_clients();
                     self.filter.apply(now(), Input::CloseClients);
+                    // Before the server's input is closed.
+                    self.send_released(now());
                     return RelayStep::ClientDone;
                 }
                 FromClient::Gone => {
@@ -83,7 +85,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             tokens.renew(&mut self.filter);
         }
         if payload.is_empty() {
-            return;
+            return self.note_held(stream, message, headers);
         }
         if let Some(upstream) = self.server.send(Some(message), payload, headers) {
             self.filter.pair(now(), stream, message, upstream);

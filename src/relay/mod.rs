@@ -12,6 +12,7 @@ pub mod child_session;
 mod deadlines;
 pub mod discover_probe;
 pub mod filter_guard;
+mod held_requests;
 pub mod http_upstream;
 mod incoming;
 mod legs;
@@ -45,6 +46,7 @@ use crate::protocol::jsonrpc::Scan;
 use crate::relay::active_tokens::SessionTokens;
 use crate::relay::deadlines::StreamDeadlines;
 use crate::relay::filter_guard::FilterGuard;
+use crate::relay::held_requests::HeldRequest;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
 use crate::transport::stdio::ByteReader;
@@ -98,6 +100,8 @@ pub struct Relay<C, S> {
     large_message: Option<(StreamId, Scan)>,
     /// The client streams that are each one HTTP exchange.
     exchanges: BTreeSet<StreamId>,
+    /// The requests that the filter holds.
+    held: Vec<HeldRequest>,
     /// The tokens of its calls among those of other sessions.
     tokens: Option<SessionTokens>,
     /// Answers that come from files, those of one stream one after the other.
@@ -159,6 +163,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             diagnostics,
             large_message: None,
             exchanges: BTreeSet::new(),
+            held: Vec::new(),
             tokens: None,
             spooled: Vec::new(),
             reads_clients: true,

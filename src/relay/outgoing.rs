@@ -23,6 +23,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         while let Some(payload) = self.filter.poll_to_server() {
             self.server.send(None, payload, &None);
         }
+        if !self.held.is_empty() {
+            self.send_released(now);
+        }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
             self.filter.apply(now, Input::SetClientSlow(slow));

@@ -429,6 +429,10 @@ impl Player {
         while let Some(payload) = self.filter.poll_to_server() {
             self.out.push(format!("^ {}", escape(&payload.to_bytes())));
         }
+        while let Some(released) = self.filter.poll_released() {
+            self.out.push(format!("^ {}", escape(&released.payload.to_bytes())));
+            self.asked = Some((released.stream, released.message));
+        }
     }
 
     fn played(&self, call: CallId) -> Option<PlayedCall> {

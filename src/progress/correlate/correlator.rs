@@ -224,7 +224,9 @@ impl Correlator {
     /// The open request that a client calls `id`.
     pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
         let own = self.ledger.by_client_id(stream, id).first().copied();
-        own.or_else(|| self.joined.iter().find(|(name, _)| name == id).map(|(_, call)| *call))
+        let is_meant =
+            |(name, call): &&(Key, CallId)| name == id && self.ledger.get(*call).is_some();
+        own.or_else(|| self.joined.iter().find(is_meant).map(|(_, call)| *call))
     }
 
     /// A call has joined the work of an earlier call, which began then.

@@ -7,11 +7,11 @@
 use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{MappedId, StreamId};
-use crate::progress::intake::client::CallDraft;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod call;
 pub(crate) mod correlator;
+pub(crate) mod draft;
 pub(crate) mod given_names;
 pub(crate) mod id_mapping;
 pub(crate) mod ladder;

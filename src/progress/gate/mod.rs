@@ -80,6 +80,7 @@ impl Filter {
     pub fn is_quiet(&self, now: Instant, id: StreamId) -> bool {
         self.events.is_empty()
             && self.to_server.is_empty()
+            && self.late.held.released.is_empty()
             && self.gate.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
             && self.next_expiry().is_none_or(|at| at > now)
     }

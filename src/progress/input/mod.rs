@@ -253,7 +253,7 @@ impl Filter {
             Input::MarkWritten(stream) => self.written(now, *stream),
             Input::Expire => self.expire(now),
             Input::SetClientSlow(slow) => self.set_client_slow(*slow),
-            Input::CloseClients => self.close_clients(),
+            Input::CloseClients => self.close_clients(now),
             Input::CloseServer(why) => self.server_gone(now, why),
             Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
             Input::StopHeartbeats => self.stop_heartbeats(),

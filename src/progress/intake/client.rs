@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::progress::clients;
 use crate::progress::clients::Client;
 use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::correlate::summary::{OpenCall, Outcome};
 use crate::progress::correlate::tombstones::Tombstone;
@@ -19,27 +20,12 @@ use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::intake::batch::BATCH_MAX;
 use crate::progress::late::calls::LateEvent;
 use crate::progress::late::join::is_by_clock;
-use crate::progress::late::signature::Signature;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::Mode;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 use crate::protocol::{json, mcp};
-
-/// The facts that a request states about the call that it opens.
-pub(crate) struct CallDraft {
-    pub(crate) id: MappedId,
-    pub(crate) token: Option<MappedId>,
-    revision: Option<Revision>,
-    lacks_token: bool,
-    client: Option<Arc<Client>>,
-    origin: RequestOrigin,
-    pub(crate) asks_for_task: bool,
-    about_task: Option<Key>,
-    /// See [`Call::signature`].
-    pub(crate) signature: Option<Box<Signature>>,
-}
 
 impl Filter {
     /// Takes a client message and returns the message for the server: the same bytes, unless
@@ -163,13 +149,25 @@ impl Filter {
             self.client_sets_level();
         }
         let names = (&*method, tool.as_deref());
-        let Some(draft) = self.join_late(now, stream, &params, names, draft) else {
+        let Some(draft) = self.join_late(now, stream, message, names, draft) else {
             return Payload::default();
         };
+        self.enter_sent(now, stream, message, (&method, tool), draft)
+    }
+
+    /// Opens the call of a request that goes to the server, and returns the message for the server.
+    pub(crate) fn enter_sent(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        (method, tool): (&str, Option<String>),
+        draft: CallDraft,
+    ) -> Payload {
         if self.topology.has_strangers() {
-            return self.map_ids(now, stream, message, &method, tool, draft);
+            return self.map_ids(now, stream, message, method, tool, draft);
         }
-        if let Some(id) = self.enter(now, stream, &method, tool, draft) {
+        if let Some(id) = self.enter(now, stream, method, tool, draft) {
             self.plan_late(now, id);
         }
         self.for_server(message)
@@ -325,6 +323,9 @@ impl Filter {
             if self.topology.has_strangers() { Payload::default() } else { untouched.clone() };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
+        if self.cancel_held(now, stream, &id) {
+            return Payload::default();
+        }
         // Clients that share a session may use the same id: nobody knows whose request is meant.
         let is_one = !self.topology.keeps_shadows() || self.sole_stream_of(&id).is_some();
         let call = self.correlator.client_call(stream, &id).filter(|_| is_one);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::ids::{CallId, Principal, StreamId};
+use crate::progress::late::held::HeldCalls;
 use crate::progress::late::signature::Signature;
 use crate::protocol::jsonrpc::{Key, Message};
 
@@ -146,6 +147,8 @@ pub(crate) struct LateCalls {
     tools: ToolAnnotations,
     /// Open calls that are to be answered with words, by the time of that answer.
     early_answers: BTreeSet<(Instant, CallId)>,
+    /// Calls that wait for the cancellation of an older call for the same work.
+    pub(crate) held: HeldCalls,
     /// The message that is read now is a part of a batch, in which no call goes on.
     pub(crate) in_batch: bool,
 }
@@ -241,14 +244,18 @@ impl LateCalls {
 
     /// Whether nothing is to be done at any time.
     pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.given.is_empty() && self.early_answers.is_empty()
+        self.calls.is_empty()
+            && self.given.is_empty()
+            && self.early_answers.is_empty()
+            && self.held.len() == 0
     }
 
     /// The time at which something is to be done next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let over = self.calls.iter().map(|call| call.until);
         let over = over.chain(self.given.front().map(|given| given.call.until));
-        over.chain(self.early_answers.first().map(|(at, _)| *at)).min()
+        let told = self.early_answers.first().map(|(at, _)| *at);
+        over.chain(told).chain(self.held.next_due()).min()
     }
 
     /// Plans the answer in words to an open call.

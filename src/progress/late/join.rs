@@ -6,6 +6,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::Call;
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::durations::Expected;
@@ -14,7 +15,6 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::heartbeat;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
-use crate::progress::intake::client::CallDraft;
 use crate::progress::late::calls::{LateCall, LateEvent};
 use crate::progress::late::signature::Signature;
 use crate::progress::payload::{Payload, TransmitKind};
@@ -37,7 +37,7 @@ const NOBODY_CAME: &str = "the client has given the request up and did not ask a
 
 impl Filter {
     /// The client whose calls may join each other: all streams of a server that is not shared have one client.
-    fn late_principal(&self, stream: StreamId) -> Principal {
+    pub(crate) fn late_principal(&self, stream: StreamId) -> Principal {
         if self.topology.has_strangers() {
             self.gate.principal_of(stream)
         } else {
@@ -63,7 +63,7 @@ impl Filter {
         &mut self,
         now: Instant,
         stream: StreamId,
-        params: &Bytes,
+        message: &Message,
         (method, tool): (&str, Option<&str>),
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
@@ -73,7 +73,7 @@ impl Filter {
         let who = self.late_principal(stream);
         let signature = tool.and_then(|tool| {
             let late = self.late_of(Some(tool)).filter(|_| !draft.asks_for_task)?;
-            Signature::read(tool, params, &late.ignore)
+            Signature::read(tool, &message.params().unwrap_or_default(), &late.ignore)
         });
         let same = signature.as_ref().filter(|_| !self.late.in_batch);
         let same = same.and_then(|signature| {
@@ -87,12 +87,18 @@ impl Filter {
                 None
             }
             None => {
-                self.late.forget_given(who);
-                for call in self.late.take_of(who) {
-                    self.give_late_up(now, &call, LateEvent::MovedOn);
-                }
+                let draft = self.hold_repeated(now, stream, message, tool, draft)?;
+                self.move_on(now, who);
                 Some(draft)
             }
+        }
+    }
+
+    /// The client makes another call: what the client left is not wanted any more.
+    pub(crate) fn move_on(&mut self, now: Instant, who: Principal) {
+        self.late.forget_given(who);
+        for call in self.late.take_of(who) {
+            self.give_late_up(now, &call, LateEvent::MovedOn);
         }
     }
 
@@ -111,7 +117,13 @@ impl Filter {
     }
 
     /// The client asks again: its call waits for the work of the call that it gave up.
-    fn rejoin(&mut self, now: Instant, stream: StreamId, late: LateCall, mut draft: CallDraft) {
+    pub(crate) fn rejoin(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        late: LateCall,
+        mut draft: CallDraft,
+    ) {
         let client_id = draft.id.client.clone();
         draft.id.server = late.id.clone();
         let invented = late.token.is_none() && self.topology.has_strangers();
@@ -174,7 +186,9 @@ impl Filter {
         self.events.push_back(FilterEvent::Late(Box::new(news)));
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         self.end_call(now, id, Tombstone::Cancelled, outcome);
+        let (who, what) = (kept.principal, kept.signature.clone());
         self.late.keep(kept);
+        self.join_held(now, who, &what);
         true
     }
 
@@ -214,7 +228,9 @@ impl Filter {
         let Some(mut call) = self.late.take_given(who, id) else { return false };
         call.until = now + self.policy.of(Some(&call.signature.tool)).late.finished;
         self.events.push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Finished, now))));
+        let what = call.signature.clone();
         self.late.keep(call);
+        self.join_held(now, who, &what);
         true
     }
 
@@ -268,6 +284,7 @@ impl Filter {
         for call in self.late.take_over(now) {
             self.give_late_up(now, &call, LateEvent::Expired);
         }
+        self.release_due(now);
     }
 
     /// Nobody gets the answer to a call any more: the server can stop its work.

@@ -7,8 +7,13 @@
 //!                                      └──keep is over, or the client makes another call──> cancelled at the server
 //! ```
 //!
+//! A call that comes before the cancellation of the open call that it repeats waits for that cancellation, for a
+//! moment.
+//!
 //! The work belongs to one connection to a server: what another process, or another child, does is not joined.
 
 pub(crate) mod calls;
+pub(crate) mod held;
+mod hold;
 pub(crate) mod join;
 pub(crate) mod signature;

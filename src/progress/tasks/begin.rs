@@ -6,10 +6,10 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Task, TaskNotes};
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
-use crate::progress::intake::client::CallDraft;
 use crate::progress::payload::{Payload, TransmitKind, spliced, within};
 use crate::progress::policy::request_members::with_token_in_meta;
 use crate::progress::tasks::table::{OwnTask, TaskEvent, TaskState};

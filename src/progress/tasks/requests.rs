@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::intake::client::CallDraft;
 use crate::progress::payload::Payload;
 use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskEvent, TaskNews, TaskState};
 use crate::progress::verdict::{Repair, Repairs};

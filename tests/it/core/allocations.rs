@@ -81,3 +81,45 @@ fn repaired_progress_takes_a_bounded_number_of_allocations() {
     });
     assert!(each <= 40.0, "{each}");
 }
+
+/// The allocations of one call and its answer on average, two seconds apart.
+fn call_allocations(policy: Policy) -> f64 {
+    let mut now = Instant::now();
+    let mut filter = Filter::new(policy);
+    filter.open_stream(OWN, StreamKind::Shared, StreamPacing::Immediate);
+    let mut took = 0;
+    for number in 0..MESSAGES + 10 {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{{"name":"work","arguments":{{"path":"/srv","depth":4}},"_meta":{{"progressToken":{number}}}}}}}"#
+        );
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"content":[]}}}}"#);
+        let (call, answer) = (Bytes::from(call), Bytes::from(answer));
+        let mut sent = 0;
+        let counted = allocation_counter::measure(|| {
+            filter.client_message(now, OWN, &Message::parse(call));
+            now += Duration::from_secs(2);
+            filter.server_message(now, Origin::Shared, &Message::parse(answer));
+            sent = drain(&mut filter, now);
+        });
+        assert_eq!(sent, 1);
+        took += if number < 10 { 0 } else { counted.count_total };
+    }
+    took as f64 / f64::from(MESSAGES)
+}
+
+#[test]
+fn late_answers_and_tasks_that_are_off_take_no_allocation() {
+    let off = call_allocations(Policy::default());
+    // The call, its token and its record; a share of the tables that they stand in.
+    assert!(off <= 6.0, "{off}");
+    // Nothing is read of the calls of a tool without late answers, although another tool has them.
+    let mut policy = Policy::default();
+    let mut other = policy.call.clone();
+    (other.late.enabled, other.tasks.enabled) = (true, true);
+    policy.tools.insert("other".to_owned(), other);
+    assert_eq!(call_allocations(policy), off);
+    let mut policy = Policy::default();
+    policy.call.late.enabled = true;
+    let on = call_allocations(policy);
+    assert!(on > off && on <= off + 40.0, "{on} instead of {off}");
+}

@@ -162,7 +162,7 @@ impl Player {
             "principal" => self.filter.set_principal(id(), words[2].parse().unwrap()),
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
-            "left" => self.filter.close_clients(),
+            "left" => self.filter.close_clients(self.now()),
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
                 let place = self.filter.answer_spooled(self.now(), &key, Repairs::default());
@@ -217,6 +217,10 @@ impl Player {
         }
         while let Some(payload) = self.filter.poll_to_server() {
             let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
+        }
+        while let Some(released) = self.filter.poll_released() {
+            let sent = released.payload.to_bytes();
+            let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&sent));
         }
         while let Some(record) = self.filter.poll_event() {
             if let FilterEvent::Call(call) = &record {

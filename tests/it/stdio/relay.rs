@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::core::transcripts::{duration, settings, unprintable};
-use crate::support::messages::{call, result};
+use crate::support::messages::{call, progress, result};
 
 /// Both ends of a relay that runs in a task of its own.
 struct Ends {
@@ -216,4 +216,47 @@ async fn a_panic_in_the_filter_leaves_the_connection_forwarding_without_progress
     assert_eq!(lines(&mut ends.server).await.len(), 2, "the other direction goes on");
     drop(ends.server);
     ends.task.await.unwrap();
+}
+
+/// A minute after its first call, the client has made a second call for the same work, which waits for the
+/// cancellation of the first.
+async fn with_a_call_that_waits(mut policy: Policy) -> Ends {
+    settings(&mut policy, "late=on heartbeat=off");
+    let mut ends = start(policy);
+    ends.client.write_all(format!("{}\n", call("1", "1")).as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    ends.client.write_all(format!("{}\n", call("2", "2")).as_bytes()).await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.server).await, [call("1", "1")]);
+    ends
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_goes_on_once() {
+    let mut ends = with_a_call_that_waits(Policy::default()).await;
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(lines(&mut ends.server).await, Vec::<String>::new());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(lines(&mut ends.server).await, [call("2", "2")]);
+    ends.server.write_all(format!("{}\n", result("2")).as_bytes()).await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.client).await, [result("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_goes_on_before_the_client_is_done() {
+    let mut ends = with_a_call_that_waits(Policy::default()).await;
+    ends.client.shutdown().await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.server).await, [call("2", "2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_survives_a_panic_in_the_filter() {
+    let mut policy = Policy::default();
+    policy.call.dialects = vec![Dialect::BuiltIn(&FAULTY)];
+    let mut ends = with_a_call_that_waits(policy).await;
+    ends.server.write_all(format!("{}\n", progress("1", 1)).as_bytes()).await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.server).await, [call("2", "2")]);
 }

@@ -3,6 +3,7 @@
 
 mod ask_log_level;
 mod http_sse_servers;
+mod late_answers;
 mod listen_streams;
 mod lost_sessions;
 mod modern_clients;

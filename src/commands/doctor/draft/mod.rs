@@ -33,18 +33,23 @@ pub struct Draft {
     pub words: Vec<String>,
     /// Whether a pointer finds the id or the token of a call, which is no accident.
     names_call: bool,
+    /// The request id was found by its value, which may be like the id of the only call by accident.
+    is_id_guessed: bool,
 }
 
 impl Draft {
-    /// A draft from messages of one method in the order in which they came, and the calls that they may
-    /// be about.
-    pub fn new(samples: &[Bytes], calls: &[ObservedCall]) -> Self {
-        let parsed: Vec<Value> =
-            samples.iter().map(|text| serde_json::from_slice(text).unwrap_or_default()).collect();
+    /// A draft from messages of one method in the order in which they came, each with the place of the call
+    /// that was open, and the calls that the messages may be about.
+    pub fn new(samples: &[(Bytes, usize)], calls: &[ObservedCall]) -> Self {
+        let parse = |text: &Bytes| serde_json::from_slice(text).unwrap_or_default();
+        let parsed: Vec<Value> = samples.iter().map(|(text, _)| parse(text)).collect();
         let params: Vec<&Value> = parsed.iter().map(|message| &message["params"]).collect();
         let places = places(&params);
         let mut draft = Self::default();
         draft.find_call(&places, calls);
+        let owners: Vec<Option<u64>> =
+            samples.iter().map(|(_, call)| calls.get(*call).map(|call| call.id)).collect();
+        draft.find_id_by_value(&places, &owners);
         draft.find_value(&places);
         draft.find_last(&places, params.len());
         draft.find_words(&places);
@@ -67,13 +72,7 @@ impl Draft {
     }
 
     fn find_call(&mut self, places: &[MemberPlace], calls: &[ObservedCall]) {
-        let is_id = |value: &Value| {
-            let key = key_of(value);
-            calls.iter().any(|call| {
-                let id = i64::try_from(call.id).ok().map(Key::Integer);
-                matches(id.as_ref(), key.as_ref())
-            })
-        };
+        let is_id = |value: &Value| calls.iter().any(|call| is_id_of(call.id, value));
         let is_token = |value: &Value| {
             let key = key_of(value);
             let tokens = calls.iter().filter_map(|call| call.token.as_ref()).map(key_of);
@@ -97,6 +96,31 @@ impl Draft {
                 place.is_constant() && (place.values.len() > 1 || !is_plain)
             };
             self.token = by_name(&is_handle).map(|place| place.pointer.clone());
+        }
+    }
+
+    /// Finds the request id in a member of any name, where no name tells: each value there is the id of the call
+    /// that was open. One call alone may be no proof.
+    fn find_id_by_value(&mut self, places: &[MemberPlace], owners: &[Option<u64>]) {
+        let is_own = |(message, value): &(usize, Value)| {
+            owners.get(*message).copied().flatten().is_some_and(|id| is_id_of(id, value))
+        };
+        let fits = |place: &&MemberPlace| {
+            let lists: [&[&str]; 6] = [&VALUES, &TOTALS, &PERCENTS, &NO_VALUES, &WORDS, &STATES];
+            let is_other = lists.iter().any(|names| names.contains(&&*place.name));
+            !is_other && place.values.len() > 1 && place.values.iter().all(is_own)
+        };
+        if self.names_call {
+            return;
+        }
+        let mut fitting = places.iter().filter(fits);
+        let Some(place) = fitting.next() else { return };
+        let is_sure = !place.is_constant();
+        // Of two places with the only id one is something else.
+        if is_sure || fitting.next().is_none() {
+            self.request_id = Some(place.pointer.clone());
+            (self.names_call, self.is_id_guessed) = (is_sure, !is_sure);
+            self.token = None;
         }
     }
 
@@ -176,7 +200,9 @@ impl Draft {
         ];
         for (key, pointer) in pointers {
             if let Some(pointer) = pointer {
-                table += &format!("{key} = {}\n", quoted(pointer));
+                let is_guessed = key == "request_id" && self.is_id_guessed;
+                let remark = if is_guessed { "  # by its value: is this the id?" } else { "" };
+                table += &format!("{key} = {}{remark}\n", quoted(pointer));
             }
         }
         if let Some((pointer, value)) = &self.last {
@@ -282,6 +308,12 @@ fn has_words(text: &str) -> bool {
     letters > digits
 }
 
+/// Whether a value is this id of a call, in any spelling.
+fn is_id_of(id: u64, value: &Value) -> bool {
+    let id = i64::try_from(id).ok().map(Key::Integer);
+    matches(id.as_ref(), key_of(value).as_ref())
+}
+
 /// A value as a name of a call.
 fn key_of(value: &Value) -> Option<Key> {
     Key::read(&Bytes::from(value.to_string()))
@@ -308,10 +340,9 @@ mod tests {
 
     /// The table that is drafted from these parameters, without its head.
     fn drafted(params: &[Value]) -> String {
-        let samples: Vec<Bytes> = params
-            .iter()
-            .map(|params| json!({ "method": "m", "params": params }).to_string().into())
-            .collect();
+        let text = |params: &Value| json!({ "method": "m", "params": params }).to_string();
+        let samples: Vec<(Bytes, usize)> =
+            params.iter().map(|params| (text(params).into(), 0)).collect();
         let call = ObservedCall { id: 2, token: Some(7001.into()), ..ObservedCall::default() };
         let table = Draft::new(&samples, &[call]).table("own", "m");
         let lines =
@@ -341,6 +372,28 @@ mod tests {
              message = \"/content/0/text#/words\" final = { pointer = \"/isFinal\", equals = true } \
              scale = \"percent\"",
         );
+    }
+
+    #[test]
+    fn an_id_under_an_unusual_name_is_found_by_its_value() {
+        let one = |n: u32| json!({ "job": { "rpc": 2, "lane": "2a" }, "step": n, "steps": 2 });
+        check(
+            &[one(1), one(2)],
+            "request_id = \"/job/rpc\"  # by its value: is this the id? progress = \"/step\" total = \"/steps\"",
+        );
+        // Two members have the value: none of them may be meant.
+        let two = |n: u32| json!({ "rpc": 2, "lane": 2, "step": n });
+        check(&[two(1), two(2)], "progress = \"/step\"");
+        // Two calls with different ids are a proof.
+        let sample = |rpc: &str, lane: u32, step: u32, call: usize| {
+            let params = json!({ "rpc": rpc, "lane": lane, "words": format!("step {step}") });
+            (json!({ "method": "m", "params": params }).to_string().into(), call)
+        };
+        let samples = [sample("2", 2, 1, 0), sample("2", 2, 2, 0), sample("3", 2, 1, 1)];
+        let calls = [2, 3].map(|id| ObservedCall { id, ..ObservedCall::default() });
+        let draft = Draft::new(&samples, &calls);
+        assert!(draft.table("own", "m").contains("request_id = \"/params/rpc\"\n"));
+        assert!(draft.is_progress());
     }
 
     #[test]

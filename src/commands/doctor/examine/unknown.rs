@@ -120,7 +120,8 @@ impl Examiner {
         let mut others = Vec::new();
         for (method, seen) in std::mem::take(&mut self.unknown).0 {
             let samples = seen.iter().take(SAMPLES_MAX);
-            let samples: Vec<Bytes> = samples.map(|one| one.message.raw().clone()).collect();
+            let samples: Vec<(Bytes, usize)> =
+                samples.map(|one| (one.message.raw().clone(), one.call)).collect();
             let draft = Draft::new(&samples, &self.calls);
             let is_progress = draft.is_progress() || method.to_lowercase().contains("progress");
             let rule = match is_progress && !is_told {

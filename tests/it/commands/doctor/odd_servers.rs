@@ -36,6 +36,12 @@ fn nested_members() {
 }
 
 #[test]
+fn an_id_with_an_unusual_name() {
+    let tick = r#"{"job":{"rpc":$i},"tick":{"at":$n,"end":9},"say":{"what":"field $n"}}"#;
+    odd("odd-unusual-id", &notify("farm/tick", tick));
+}
+
+#[test]
 fn json_in_strings() {
     let text =
         r#"{"content":[{"type":"text","text":"{\"pct\":$((n * 10)),\"words\":\"sorting $n\"}"}]}"#;

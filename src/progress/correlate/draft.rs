@@ -1,0 +1,25 @@
+//! The draft of a call: what a request says of the call, before the call opens.
+
+use std::sync::Arc;
+
+use crate::progress::clients::Client;
+use crate::progress::correlate::origin::RequestOrigin;
+use crate::progress::ids::MappedId;
+use crate::progress::late::signature::Signature;
+use crate::protocol::jsonrpc::Key;
+use crate::protocol::mcp::Revision;
+
+/// The facts that a request states about the call that it opens.
+#[derive(Debug)]
+pub(crate) struct CallDraft {
+    pub(crate) id: MappedId,
+    pub(crate) token: Option<MappedId>,
+    pub(crate) revision: Option<Revision>,
+    pub(crate) lacks_token: bool,
+    pub(crate) client: Option<Arc<Client>>,
+    pub(crate) origin: RequestOrigin,
+    pub(crate) asks_for_task: bool,
+    pub(crate) about_task: Option<Key>,
+    /// See [`Call::signature`](crate::progress::correlate::call::Call::signature).
+    pub(crate) signature: Option<Box<Signature>>,
+}

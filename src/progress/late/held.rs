@@ -1,0 +1,115 @@
+//! The calls that wait for the cancellation of an older call for the same work.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::progress::correlate::draft::CallDraft;
+use crate::progress::ids::StreamId;
+use crate::progress::payload::Payload;
+use crate::protocol::jsonrpc::{Key, Message};
+
+/// The longest time that a call waits for the cancellation of an older call for the same work. Claude Code sends
+/// its cancellation up to 0.2 s after the call that repeats the cancelled one.
+const HOLD_MAX: Duration = Duration::from_secs(1);
+
+/// Calls of one connection that wait so. A further call goes to the server at once.
+const HELD_MAX: usize = 16;
+
+/// The longest message, in bytes, that waits so. A longer call goes to the server at once.
+const HELD_MESSAGE_MAX: usize = 128 << 10;
+
+/// A `tools/call` that the server has not been sent yet.
+#[derive(Debug)]
+pub(crate) struct HeldCall {
+    pub(crate) stream: StreamId,
+    pub(crate) message: Message,
+    pub(crate) draft: CallDraft,
+    pub(crate) tool: Option<String>,
+    /// The time at which the call goes to the server.
+    until: Instant,
+}
+
+/// A request of a client that goes to the server later than the request came.
+#[derive(Debug, Clone)]
+pub struct ReleasedRequest {
+    /// The stream that the request came on.
+    pub stream: StreamId,
+    /// The request as its client sent it.
+    pub message: Message,
+    /// The message for the server.
+    pub payload: Payload,
+}
+
+/// The calls of one connection that wait for the cancellation of an older call.
+#[derive(Debug, Default)]
+pub(crate) struct HeldCalls {
+    calls: VecDeque<HeldCall>,
+    /// The requests that go to the server now.
+    pub(crate) released: VecDeque<ReleasedRequest>,
+}
+
+impl HeldCalls {
+    /// Whether one more call with this message can wait.
+    pub(crate) fn has_room(&self, message: &Message) -> bool {
+        self.calls.len() < HELD_MAX && message.raw().len() <= HELD_MESSAGE_MAX
+    }
+
+    /// Lets a call wait.
+    pub(crate) fn hold(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        (tool, draft): (Option<&str>, CallDraft),
+    ) {
+        let (message, tool) = (message.clone(), tool.map(str::to_owned));
+        self.calls.push_back(HeldCall { stream, message, draft, tool, until: now + HOLD_MAX });
+    }
+
+    /// The place of the oldest call that is meant.
+    pub(crate) fn place_of(&self, is_meant: impl Fn(&HeldCall) -> bool) -> Option<usize> {
+        self.calls.iter().position(is_meant)
+    }
+
+    /// Takes the call at this place.
+    pub(crate) fn take_at(&mut self, place: usize) -> Option<HeldCall> {
+        self.calls.remove(place)
+    }
+
+    /// Takes the oldest call.
+    pub(crate) fn take_first(&mut self) -> Option<HeldCall> {
+        self.calls.pop_front()
+    }
+
+    /// Takes the oldest call if it has waited for its whole time.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<HeldCall> {
+        self.calls.pop_front_if(|call| call.until <= now)
+    }
+
+    /// The time at which the next call goes to the server.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.calls.front().map(|call| call.until)
+    }
+
+    /// The number of calls that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether a call waits that came on this stream.
+    pub(crate) fn is_on(&self, stream: StreamId) -> bool {
+        self.calls.iter().any(|call| call.stream == stream)
+    }
+
+    /// Whether the request with this id waits that came on this stream.
+    pub(crate) fn has(&self, stream: StreamId, id: &Key) -> bool {
+        self.calls.iter().any(|call| call.stream == stream && call.is_named(id))
+    }
+}
+
+impl HeldCall {
+    /// Whether the client calls its request so.
+    pub(crate) fn is_named(&self, id: &Key) -> bool {
+        self.message.id_key().as_ref() == Some(id)
+    }
+}

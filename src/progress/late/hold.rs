@@ -1,0 +1,145 @@
+//! A call that repeats an open call waits for a moment: some clients send the cancellation of a call after the
+//! call that repeats the cancelled one.
+
+use std::time::{Duration, Instant};
+
+use crate::progress::correlate::draft::CallDraft;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::filter::Filter;
+use crate::progress::ids::{CallId, Principal, StreamId};
+use crate::progress::late::held::{HeldCall, ReleasedRequest};
+use crate::progress::late::signature::Signature;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp;
+
+/// The age of an open call below which no clock of a client is about to run out. The same call goes to the server
+/// at once then: the client wants the work twice.
+const REPEATED_AGE_MIN: Duration = Duration::from_secs(5);
+
+impl Filter {
+    /// Lets a call wait if its client seems to have given an open call for the same work up. Returns the draft of
+    /// a call that does not wait.
+    pub(crate) fn hold_repeated(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        tool: Option<&str>,
+        draft: CallDraft,
+    ) -> Option<CallDraft> {
+        let who = self.late_principal(stream);
+        let is_repeated =
+            || draft.signature.as_deref().is_some_and(|what| self.is_open(now, who, what));
+        if self.late.in_batch || !self.late.held.has_room(message) || !is_repeated() {
+            return Some(draft);
+        }
+        self.late.held.hold(now, stream, message, (tool, draft));
+        None
+    }
+
+    /// Whether a call for this work is open, and so old that its client's clock may have run out. With
+    /// `repeated_after` no cancellation is expected.
+    fn is_open(&self, now: Instant, who: Principal, what: &Signature) -> bool {
+        self.correlator.ledger.iter().any(|(_, call)| {
+            now >= call.opened + REPEATED_AGE_MIN
+                && call.signature.as_deref() == Some(what)
+                && call.task.is_none()
+                && !call.shadow
+                && call.settings().late.repeated_after.is_none()
+                && self.late_principal(call.stream) == who
+        })
+    }
+
+    /// The work of a call goes on without its client: the same call that waits joins that work.
+    pub(crate) fn join_held(&mut self, now: Instant, who: Principal, what: &Signature) {
+        let is_meant = |call: &HeldCall| {
+            call.draft.signature.as_deref() == Some(what) && self.late_principal(call.stream) == who
+        };
+        let Some(place) = self.late.held.place_of(is_meant) else { return };
+        let Some(HeldCall { stream, draft, .. }) = self.late.held.take_at(place) else { return };
+        if let Some(work) = self.late.take_same(who, what) {
+            self.rejoin(now, stream, work, draft);
+        }
+    }
+
+    /// Sends the calls on that have waited for their whole time.
+    pub(crate) fn release_due(&mut self, now: Instant) {
+        while let Some(held) = self.late.held.take_due(now) {
+            self.release(now, held);
+        }
+    }
+
+    /// Sends every call on that waits: the client says nothing more.
+    pub(crate) fn release_all(&mut self, now: Instant) {
+        while let Some(held) = self.late.held.take_first() {
+            self.release(now, held);
+        }
+    }
+
+    fn release(&mut self, now: Instant, held: HeldCall) {
+        let HeldCall { stream, message, draft, tool, .. } = held;
+        self.move_on(now, self.late_principal(stream));
+        let payload = self.enter_sent(now, stream, &message, (mcp::TOOLS_CALL, tool), draft);
+        if !payload.is_empty() {
+            self.late.held.released.push_back(ReleasedRequest { stream, message, payload });
+        }
+    }
+
+    /// Opens the calls that wait, though the server is not sent them: they end with the others.
+    pub(crate) fn enter_held(&mut self, now: Instant) {
+        while let Some(held) = self.late.held.take_first() {
+            self.enter_unsent(now, held);
+        }
+    }
+
+    /// Cancels a call that waits. False if no call with this id does.
+    pub(crate) fn cancel_held(&mut self, now: Instant, stream: StreamId, id: &Key) -> bool {
+        let who = self.late_principal(stream);
+        let is_meant =
+            |call: &HeldCall| call.is_named(id) && self.late_principal(call.stream) == who;
+        let place = self.late.held.place_of(is_meant);
+        let Some(held) = place.and_then(|place| self.late.held.take_at(place)) else {
+            return false;
+        };
+        self.drop_held(now, held);
+        true
+    }
+
+    /// Cancels the calls that wait and came on this stream.
+    pub(crate) fn cancel_held_on(&mut self, now: Instant, stream: StreamId) {
+        while let Some(place) = self.late.held.place_of(|call| call.stream == stream)
+            && let Some(held) = self.late.held.take_at(place)
+        {
+            self.drop_held(now, held);
+        }
+    }
+
+    fn drop_held(&mut self, now: Instant, held: HeldCall) {
+        if let Some(id) = self.enter_unsent(now, held) {
+            self.end_call(now, id, Tombstone::Cancelled, Outcome::Cancelled);
+        }
+    }
+
+    /// Opens a call that the server is not sent.
+    fn enter_unsent(&mut self, now: Instant, held: HeldCall) -> Option<CallId> {
+        let HeldCall { stream, mut draft, tool, .. } = held;
+        if self.topology.has_strangers() {
+            // Its own names may be names of another client's requests.
+            draft.id.server = self.give_name();
+            draft.token = None;
+        }
+        self.enter(now, stream, mcp::TOOLS_CALL, tool, draft)
+    }
+
+    /// Whether the request with this id that came on this stream waits, and may go to the server later
+    /// ([`Filter::poll_released`]).
+    pub fn is_held(&self, stream: StreamId, id: &Key) -> bool {
+        self.late.held.has(stream, id)
+    }
+
+    /// The next request that has waited and goes to the server now.
+    pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
+        self.late.held.released.pop_front()
+    }
+}
