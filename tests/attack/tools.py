@@ -61,10 +61,15 @@ def end_all():
     FOLDERS.clear()
 
 
-def free_port():
-    with socket.socket() as probe:
+def free_ports(count):
+    """Ports that nobody listens on, each another."""
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
 
 
 def python(text, *args):
@@ -77,7 +82,7 @@ class Serve:
 
     def __init__(self, routes, server="", admin="", top="", options=(), environment=None, state=None):
         self.folder = folder()
-        self.port, self.admin = free_port(), free_port()
+        self.port, self.admin = free_ports(2)
         state = state or self.folder / "state"
         self.file = self.folder / "proxy.toml"
         self.file.write_text(
