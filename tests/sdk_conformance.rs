@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{MILEPOST, home, wait};
 
-/// Beside its own limit. It takes two minutes.
+/// Beside its own limit. It takes a minute.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// All that the suite has and the table does not; the script has the reasons.
