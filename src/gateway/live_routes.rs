@@ -297,7 +297,7 @@ impl Proxy {
         previous.extend(old.filter(|_| same.is_none()).map(Arc::downgrade));
         previous.retain(|live| live.strong_count() > 0);
         previous.drain(..previous.len().saturating_sub(PREVIOUS_MAX));
-        let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
+        let shared_policy = Arc::new(Policy { id_mapping: true, ..policy.clone() });
         let bridge_policy = Arc::new(policy);
         let direct_policy = bridge_policy.without_kept_work().map(Arc::new);
         let route = Arc::new(route.clone());

@@ -46,7 +46,7 @@ impl Filter {
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         let policy = policy.into();
         Self {
-            topology: Topology::new(policy.remap),
+            topology: Topology::new(policy.id_mapping),
             correlator: Correlator::new(&policy),
             gate: Gate::new(),
             intake: Intake::default(),

@@ -139,7 +139,7 @@ impl FilterGuard {
     /// Whether the filter has failed and nothing can pass without it, so that the connection must
     /// end.
     pub fn is_lost(&self) -> bool {
-        self.failed.is_some() && self.policy.remap
+        self.failed.is_some() && self.policy.id_mapping
     }
 
     /// [`Filter::client_message`]. The message is borrowed: nothing is copied unless somebody observes.
@@ -155,7 +155,7 @@ impl FilterGuard {
         self.note();
         match answer {
             Some(payload) => payload,
-            None if self.policy.remap => Payload::default(),
+            None if self.policy.id_mapping => Payload::default(),
             None => Payload::of(message),
         }
     }
@@ -282,7 +282,7 @@ impl FilterGuard {
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         if let Some(failed) = &mut self.failed {
-            failed.withholding = claimed || self.policy.remap;
+            failed.withholding = claimed || self.policy.id_mapping;
         }
         self.large_piece(now, origin, head, text)
     }
@@ -323,7 +323,7 @@ impl FilterGuard {
 
     fn push_piece(&mut self, origin: Origin, piece: Bytes, is_last: bool) {
         let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
-        if !withholding && !self.policy.remap {
+        if !withholding && !self.policy.id_mapping {
             self.push(self.stream_of(origin), Transmit::piece(piece, is_last));
         }
     }

@@ -45,7 +45,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 Some(true) => self.held.push(held),
                 Some(false) => {}
                 // The filter has failed: what it held goes on, as all does.
-                None if self.filter.policy().remap => {}
+                None if self.filter.policy().id_mapping => {}
                 None => {
                     let payload = Payload::of(&held.message);
                     self.server.send(Some(&held.message), payload, &held.headers);

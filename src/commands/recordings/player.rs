@@ -98,7 +98,7 @@ impl Player {
         let learned = Arc::clone(&policy.learned);
         let mut policy = Arc::clone(policy);
         if matches!(begins, Some(FilterScope::Shared(_))) {
-            Arc::make_mut(&mut policy).remap = true;
+            Arc::make_mut(&mut policy).id_mapping = true;
         }
         let mut filter = match begins {
             Some(FilterScope::Request(_)) => Filter::of_request(policy),
@@ -207,7 +207,8 @@ impl Player {
             Input::Pair(_, upstream) => Input::Pair(self.asked.clone(), upstream),
             Input::Settings(words, _) => {
                 let learned = Arc::clone(&self.learned);
-                let mut policy = Policy { learned, remap: self.is_shared, ..Policy::default() };
+                let mut policy =
+                    Policy { learned, id_mapping: self.is_shared, ..Policy::default() };
                 settings::read(&mut policy, &words)?;
                 Input::Settings(words, Some(Arc::new(policy)))
             }

@@ -21,14 +21,14 @@ fn limited(
     remote: &str,
     name: Option<&ClientName>,
     told: &[(&str, &str)],
-    ours: bool,
+    proxy_auth: bool,
 ) -> Option<LimitedClient> {
     let mut headers = HeaderMap::new();
     for (name, value) in told {
         let name: http::HeaderName = name.parse().unwrap();
         headers.append(name, value.parse().unwrap());
     }
-    limits(0, 1).client_of(remote.parse().unwrap(), name, &headers, &fronts(), ours)
+    limits(0, 1).client_of(remote.parse().unwrap(), name, &headers, &fronts(), proxy_auth)
 }
 
 /// Its name or address.
@@ -158,10 +158,10 @@ fn a_front_names_a_user_and_the_user_counts_wherever_the_front_saw_it() {
 fn credentials_have_limits_of_their_own_besides_the_address() {
     let one = [("authorization", "Bearer one")];
     let (limits, fronts) = (limits(0, 2), fronts());
-    let of = |remote: &str, token: &str, ours: bool| {
+    let of = |remote: &str, token: &str, proxy_auth: bool| {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, token.parse().unwrap());
-        limits.client_of(remote.parse().unwrap(), None, &headers, &fronts, ours)
+        limits.client_of(remote.parse().unwrap(), None, &headers, &fronts, proxy_auth)
     };
     // Over loopback and from a silent front there is no other client.
     for remote in ["127.0.0.1", "10.0.0.1"] {

@@ -87,7 +87,7 @@ impl Correlator {
     /// A correlator without calls.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
-            ledger: Ledger::new(policy.remap, policy.renames_tokens()),
+            ledger: Ledger::new(policy.id_mapping, policy.renames_tokens()),
             evidence: Evidence::from_setting(policy.call.token_is),
             joined: Vec::new(),
             given_up_at: None,

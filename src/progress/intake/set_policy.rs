@@ -13,7 +13,7 @@ const OLDER_MAX: usize = 64;
 impl Filter {
     /// Sets the policy of calls that open from now on. Open calls keep their policy, also for the
     /// server's messages about them. Settings of the whole connection stay: whether the server is
-    /// shared (`remap`), and the facts learned about the server. A change to or from a policy that only
+    /// shared (`id_mapping`), and the facts learned about the server. A change to or from a policy that only
     /// observes applies with the first call that opens while no other call is open.
     pub fn set_policy(&mut self, policy: &Arc<Policy>) {
         let policies = &mut self.policy;
@@ -30,8 +30,8 @@ impl Filter {
             return;
         }
         let policies = &mut self.policy;
-        let now = if keeps_mode || policies.now.remap != policy.remap {
-            let mut wanted = Policy { remap: policies.now.remap, ..(**policy).clone() };
+        let now = if keeps_mode || policies.now.id_mapping != policy.id_mapping {
+            let mut wanted = Policy { id_mapping: policies.now.id_mapping, ..(**policy).clone() };
             if keeps_mode {
                 wanted.keep_modes_of(&policies.now);
             }

@@ -264,7 +264,7 @@ pub struct Policy {
     pub words_in_2024: bool,
     /// Whether every request gets an id and a token of Milepost's own towards the server, because
     /// several clients share the server.
-    pub remap: bool,
+    pub id_mapping: bool,
     /// The learned durations of this route's tools.
     pub learned: Arc<LearnedDurations>,
     /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
@@ -288,7 +288,7 @@ impl Default for Policy {
             bare_results: false,
             keep_original: false,
             words_in_2024: false,
-            remap: false,
+            id_mapping: false,
             learned: Arc::default(),
             capabilities: JsonObject::new(),
             log_level: None,

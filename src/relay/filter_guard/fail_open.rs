@@ -30,7 +30,7 @@ impl FilterGuard {
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let (queue, at_work) = left.unwrap_or_default();
-        let at_work = at_work.filter(|_| !self.policy.remap);
+        let at_work = at_work.filter(|_| !self.policy.id_mapping);
         self.failed = Some(Box::new(Failed { queue: queue.into(), ..Failed::default() }));
         if let Some((stream, message)) = at_work {
             self.forward(stream.unwrap_or(self.rest), &message);
@@ -46,7 +46,7 @@ impl FilterGuard {
         let elements: Vec<Message> =
             if is_batch { message.elements().collect() } else { Vec::new() };
         let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
-        let lost = self.policy.remap;
+        let lost = self.policy.id_mapping;
         if !progress && !lost {
             self.push(stream, Transmit::of(message));
         }

@@ -88,7 +88,7 @@ pub(crate) fn core(data: &[u8]) {
 /// original; `t`hin all; `m`ap ids for a shared server; `c`all time-out; e`s`timate.
 fn policy(settings: &[u8]) -> Policy {
     let on = |letter: u8| settings.contains(&letter);
-    let mut policy = Policy { keep_original: on(b'k'), remap: on(b'm'), ..Policy::default() };
+    let mut policy = Policy { keep_original: on(b'k'), id_mapping: on(b'm'), ..Policy::default() };
     if on(b'o') {
         policy.call.mode = Mode::Observe;
     } else if on(b'e') {

@@ -125,7 +125,7 @@ const NAMES: [&str; 3] = ["id", "requestId", "progressToken"];
 pub(crate) fn splice(data: &[u8]) {
     const CLIENT: StreamId = StreamId(1);
     let now = Instant::now();
-    let mut filter = Filter::new(Policy { remap: true, ..Policy::default() });
+    let mut filter = Filter::new(Policy { id_mapping: true, ..Policy::default() });
     let key = NameKey::new(*b"sixteen bytes...");
     filter.handle(now, &Input::Begin(FilterScope::Shared(Some(key))));
     filter.open_stream(CLIENT, StreamKind::Exchange, StreamPacing::Immediate);

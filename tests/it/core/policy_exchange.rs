@@ -241,9 +241,9 @@ fn observing_begins_when_no_call_is_open() {
 
 #[test]
 fn what_is_a_connections_stays() {
-    let mut rig = Rig::new(Policy { remap: true, ..quick() });
+    let mut rig = Rig::new(Policy { id_mapping: true, ..quick() });
     take(&mut rig, &with(|policy| policy.call.token_is = Some(TokenIs::RequestId)));
-    assert!(rig.filter.policy().remap);
+    assert!(rig.filter.policy().id_mapping);
     let sent = rig.client(br#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#);
     assert!(!String::from_utf8_lossy(&sent).contains(r#""x""#), "ids are still exchanged");
 }

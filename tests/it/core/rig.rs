@@ -50,7 +50,7 @@ const WIRE: StreamId = StreamId(0);
 
 impl Rig {
     pub(crate) fn new(policy: Policy) -> Self {
-        let shared = policy.remap;
+        let shared = policy.id_mapping;
         let mut filter = Filter::new(policy.clone());
         filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
         Self {

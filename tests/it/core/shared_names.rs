@@ -22,7 +22,8 @@ struct Shared {
 
 impl Shared {
     fn new(policy: Policy) -> Self {
-        let (now, mut filter) = (Instant::now(), Filter::new(Policy { remap: true, ..policy }));
+        let (now, mut filter) =
+            (Instant::now(), Filter::new(Policy { id_mapping: true, ..policy }));
         let key = NameKey::new(*b"sixteen bytes...");
         filter.handle(now, &Input::Begin(FilterScope::Shared(Some(key))));
         filter.open_stream(CLIENT, StreamKind::Exchange, StreamPacing::Immediate);

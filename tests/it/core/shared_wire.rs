@@ -138,7 +138,7 @@ fn a_large_answer_passes_on_the_stream_of_its_call() {
 /// Where different clients share the server a large message cannot pass as it came: its call fails.
 #[test]
 fn a_large_answer_never_passes_with_an_id_of_ours() {
-    let mut wire = Wire::new(Policy { remap: true, ..quiet() }, 2);
+    let mut wire = Wire::new(Policy { id_mapping: true, ..quiet() }, 2);
     wire.client(1, &call_of("a", "5", "7"));
     wire.client(2, &call_of("a", "5", "7"));
     let text = r#"{"jsonrpc":"2.0","id":1,"result":{"text":"lo"#;
@@ -156,7 +156,7 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
 
 /// An answer of a call of client 1, whose id is `"mine"`, as client 1 reads it from a file in pieces.
 fn read_from_file(answer: &str, piece: usize) -> (String, Vec<&'static str>) {
-    let mut wire = Wire::new(Policy { remap: true, bare_results: true, ..quiet() }, 1);
+    let mut wire = Wire::new(Policy { id_mapping: true, bare_results: true, ..quiet() }, 1);
     wire.client(1, &call_of("a", "\"mine\"", "7"));
     let mut scan = Scan::default();
     scan.feed(answer.as_bytes());
@@ -268,7 +268,7 @@ fn a_large_answer_that_breaks_off_fails_its_call_only() {
 /// A name that was given long ago is not taken for an invented one of the next request.
 #[test]
 fn names_of_long_ago_are_nobodys() {
-    let mut wire = Wire::new(Policy { remap: true, ..quiet() }, 2);
+    let mut wire = Wire::new(Policy { id_mapping: true, ..quiet() }, 2);
     for _ in 0..3000 {
         let sent: Value = serde_json::from_str(&wire.client(1, &call_of("a", "1", "1"))).unwrap();
         wire.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, sent["id"]));
@@ -324,7 +324,7 @@ struct Clients {
 impl Clients {
     fn new(dice: &[bool], observing: bool) -> Self {
         let mode = if observing { Mode::Observe } else { Mode::Full };
-        let mut policy = Policy { remap: true, ..Policy::default() };
+        let mut policy = Policy { id_mapping: true, ..Policy::default() };
         policy.set_mode(mode);
         let mut filter = Filter::new(policy);
         filter.open_stream(HOME, StreamKind::Shared, StreamPacing::Immediate);

@@ -278,7 +278,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
             None => {}
             // Words of transcripts that stand for several settings, or that no recording has.
             Some(("pacing", "immediate")) => policy.call.pacing = Pacing::IMMEDIATE,
-            Some(("shared", "on")) => policy.remap = true,
+            Some(("shared", "on")) => policy.id_mapping = true,
             Some(("extract", "off")) => policy.call.extract = Extract::none(),
             Some(("extract", value)) => policy.call.extract = Extract::read([value]).unwrap(),
             Some(_) => transcript::settings::read(policy, setting).unwrap(),

@@ -267,7 +267,7 @@ mod in_the_filter {
 
     #[test]
     fn clients_that_share_a_server_speak_for_themselves() {
-        let mut talk = Talk::new(Policy { remap: true, ..Policy::default() });
+        let mut talk = Talk::new(Policy { id_mapping: true, ..Policy::default() });
         talk.client(&initialize("a", "1"));
         talk.client(&modern_call("b"));
         talk.client(&CALL.replace(r#""id":1"#, r#""id":2"#));
