@@ -8,7 +8,7 @@ use crate::progress::clients::Client;
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::event::{FilterEvent, Salvaged};
+use crate::progress::event::{FilterEvent, Origin, Salvaged};
 use crate::progress::gate::stream::{Item, Stream, StreamKind};
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::{CallId, StreamId};
@@ -100,6 +100,9 @@ impl Filter {
             for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
                 self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
             }
+        }
+        for task in self.correlator.calls_on(id) {
+            self.rebind_stream(Origin::Shared, task);
         }
         if self.gate.streams.is_empty() && !self.topology.keeps_shadows() {
             self.leave_open_calls(now);

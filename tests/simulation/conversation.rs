@@ -117,6 +117,26 @@ impl World {
         matches!(self, Self::Pair { by: Between::Processes, .. })
     }
 
+    /// Whether the work of calls that are given up may go on: the connection to the server is that of one client.
+    pub(crate) fn can_be_late(self) -> bool {
+        match self {
+            Self::Wire { .. } => true,
+            Self::Pair { client, server, by } => {
+                client != Speaks::Stdio && server == Speaks::Stdio && by != Between::Fleet
+            }
+            Self::Shared => false,
+        }
+    }
+
+    /// Whether calls become tasks of 2025-11-25: where a server says all to a client in one place.
+    pub(crate) fn has_tasks(self) -> bool {
+        match self {
+            Self::Wire { .. } => true,
+            Self::Pair { server, by, .. } => server != Speaks::Http && by != Between::Fleet,
+            Self::Shared => false,
+        }
+    }
+
     /// Whether several replicas serve the clients.
     pub(crate) fn is_fleet(self) -> bool {
         matches!(self, Self::Pair { by: Between::Fleet, .. })
@@ -143,6 +163,8 @@ pub(crate) struct Conversation {
     pub(crate) world: World,
     /// The session id of each client; two clients may have the same.
     pub(crate) sessions: Vec<String>,
+    /// The work of calls that are given up by a clock goes on (`late = {}`).
+    pub(crate) late: bool,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -156,6 +178,8 @@ pub(crate) enum Step {
     Begin(usize, bool),
     /// The client of a call gives it up.
     Cancel(usize),
+    /// The clock of the client of a call has run out.
+    GiveUp(usize),
     /// The server says something.
     Say(Say),
     /// The client answers the server's request with this mark.
@@ -188,6 +212,8 @@ pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) token: String,
     pub(crate) tool: String,
+    /// An earlier call with the same arguments.
+    pub(crate) again: Option<usize>,
 }
 
 /// The tool whose calls become tasks of 2025-11-25.
@@ -199,10 +225,18 @@ impl Call {
         self.tool == TASK_TOOL
     }
 
-    /// The message; each call has a mark of its own.
+    /// The first call with these arguments.
+    pub(crate) fn first(&self) -> usize {
+        self.again.unwrap_or(self.number)
+    }
+
+    /// The message; each call has a mark of its own, which comes first.
     pub(crate) fn text(&self, modern: bool) -> String {
         const MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
         let Self { number, id, token, tool, .. } = self;
+        let first = self.first();
+        let own =
+            if self.again.is_some() { format!(r#""title":"c{number}.","#) } else { String::new() };
         let mut meta = Vec::new();
         if modern {
             meta.push(MODERN.to_owned());
@@ -216,7 +250,7 @@ impl Call {
         };
         let task = if self.is_task() { r#","task":{"ttl":86400000}"# } else { "" };
         format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"call":"c{number}."}}{task}{meta}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{{own}"name":"{tool}","arguments":{{"call":"c{first}."}}{task}{meta}}}}}"#
         )
     }
 }
@@ -318,6 +352,7 @@ impl Step {
         match self {
             Self::Begin(call, _)
             | Self::Cancel(call)
+            | Self::GiveUp(call)
             | Self::Leave(call)
             | Self::Cut(call)
             | Self::Return(call)
@@ -348,19 +383,27 @@ pub(crate) fn marks(letter: char, text: &str) -> Vec<usize> {
 impl fmt::Display for Conversation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "world {} {}", self.world.name(), self.sessions.join(" "))?;
+        if self.late {
+            writeln!(f, "late")?;
+        }
         for step in &self.steps {
             match step {
                 Step::Wait(time) => writeln!(f, "wait {time}")?,
                 Step::Call(call) => {
-                    let Call { number, client, id, token, tool } = call;
+                    let Call { number, client, id, token, tool, again } = call;
                     let token = if token.is_empty() { "-" } else { token };
-                    writeln!(f, "call {number} client {client} id {id} token {token} tool {tool}")?;
+                    let again = again.map(|first| format!(" again {first}")).unwrap_or_default();
+                    writeln!(
+                        f,
+                        "call {number} client {client} id {id} token {token} tool {tool}{again}"
+                    )?;
                 }
                 Step::Begin(call, numbered) => {
                     let numbered = if *numbered { " numbered" } else { "" };
                     writeln!(f, "begin {call}{numbered}")?;
                 }
                 Step::Cancel(call) => writeln!(f, "cancel {call}")?,
+                Step::GiveUp(call) => writeln!(f, "give-up {call}")?,
                 Step::Reply(mark) => writeln!(f, "reply {mark}")?,
                 Step::Pause(time) => writeln!(f, "pause {time}")?,
                 Step::Stall(true) => writeln!(f, "stall")?,
@@ -403,12 +446,14 @@ impl fmt::Display for Conversation {
 impl Conversation {
     /// Reads what `Display` has written. Empty lines and those with `#` in front say nothing.
     pub(crate) fn read(text: &str) -> Self {
-        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut lines = lines.peekable();
         let mut head = lines.next().unwrap().split(' ').skip(1);
         let name = head.next().unwrap();
         let world = World::read(name).unwrap_or_else(|| panic!("no world is {name}"));
         let sessions = head.map(str::to_owned).collect();
-        Self { world, sessions, steps: lines.map(read_step).collect() }
+        let late = lines.next_if_eq(&"late").is_some();
+        Self { world, sessions, late, steps: lines.map(read_step).collect() }
     }
 }
 
@@ -422,10 +467,12 @@ fn read_step(line: &str) -> Step {
             client: number(3),
             id: words[5].to_owned(),
             token: if words[7] == "-" { String::new() } else { words[7].to_owned() },
-            tool: words[9].to_owned(),
+            tool: words[9].split(' ').next().unwrap().to_owned(),
+            again: words[9].split_once(" again ").map(|(_, first)| first.parse().unwrap()),
         }),
         "begin" => Step::Begin(number(1), words.len() > 2),
         "cancel" => Step::Cancel(number(1)),
+        "give-up" => Step::GiveUp(number(1)),
         "reply" => Step::Reply(number(1)),
         "pause" => Step::Pause(number(1) as u64),
         "stall" => Step::Stall(true),

@@ -64,6 +64,10 @@ struct Open {
     cancelled: bool,
     left: bool,
     begun: bool,
+    /// The call whose client waits for this work, which this call has begun or has joined.
+    waiter: Option<usize>,
+    /// The call has joined the work of another; nothing is said about it.
+    joined: bool,
     /// The server has answered with a task that is not over.
     is_running_task: bool,
     /// The call is reported by the letter; the others have every defect.
@@ -97,6 +101,8 @@ struct Mix {
     pauses: bool,
     large: bool,
     open_max: usize,
+    /// Clients whose clock runs out, and who may ask again.
+    clocks: bool,
 }
 
 pub(crate) struct Generator {
@@ -105,6 +111,8 @@ pub(crate) struct Generator {
     sessions: Vec<String>,
     mix: Mix,
     calls: Vec<Open>,
+    /// Calls that were given up by a clock, and that the same call may join.
+    kept: Vec<usize>,
     marks: usize,
     steps: Vec<Step>,
     waiting: Vec<usize>,
@@ -134,6 +142,8 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
         pauses: often(6),
         large: often(6),
         open_max: 0,
+        // By dice of their own: the conversation of a seed is otherwise the same.
+        clocks: world.can_be_late() && Dice::new(seed ^ 0x1a7e).once_in(4),
     };
     let open_max = 1 + dice.below(5);
     let clients = if world.has_clients() { 1 + dice.below(3) } else { 1 };
@@ -159,13 +169,15 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
         dice,
         world,
         calls: Vec::new(),
+        kept: Vec::new(),
         marks: 0,
         steps: Vec::new(),
         waiting: Vec::new(),
         stalled: false,
     };
     generator.talk();
-    Conversation { world, sessions: generator.sessions, steps: generator.steps }
+    let late = generator.mix.clocks;
+    Conversation { world, sessions: generator.sessions, late, steps: generator.steps }
 }
 
 fn as_number(world: World) -> u64 {
@@ -224,6 +236,7 @@ impl Generator {
                 self.waiting.len(),
                 usize::from(self.mix.cuts) * some,
                 usize::from(self.mix.pauses && self.world != World::Shared) * some,
+                usize::from(self.mix.clocks) * (some * 2 + self.kept.len().min(1) * 3),
             ];
             match self.dice.weigh(&weights) {
                 0 => self.call(),
@@ -252,6 +265,8 @@ impl Generator {
                     let time = *self.dice.pick(waits);
                     self.steps.push(Step::Pause(time));
                 }
+                14 if self.kept.is_empty() || self.dice.once_in(3) => self.give_up(),
+                14 => self.ask_again(),
                 _ => {
                     let mark = self.waiting.swap_remove(0);
                     self.steps.push(Step::Reply(mark));
@@ -308,6 +323,7 @@ impl Generator {
                 call.over
                     && !call.cancelled
                     && !call.left
+                    && call.waiter == Some(call.call.number)
                     && self.mix.reuses
                     && self.rested(call.call.number)
             });
@@ -329,6 +345,7 @@ impl Generator {
 
     fn call(&mut self) {
         let client = self.dice.below(self.sessions.len());
+        self.move_on(client);
         let id = self.name(client, |call| &call.id, 0);
         let mut token = self.name(client, |call| &call.token, 1);
         if self.dice.once_in(5) {
@@ -339,10 +356,14 @@ impl Generator {
         let mut tool = (*self.dice.pick(&TOOLS)).to_owned();
         // By dice of their own: the conversation of a seed is otherwise the same.
         let mut dice = Dice::new((self.steps.len() * 1000 + self.calls.len()) as u64);
-        if matches!(self.world, World::Wire { .. }) && !token.is_empty() && dice.once_in(8) {
+        if self.world.has_tasks() && !token.is_empty() && dice.once_in(8) {
             tool = TASK_TOOL.to_owned();
         }
-        let call = Call { number: self.calls.len(), client, id, token, tool };
+        self.ask(Call { number: self.calls.len(), client, id, token, tool, again: None });
+    }
+
+    /// A client asks for work that nobody does yet.
+    fn ask(&mut self, call: Call) {
         self.steps.push(Step::Call(call.clone()));
         let compliant = self.mix.legacy == 0 || self.dice.once_in(2);
         let total = *self.dice.pick(&["", "", "", "100000", "100000", "1e5", "0", "-1"]);
@@ -352,6 +373,8 @@ impl Generator {
         }
         let (over, cancelled, left, reported, figure) = (false, false, false, false, 0);
         self.calls.push(Open {
+            waiter: Some(call.number),
+            joined: false,
             call,
             over,
             cancelled,
@@ -363,6 +386,73 @@ impl Generator {
             reported,
             total,
         });
+    }
+
+    /// The clock of a client runs out; the server goes on.
+    fn give_up(&mut self) {
+        let Some(call) = self.pick_open() else { return };
+        let open = &mut self.calls[call];
+        if open.cancelled || open.left || open.call.is_task() {
+            return;
+        }
+        let Some(waiter) = open.waiter.take() else { return };
+        self.kept.push(call);
+        self.steps.push(Step::GiveUp(waiter));
+    }
+
+    /// The client of a call that was given up makes the same call again, or another client does.
+    fn ask_again(&mut self) {
+        let call = *self.dice.pick(&self.kept);
+        let first = self.calls[call].call.clone();
+        let own = first.client;
+        let client = if self.dice.once_in(4) { self.dice.below(self.sessions.len()) } else { own };
+        let number = self.calls.len();
+        if client != own {
+            self.move_on(client);
+        }
+        let id = self.name(client, |call| &call.id, 0);
+        let token = match &*first.token {
+            "" => String::new(),
+            _ => self.name(client, |call| &call.token, 1),
+        };
+        let again = Some(first.first());
+        let next = Call { number, client, id, token, tool: first.tool, again };
+        if client != own {
+            return self.ask(next);
+        }
+        self.kept.retain(|kept| *kept != call);
+        self.calls[call].waiter = Some(number);
+        self.steps.push(Step::Call(next.clone()));
+        let open = &self.calls[call];
+        let (begun, compliant, total) = (open.begun, open.compliant, open.total);
+        self.calls.push(Open {
+            call: next,
+            over: true,
+            cancelled: false,
+            left: false,
+            begun,
+            waiter: None,
+            joined: true,
+            is_running_task: false,
+            compliant,
+            figure: 0,
+            reported: false,
+            total,
+        });
+    }
+
+    /// A client that makes another call has moved on: what it gave up is not wanted any more. Most servers stop.
+    fn move_on(&mut self, client: usize) {
+        let calls = &self.calls;
+        let is_of = |call: &usize| calls[*call].call.client == client;
+        let (left, kept): (Vec<usize>, Vec<usize>) = self.kept.drain(..).partition(is_of);
+        self.kept = kept;
+        for call in left {
+            let goes_on = self.calls[call].over || self.dice.once_in(3);
+            let open = &mut self.calls[call];
+            open.cancelled = true;
+            open.over |= !goes_on;
+        }
     }
 
     fn is_free_token(&self, client: usize, token: &str) -> bool {
@@ -589,6 +679,9 @@ impl Generator {
         }
         self.calls[call].over = true;
         let large = self.mix.large && self.dice.once_in(3);
+        // A long answer that nobody waits for is not kept. If it comes after all, it has the id that the server knows.
+        let Open { waiter, cancelled, .. } = &self.calls[call];
+        let large = large && (*waiter == Some(call) || waiter.is_some() && !cancelled);
         let rows = match self.dice.below(60) {
             _ if !large => String::new(),
             // Longer than what is held whole of a JSON answer, or of any. What is not held passes, also to nobody.
@@ -672,6 +765,12 @@ impl Generator {
         if open.cancelled || open.left || open.is_running_task {
             return;
         }
+        let Some(waiter) = open.waiter else { return };
+        if waiter != call {
+            open.cancelled = true;
+            open.over = !self.dice.once_in(3);
+            return self.steps.push(Step::Cancel(waiter));
+        }
         let http = self.world.client() == Some(Speaks::Http);
         if self.world.is_pair() {
             match self.dice.below(6) {
@@ -738,8 +837,9 @@ impl Generator {
 
     /// Progress for a call that was answered.
     fn late(&mut self) {
-        let over: Vec<usize> =
-            (0..self.calls.len()).filter(|call| self.calls[*call].over).collect();
+        let over = (0..self.calls.len())
+            .filter(|call| self.calls[*call].over && !self.calls[*call].joined);
+        let over: Vec<usize> = over.collect();
         if over.is_empty() {
             return;
         }
@@ -769,7 +869,8 @@ impl Generator {
             let own = &self.calls[*call];
             let alike =
                 |other: &&Open| other.call.id.trim_matches('"') == own.call.id.trim_matches('"');
-            own.over && !own.cancelled && self.calls.iter().filter(alike).count() == 1
+            let is_own = own.waiter == Some(own.call.number);
+            is_own && own.over && !own.cancelled && self.calls.iter().filter(alike).count() == 1
         };
         let over: Vec<usize> = (0..self.calls.len()).filter(unique).collect();
         let mark = self.mark();

@@ -25,6 +25,8 @@ pub(crate) enum What {
     Took(String),
     /// The client gave up this call.
     Cancelled(usize),
+    /// The clock of this call's client ran out; the server is not to know.
+    GaveUp(usize),
     /// The server has begun to answer this call with events, to which a client can come back or not.
     Begun(usize, bool),
     /// The server has broken off its response to this call; whether a client can come back to it.
@@ -83,12 +85,18 @@ const LATE_TIMES: u64 = 4;
 const AGES: u64 = 100_000_000;
 /// For this long the response to a request that is over is read at least.
 const LINGERS: u64 = 10_000;
+/// For so long an answer waits for the client that gave its call up, and the work goes on without its client.
+const FINISHED: u64 = 120_000;
+const KEEP: u64 = 1_800_000;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
 #[derive(Debug)]
 struct CallState {
     call: Call,
+    /// The call that began the work for which this one waits, and when.
+    work: usize,
+    began: u64,
     asked: u64,
     begun: Option<u64>,
     cancelled: Option<u64>,
@@ -139,6 +147,8 @@ struct SaidState {
     /// A call has ended just now.
     soon: bool,
     stalled: bool,
+    /// Since then somebody waits for this answer, which came before.
+    fetched: Option<u64>,
     heard: Vec<(u64, Place)>,
     /// The calls for which it was shown.
     shown: Vec<usize>,
@@ -197,6 +207,10 @@ pub(crate) struct Judge {
     by_mark: BTreeMap<usize, usize>,
     /// What clients sent, and how often the server got it.
     gave: Vec<(u64, String, usize)>,
+    /// Which call waits for the work that a call has begun, or did so last.
+    waits: BTreeMap<usize, usize>,
+    /// Calls that were given up by a clock, whose work the same call may join.
+    kept: Vec<usize>,
     /// Clients that read what belongs to no request.
     listens: Vec<usize>,
     stalled: bool,
@@ -232,6 +246,8 @@ pub(crate) fn judge(world: World, sessions: &[String], log: &[Entry]) -> Vec<Fin
         said: Vec::new(),
         by_mark: BTreeMap::new(),
         gave: Vec::new(),
+        waits: BTreeMap::new(),
+        kept: Vec::new(),
         listens: Vec::new(),
         stalled: false,
         was_stalled: false,
@@ -258,9 +274,16 @@ impl Judge {
         let now = self.now;
         match what {
             What::Asked(call) => {
-                self.gave.push((now, call.text(self.world == World::Shared), 0));
-                let state = CallState {
+                let joins = self.joins(call);
+                let work = joins.map_or(call.number, |before| self.calls[&before].work);
+                if joins.is_none() {
+                    self.gave.push((now, call.text(self.world == World::Shared), 0));
+                    self.moves_on(call.client);
+                }
+                let mut state = CallState {
                     call: call.clone(),
+                    work,
+                    began: joins.map_or(now, |before| self.calls[&before].began),
                     asked: now,
                     begun: None,
                     cancelled: None,
@@ -280,7 +303,15 @@ impl Judge {
                     counted: None,
                     progress: Vec::new(),
                 };
+                if let Some(before) = joins {
+                    state.answer_said = self.fetch(before, call.number);
+                }
                 self.calls.insert(call.number, state);
+                self.waits.insert(work, call.number);
+            }
+            What::GaveUp(call) => {
+                self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
+                self.kept.push(*call);
             }
             What::Gave(text) => self.gave.push((now, text.clone(), 0)),
             What::Took(text) => self.took(text),
@@ -325,8 +356,64 @@ impl Judge {
         }
     }
 
+    /// The call that its client gave up by a clock, and whose work or answer the same call of the same client gets.
+    fn joins(&mut self, call: &Call) -> Option<usize> {
+        let now = self.now;
+        let is_same = |before: &usize| {
+            let CallState { call: before, answer_said, .. } = &self.calls[before];
+            before.client == call.client
+                && before.first() == call.first()
+                && before.tool == call.tool
+                && answer_said.is_none_or(|said| said + FINISHED > now)
+        };
+        let which = self.kept.iter().position(is_same)?;
+        Some(self.kept.remove(which))
+    }
+
+    /// A client that makes another call has moved on: the server is told that nobody waits for the work.
+    fn moves_on(&mut self, client: usize) {
+        let is_of = |call: &usize| self.calls[call].call.client == client;
+        let (left, kept): (Vec<usize>, Vec<usize>) = self.kept.iter().partition(|call| is_of(call));
+        self.kept = kept;
+        for call in left {
+            let CallState { work, answer_said, .. } = self.calls[&call];
+            if answer_said.is_none() {
+                self.gave.push((self.now, cancellation(&self.calls[&work].call.id), 0));
+            }
+        }
+    }
+
+    /// The answer that came when nobody waited for it is that of this call; when it came.
+    fn fetch(&mut self, before: usize, call: usize) -> Option<u64> {
+        let (now, mut came) = (self.now, None);
+        let is_answer = |said: &&mut SaidState| {
+            said.say.about == Some(before) && said.say.kind.ends_call() && said.heard.is_empty()
+        };
+        for said in self.said.iter_mut().filter(is_answer) {
+            said.say.about = Some(call);
+            said.fetched = Some(now);
+            came.get_or_insert(said.at);
+        }
+        came
+    }
+
+    /// Whether the server is told that nobody came for the work of a call.
+    fn expires(&mut self, text: &str) -> bool {
+        let is_over = |call: &usize| {
+            let CallState { work, answer_said, cancelled, .. } = &self.calls[call];
+            let id = &self.calls[work].call.id;
+            answer_said.is_none()
+                && cancelled.is_some_and(|gone| gone + KEEP <= self.now)
+                && text == cancellation(id)
+        };
+        let which = self.kept.iter().position(is_over);
+        which.map(|which| self.kept.remove(which)).is_some()
+    }
+
     /// The server gets what clients say, as they say it, once and in order.
     fn took(&mut self, text: &str) {
+        let text = without_reason(text);
+        let text = text.as_str();
         let shared = self.world == World::Shared;
         let mark = marks('c', text);
         let fits = |gave: &&mut (u64, String, usize)| {
@@ -336,7 +423,14 @@ impl Judge {
             Some(gave) => gave.2 = 1,
             // A shared server is told of clients that leave.
             None if shared && text.contains("notifications/cancelled") => {}
-            None => self.find("to-server", format!("the server got what no client sent: {text}")),
+            None => self.took_more(text),
+        }
+    }
+
+    /// The server gets what no client has just sent.
+    fn took_more(&mut self, text: &str) {
+        if !self.expires(text) {
+            self.find("to-server", format!("the server got what no client sent: {text}"));
         }
     }
 
@@ -353,6 +447,9 @@ impl Judge {
         };
         let soon = self.calls.values().any(recent);
         let mut value = None;
+        // What is about some work is about the call that waits for it.
+        let mut say = say.clone();
+        say.about = say.about.map(|work| self.waits.get(&work).copied().unwrap_or(work));
         if let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call)) {
             value = state.value;
             if say.kind.ends_call() {
@@ -365,8 +462,8 @@ impl Judge {
         }
         self.by_mark.insert(say.mark, self.said.len());
         let (at, stalled) = (self.now, self.stalled);
-        let (say, heard, shown) = (say.clone(), Vec::new(), Vec::new());
-        self.said.push(SaidState { at, say, open, soon, stalled, heard, shown, value });
+        let (heard, shown, fetched) = (Vec::new(), Vec::new(), None);
+        self.said.push(SaidState { at, say, open, soon, stalled, fetched, heard, shown, value });
     }
 
     /// What may be late or early.
@@ -453,8 +550,8 @@ impl Judge {
         let Some(&index) = marks('m', text).first().and_then(|mark| self.by_mark.get(mark)) else {
             return self.heard_own(place, text, message);
         };
-        let SaidState { say, heard, at, .. } = &self.said[index];
-        let (say, at, again) = (say.clone(), *at, !heard.is_empty());
+        let SaidState { say, heard, at, fetched, .. } = &self.said[index];
+        let (say, at, again) = (say.clone(), fetched.unwrap_or(*at), !heard.is_empty());
         let about = say.about.and_then(|call| self.calls.get(&call));
         let [id, token] = about.map_or(["", ""], |state| [&state.call.id, &state.call.token]);
         let wanted = say.with(id, token);
@@ -556,6 +653,7 @@ impl Judge {
     fn in_order(&mut self, place: Place, index: usize) {
         let later = |(of, other): &&(Place, usize)| {
             *of == place
+                && self.said[index].fetched.is_none()
                 && *other > index
                 && self.said[*other].say.place == self.said[index].say.place
         };
@@ -612,6 +710,8 @@ impl Judge {
             let cancelled = state.cancelled.is_some_and(|over| now >= over + behind);
             let elsewhere = self.world.reads_streams() && place != Place::Post(state.call.number);
             let broken = self.was_broken(Place::Post(state.call.number));
+            // A task and the stream of its request end in different places.
+            let elsewhere = elsewhere || self.world.reads_streams() && state.call.is_task();
             let crossing = if elsewhere { race.max(u64::from(broken)) } else { 0 };
             let answered = state.over_heard().is_some_and(|over| now >= over + crossing);
             !answered && !cancelled && !gone(state)
@@ -626,9 +726,10 @@ impl Judge {
         self.holds_for_schema(message, &params, text);
         let value: f64 =
             params.get("progress").and_then(|value| value.parse().ok()).unwrap_or(f64::NAN);
+        // Progress that joins some work goes on from where it stands.
         let (before, last, asked) = {
             let state = &self.calls[&number];
-            (state.value, state.progress.last().copied(), state.asked)
+            (state.value, state.progress.last().copied(), state.began)
         };
         let apart = race > 0 && self.calls[&number].place != Some(place);
         self.calls.get_mut(&number).unwrap().place = Some(place);
@@ -897,7 +998,8 @@ impl Judge {
     /// What the proxy says itself comes after a silence, and pretends no work.
     fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
         let state = &self.calls[&number];
-        if state.call.is_task() && state.answer_said.is_some_and(|said| said < self.now) {
+        let is_task = state.call.is_task() && !self.reads_late();
+        if is_task && state.answer_said.is_some_and(|said| said < self.now) {
             self.find("beat-of-task", format!("call {number} is a task: {text}"));
         }
         if self.now + self.tolerance() < last + BEAT_AFTER && !self.reads_late() {
@@ -983,12 +1085,22 @@ impl Judge {
         }
     }
 
+    /// Whether a call is a task whose client has no stream for what belongs to no request.
+    fn has_no_reader(&self, state: &CallState, at: u64) -> bool {
+        let due = at + FIRST_AFTER + MIN_INTERVAL + 2 * (GUARD + HOLD) + self.race();
+        let is_task = state.call.is_task() && state.answer_said.is_some_and(|said| said <= due);
+        is_task && self.world.reads_streams() && !self.listens.contains(&state.call.client)
+    }
+
     /// Compliant progress is lost only to its answer.
     fn lost_update(&self, index: usize, about: Option<&CallState>) -> &'static str {
         let SaidState { at, say, stalled, .. } = &self.said[index];
         let Some(state) = about.filter(|state| !state.call.token.is_empty() && !stalled) else {
             return "";
         };
+        if self.has_no_reader(state, *at) {
+            return "";
+        }
         let wanted = say.with(&state.call.id, &state.call.token);
         if self.said[index].value.is_some_and(|value| figure(&wanted) <= value) {
             return "";
@@ -1058,6 +1170,9 @@ impl Judge {
         let Some(state) = about.filter(|state| !state.call.token.is_empty() && !stalled) else {
             return "";
         };
+        if self.has_no_reader(state, *at) {
+            return "";
+        }
         let number = state.call.number;
         let session = &self.sessions[state.call.client];
         if self.session_of(say.place).is_some_and(|scope| scope != session) {
@@ -1123,6 +1238,8 @@ impl Judge {
         let end = over.into_iter().flatten().min().unwrap_or(self.now);
         let stranger = state.stranger;
         let mut last = begin;
+        // A call that joins some work may be told of it at once.
+        let told = state.progress.contains(&begin);
         let mut silent = Vec::new();
         let sent = state.progress.iter().filter(|at| **at > begin && **at < end).copied();
         let sent = sent.chain([end]);
@@ -1130,7 +1247,7 @@ impl Judge {
             let reported = state.reported.is_some_and(|reported| reported < at);
             let limit = match last {
                 _ if reported => 2 * BEAT_EVERY,
-                last if last == begin => BEAT_AFTER.max(2000),
+                last if last == begin && !told => BEAT_AFTER.max(2000),
                 _ => BEAT_EVERY,
             };
             // A heartbeat waits behind answers that keep their distance.
@@ -1159,6 +1276,22 @@ impl Judge {
             self.find("lost-answer", format!("call {number} waits for a server that is gone"));
         }
     }
+}
+
+/// The cancellation of a request, without a reason. Strings have one spelling.
+fn cancellation(id: &str) -> String {
+    let string = serde_json::from_str::<String>(id);
+    let id = string.map_or_else(|_| id.to_owned(), |id| serde_json::json!(id).to_string());
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+    )
+}
+
+/// A cancellation that the proxy words itself, without its reason.
+fn without_reason(text: &str) -> String {
+    let params = members(text).and_then(|message| members(message.get("params")?));
+    let id = params.and_then(|params| params.get("reason").and(params.get("requestId")).cloned());
+    id.map_or_else(|| text.to_owned(), |id| cancellation(&id))
 }
 
 /// Whether a report has something in the place of its number.

@@ -291,10 +291,18 @@ impl Filter {
     }
 
     /// Moves a call whose stream has closed to the stream on which the server sends its messages
-    /// now.
+    /// now. A task outlives the stream of its request: where the server has one place for all, the task goes on on
+    /// the session stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
-        let Origin::Stream(now_on) = origin else { return };
         let Some(call) = self.correlator.ledger.get(id) else { return };
+        let now_on = match origin {
+            Origin::Stream(now_on) => Some(now_on),
+            Origin::Shared => {
+                let is_task = call.task.is_some() && self.topology.is_whole();
+                self.common_session_stream().filter(|_| is_task)
+            }
+        };
+        let Some(now_on) = now_on else { return };
         if self.gate.streams.contains_key(&call.stream) || !self.gate.streams.contains_key(&now_on)
         {
             return;

@@ -192,14 +192,16 @@ impl LargeRepairs {
             return;
         };
         let wanted = self.switches.is_some_and(|switches| switches.response_id);
-        if !self.is_renamed && (!wanted || id == own.server) {
+        // A call that has joined the work of another is known to the server by the id of that one.
+        let is_renamed = self.is_renamed || own.translated;
+        if !is_renamed && (!wanted || id == own.server) {
             return;
         }
         // The id of a piece before has been repaired there.
         let last = pieces.place(range.end.saturating_sub(1));
         if let (Some(start), Some(last)) = (pieces.place(range.start), last) {
             splices.push((start..last + 1, own.client.clone()));
-            if !self.is_renamed {
+            if !is_renamed {
                 self.done.add(Repair::ResponseId);
             }
         }

@@ -87,7 +87,7 @@ impl Filter {
         repairs.expect(call.answer_repairs(), call.may_have_bare_result());
         repairs.answer(call.id.clone());
         repairs.apply(scan, head.clone(), 0..head.len(), false);
-        repairs.are_over(scan) && repairs.done.is_empty()
+        repairs.are_over(scan) && repairs.done.is_empty() && !call.id.translated
     }
 
     /// Takes another piece of a large message.

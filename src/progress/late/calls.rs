@@ -225,6 +225,18 @@ impl LateCalls {
         self.calls.iter_mut().find(|call| call.answer.is_none() && call.id == *id)
     }
 
+    /// The server's id of the only call without an answer whose id is `id` in another spelling.
+    pub(crate) fn running_in_other_spelling(&self, id: &Key) -> Option<Key> {
+        let (class, other) = (id.class(), id.in_other_type());
+        let is_meant = |call: &&LateCall| {
+            let is_number = class.is_some() && call.id.class() == class;
+            call.answer.is_none() && (is_number || other.as_ref() == Some(&call.id))
+        };
+        let mut meant = self.calls.iter().filter(is_meant);
+        let only = meant.next().filter(|_| meant.next().is_none());
+        only.map(|call| call.id.clone())
+    }
+
     /// Takes the call without an answer that the server knows by this id.
     pub(crate) fn take_running(&mut self, id: &Key) -> Option<LateCall> {
         let is_meant = |call: &LateCall| call.answer.is_none() && call.id == *id;

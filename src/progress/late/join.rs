@@ -125,7 +125,7 @@ impl Filter {
         mut draft: CallDraft,
     ) {
         let client_id = draft.id.client.clone();
-        draft.id.server = late.id.clone();
+        draft.id = MappedId { server: late.id.clone(), translated: true, ..draft.id };
         let invented = late.token.is_none() && self.topology.has_strangers();
         let token = late.token.clone().or_else(|| invented.then(|| self.give_name()));
         draft.token = draft.token.map(|own| match token {
@@ -241,9 +241,17 @@ impl Filter {
         message: &Message,
         number: u64,
     ) -> bool {
-        let Some(key) = message.id_key() else { return false };
-        if self.correlator.ledger.by_id(&key).is_some() {
+        let Some(mut key) = message.id_key() else { return false };
+        let ledger = &self.correlator.ledger;
+        if ledger.by_id(&key).is_some() {
             return false;
+        }
+        if self.late.running(&key).is_none()
+            && ledger.call_of_answer(&key).is_none()
+            && ledger.was_id(&key).is_none()
+            && let Some(other) = self.late.running_in_other_spelling(&key)
+        {
+            key = other;
         }
         let bytes = message.raw().len() + self.late.bytes();
         let room = self.policy.call.late.bytes;

@@ -12,8 +12,8 @@ use stage::{Slot, Stage};
 
 use crate::serve::proxy::Proxy;
 
-use crate::conversation::{Call, Conversation, Say, Speaks, Step, World, marks};
-use crate::judge::{Entry, Finding, judge};
+use crate::conversation::{Call, Conversation, Kind, Say, Speaks, Step, World, marks};
+use crate::judge::{Entry, Finding, What, judge};
 
 /// Plays a conversation and judges it.
 pub(crate) fn findings(conversation: &Conversation) -> Vec<Finding> {
@@ -30,13 +30,14 @@ pub(crate) fn played(conversation: &Conversation) -> (Vec<Entry>, Vec<Finding>) 
 /// What happens in a conversation.
 fn log(conversation: &Conversation) -> Vec<Entry> {
     match conversation.world {
-        World::Wire { paced } => wire::play(paced, &conversation.steps),
+        World::Wire { paced } => wire::play(paced, conversation),
         world if world.is_real() => Processes::of(world).play(conversation),
         world => {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-            runtime
-                .block_on(async { pairs::play(conversation, Stage::in_memory(world), "m").await })
+            runtime.block_on(async {
+                pairs::play(conversation, Stage::in_memory(world, conversation.late), "m").await
+            })
         }
     }
 }
@@ -136,6 +137,38 @@ impl Server {
         }
     }
 
+    /// The earlier call with the same arguments that the server does, where it has not got this one.
+    pub(crate) fn work_of(&self, steps: &[Step], asked: &Call) -> Option<usize> {
+        let is_same = |before: &&Call| {
+            before.number < asked.number
+                && before.client == asked.client
+                && before.first() == asked.first()
+                && self.knows(before.number)
+        };
+        let calls = steps.iter().filter_map(|step| match step {
+            Step::Call(call) => Some(call),
+            _ => None,
+        });
+        let last = calls.filter(is_same).last();
+        last.filter(|_| !self.knows(asked.number)).map(|call| call.number)
+    }
+
+    /// The cancellation of a call, as the server is to get it.
+    pub(crate) fn cancelled(&self, steps: &[Step], asked: &Call) -> String {
+        let work = self.work_of(steps, asked).and_then(|work| self.0.get(&work));
+        let Some(Known { id, .. }) = work else { return cancelled(asked) };
+        // The id is not the client's, and so a string is in its plainest spelling.
+        let string = serde_json::from_str::<String>(id);
+        let id = string.map_or_else(|_| id.clone(), |id| serde_json::json!(id).to_string());
+        cancelled(&Call { id, ..asked.clone() })
+    }
+
+    /// Whether the server does the work of a call, which may have joined another.
+    pub(crate) fn works_for(&self, steps: &[Step], number: usize) -> bool {
+        let joined = call(steps, number).filter(|call| call.again.is_some());
+        self.knows(number) || joined.is_some_and(|call| self.work_of(steps, call).is_some())
+    }
+
     pub(crate) fn knows(&self, call: usize) -> bool {
         self.0.contains_key(&call)
     }
@@ -147,6 +180,18 @@ pub(crate) fn cancelled(call: &Call) -> String {
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#,
         call.id
     )
+}
+
+/// The same by a client whose clock ran out, in the words of the TypeScript SDK.
+pub(crate) fn given_up(call: &Call) -> String {
+    let reason = r#","reason":"MCP error -32001: Request timed out"}}"#;
+    cancelled(call).strip_suffix("}}").unwrap().to_owned() + reason
+}
+
+/// Whether a server can say this now: a task that is not there does not end.
+fn is_possible(say: &Say, log: &[Entry]) -> bool {
+    let begins = |entry: &Entry| matches!(&entry.what, What::Said(said) if said.about == say.about && said.kind == Kind::Answer);
+    say.kind != Kind::Note || say.about.is_none() || log.iter().any(begins)
 }
 
 /// The client's answer to a request of the server.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::stage::Stage;
-use super::{Server, call, cancelled, reply};
-use crate::conversation::{Call, Conversation, Place, Say, Speaks, Step, World, marks};
+use super::{Server, call, cancelled, given_up, is_possible, reply};
+use crate::conversation::{Call, Conversation, Kind, Place, Say, Speaks, Step, World, marks};
 use crate::http::raw;
 use crate::http::rig::{Answer, Asked, Lines};
 use crate::judge::{Entry, Finding, What, judge, lateness};
@@ -287,7 +287,8 @@ impl Player<'_> {
             Step::Say(say) if self.joined.last().is_some_and(|last| joins(say, last)) => {}
             _ => self.say_joined().await,
         }
-        if step.needs().is_some_and(|call| !self.server.knows(call)) {
+        let steps = &self.conversation.steps;
+        if step.needs().is_some_and(|call| !self.server.works_for(steps, call)) {
             return;
         }
         match step {
@@ -295,8 +296,9 @@ impl Player<'_> {
             Step::Call(asked) => self.ask(asked).await,
             Step::Begin(number, numbered) => self.begin(*number, *numbered).await,
             Step::Cancel(number) => self.cancel(*number).await,
+            Step::GiveUp(number) => self.give_up(*number).await,
             Step::Stranger(number) => self.stranger(*number).await,
-            Step::Say(say) => {
+            Step::Say(say) if is_possible(say, &self.log) => {
                 self.joined.push(say.clone());
                 if !say.with_next {
                     self.say_joined().await;
@@ -320,7 +322,7 @@ impl Player<'_> {
                 self.note(What::Listens(*client));
             }
             Step::Reload if self.world().client().is_some_and(|client| client != Speaks::Stdio) => {
-                self.stage.reload(self.world(), self.log.len() % 7);
+                self.stage.reload(self.conversation, self.log.len() % 7);
             }
             Step::Die => {
                 self.note(What::Died);
@@ -332,7 +334,7 @@ impl Player<'_> {
             }
             Step::Stall(stalled) => self.stall(*stalled).await,
             Step::Pause(time) => self.pause = Some(*time),
-            Step::Listen(_) | Step::Reload => {}
+            Step::Say(_) | Step::Listen(_) | Step::Reload => {}
         }
     }
 
@@ -356,7 +358,8 @@ impl Player<'_> {
         let more = if shared { &modern[..] } else { &[] };
         let answer = self.tell(asked.client, more, &asked.text(shared));
         let place = Place::Post(asked.number);
-        let known = |player: &Self| player.server.knows(asked.number);
+        let steps = &self.conversation.steps;
+        let known = |player: &Self| player.server.works_for(steps, asked.number);
         if self.world().reads_streams() {
             let answer = answer.unwrap();
             self.reads.push(Reads { place, answer, seen: 0, length: 0, over: false });
@@ -573,16 +576,27 @@ impl Player<'_> {
             self.close(number);
             return self.hear().await;
         }
-        let text = cancelled(call);
-        self.give(call.client, &text).await;
+        let wanted = self.server.cancelled(&self.conversation.steps, call);
+        self.give(call.client, &cancelled(call), &wanted).await;
     }
 
-    /// A client says something that has no answer.
-    async fn give(&mut self, client: usize, text: &str) {
-        self.note(What::Gave(text.to_owned()));
+    /// The clock of a client runs out.
+    async fn give_up(&mut self, number: usize) {
+        let call = call(&self.conversation.steps, number).unwrap();
+        self.note(What::GaveUp(number));
+        let text = given_up(call);
+        let answer = self.tell(call.client, &[], &text);
+        self.stage.settle().await;
+        self.is_accepted(answer, &text).await;
+        self.hear().await;
+    }
+
+    /// A client says something that has no answer, and the server is to get it in these words.
+    async fn give(&mut self, client: usize, text: &str, wanted: &str) {
+        self.note(What::Gave(wanted.to_owned()));
         let before = self.log.len();
         let answer = self.tell(client, &[], text);
-        let took = |entry: &Entry| matches!(&entry.what, What::Took(took) if took == text);
+        let took = |entry: &Entry| matches!(&entry.what, What::Took(took) if took == wanted);
         self.until(|player| player.log[before..].iter().any(took)).await;
         self.stage.settle().await;
         self.is_accepted(answer, text).await;
@@ -608,7 +622,7 @@ impl Player<'_> {
             Some(Place::Post(number)) => call(&self.conversation.steps, number).unwrap().client,
             _ => return,
         };
-        self.give(client, &reply(mark)).await;
+        self.give(client, &reply(mark), &reply(mark)).await;
     }
 
     /// The server says what it has to say, in one message or in one array.
@@ -816,7 +830,12 @@ impl Player<'_> {
     async fn look_for_rest(&mut self) {
         let mut odd = Vec::new();
         let died = self.conversation.steps.contains(&Step::Die);
+        let steps = &self.conversation.steps;
+        let work = |number: usize| {
+            call(steps, number).and_then(|call| self.server.work_of(steps, call)).unwrap_or(number)
+        };
         let answered = |number: usize| {
+            let number = work(number);
             self.log.iter().any(|entry| matches!(&entry.what, What::Said(say) if say.about == Some(number) && say.kind.ends_call()))
         };
         let cut = |number: usize| {
@@ -838,7 +857,12 @@ impl Player<'_> {
             What::Asked(call) => Some(call.number),
             _ => None,
         });
-        let left = asked.any(|number| !answered(number) || cut(number));
+        let is_over = |number: usize| {
+            let ends = |entry: &Entry| matches!(&entry.what, What::Said(say) if say.about == Some(number) && say.kind == Kind::Note);
+            let is_task = call(steps, number).is_some_and(Call::is_task);
+            answered(number) && (!is_task || self.log.iter().any(ends))
+        };
+        let left = asked.any(|number| !is_over(number) || cut(number));
         if !left && !self.stage.calls_done().await {
             odd.push("calls are open".to_owned());
         }

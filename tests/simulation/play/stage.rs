@@ -12,11 +12,14 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep};
 
-use crate::conversation::{Speaks, World};
+use crate::conversation::{Conversation, Speaks, World};
 use crate::http::rig::{self, Answer, Asked, Lines, Rig, ms, pass, settle};
 use crate::replicas::Replicas;
 use crate::serve::proxy::{Proxy, Start};
 use crate::support::{milepost, socket_child};
+
+/// The work of calls goes on whose clients give them up by a clock.
+const LATE: &str = "late = {}";
 
 /// How often the sides of processes are looked at.
 const LOOK: u64 = 3;
@@ -51,7 +54,9 @@ impl Slot {
     /// The route to the server.
     pub(crate) fn route(&self) -> String {
         let upstream = match self.server {
-            Speaks::Stdio => format!("upstream.command = {}", serde_json::json!(self.command())),
+            Speaks::Stdio => {
+                format!("upstream.command = {}\n{LATE}", serde_json::json!(self.command()))
+            }
             Speaks::Http => format!("upstream.url = \"{}\"", self.url()),
             Speaks::Sse => format!("upstream.sse = \"{}\"", self.url()),
         };
@@ -107,9 +112,9 @@ pub(crate) struct Stage {
 }
 
 /// The same route file in other words.
-fn in_other_words(upstream: &str, number: usize) -> String {
+fn in_other_words(upstream: &str, keys: &str, number: usize) -> String {
     format!(
-        "# {number}\n[[route]]\npath = \"/r\"\n{upstream}\nupgrade_after = \"{}s\"\n",
+        "# {number}\n[[route]]\npath = \"/r\"\n{upstream}\n{keys}\nupgrade_after = \"{}s\"\n",
         5 + number
     )
 }
@@ -123,7 +128,7 @@ fn upstream_in_memory(world: World) -> &'static str {
 }
 
 impl Stage {
-    pub(crate) fn in_memory(world: World) -> Self {
+    pub(crate) fn in_memory(world: World, late: bool) -> Self {
         if world.is_fleet() {
             let replicas = Box::new(Replicas::new(3, upstream_in_memory(world)));
             return Self { inside: Inside::Fleet { replicas, requests: AtomicU64::default() } };
@@ -131,7 +136,7 @@ impl Stage {
         let (rig, started) = match world.server() {
             Some(Speaks::Http | Speaks::Sse) => (Rig::having(upstream_in_memory(world)), None),
             _ => {
-                let (rig, started) = Rig::of_lines("");
+                let (rig, started) = Rig::of_lines(if late { LATE } else { "" });
                 (rig, Some(started))
             }
         };
@@ -281,10 +286,15 @@ impl Stage {
     }
 
     /// The route file is written anew.
-    pub(crate) fn reload(&mut self, world: World, number: usize) {
+    pub(crate) fn reload(
+        &mut self,
+        Conversation { world, late, .. }: &Conversation,
+        number: usize,
+    ) {
+        let keys = if *late { LATE } else { "" };
         match &mut self.inside {
             Inside::Memory { rig, .. } => {
-                rig.take(&in_other_words(upstream_in_memory(world), number));
+                rig.take(&in_other_words(upstream_in_memory(*world), keys, number));
             }
             // A rollout replaces replicas; nobody writes their files anew.
             Inside::Fleet { .. } => {}

@@ -9,14 +9,17 @@ use milepost::progress::{
 };
 use milepost::protocol::jsonrpc::Message;
 
-use super::{Server, call, cancelled, reply};
-use crate::conversation::{Kind, Place, Step};
+use super::{Server, call, cancelled, given_up, is_possible, reply};
+use crate::conversation::{Conversation, Kind, Place, Step};
 use crate::judge::{Entry, What};
 
 const WIRE: StreamId = StreamId(0);
 
 /// Longer than anything waits.
 const AGES: u64 = 1000;
+
+/// Longer than the work of a call goes on without its client.
+const KEPT: u64 = 1_900_000;
 
 /// How often the filter may ask for its turn at one moment.
 const ROUNDS_MAX: u32 = 10_000;
@@ -33,9 +36,11 @@ struct Player {
     log: Vec<Entry>,
 }
 
-pub(crate) fn play(paced: bool, steps: &[Step]) -> Vec<Entry> {
+pub(crate) fn play(paced: bool, conversation: &Conversation) -> Vec<Entry> {
+    let Conversation { late, steps, .. } = conversation;
     let pacing = if paced { Pacing::PACED } else { Pacing::IMMEDIATE };
-    let call = CallPolicy { pacing, ..CallPolicy::default() };
+    let mut call = CallPolicy { pacing, ..CallPolicy::default() };
+    call.late.enabled = *late;
     let mut filter = Filter::new(Policy { call, ..Policy::default() });
     filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
     let mut player = Player {
@@ -55,6 +60,10 @@ pub(crate) fn play(paced: bool, steps: &[Step]) -> Vec<Entry> {
     player.stalled = false;
     player.drain();
     player.pass(AGES);
+    // After half an hour there are no more heartbeats for what is open.
+    if *late && player.filter.open_calls() == 0 {
+        player.pass(KEPT);
+    }
     player.finish(steps);
     player.log
 }
@@ -69,7 +78,10 @@ impl Player {
     }
 
     fn step(&mut self, steps: &[Step], step: &Step) {
-        if step.needs().is_some_and(|call| !self.server.knows(call)) {
+        if step.needs().is_some_and(|call| !self.server.works_for(steps, call)) {
+            return;
+        }
+        if matches!(step, Step::Say(say) if !is_possible(say, &self.log)) {
             return;
         }
         if !matches!(step, Step::Say(_)) {
@@ -82,10 +94,14 @@ impl Player {
                 self.give(&call.text(false));
             }
             Step::Cancel(number) => {
-                let text = cancelled(call(steps, *number).unwrap());
+                let call = call(steps, *number).unwrap();
                 self.note(What::Cancelled(*number));
-                self.note(What::Gave(text.clone()));
-                self.give(&text);
+                self.note(What::Gave(self.server.cancelled(steps, call)));
+                self.give(&cancelled(call));
+            }
+            Step::GiveUp(number) => {
+                self.note(What::GaveUp(*number));
+                self.give(&given_up(call(steps, *number).unwrap()));
             }
             Step::Say(say) => {
                 let text = self.server.say(say).unwrap();
@@ -131,8 +147,10 @@ impl Player {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         let given = self.filter.client_message(self.at(), WIRE, &message).to_bytes();
         let given = String::from_utf8(given.to_vec()).unwrap();
-        self.server.take(&given);
-        self.note(What::Took(given));
+        if !given.is_empty() {
+            self.server.take(&given);
+            self.note(What::Took(given));
+        }
         self.drain();
     }
 
@@ -215,9 +233,10 @@ impl Player {
     /// Nothing may be left over.
     fn finish(&mut self, steps: &[Step]) {
         let answered = |number: usize| {
+            let work = call(steps, number).and_then(|call| self.server.work_of(steps, call));
             steps.iter().any(|step| match step {
-                Step::Say(say) => say.about == Some(number) && say.kind.ends_call(),
-                Step::Cancel(call) => *call == number,
+                Step::Say(say) => say.about == work.or(Some(number)) && say.kind.ends_call(),
+                Step::Cancel(call) | Step::GiveUp(call) => *call == number,
                 Step::Die => true,
                 _ => false,
             })
