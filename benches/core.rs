@@ -18,7 +18,7 @@ use milepost::progress::extract::Extract;
 use milepost::progress::input::Input;
 use milepost::progress::policy::masks::Masks;
 use milepost::progress::{
-    CallPolicy, Filter, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing,
+    CallPolicy, Filter, NameKey, Origin, Pacing, Policy, StreamId, StreamKind, StreamPacing,
 };
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::lines::INSPECT_MAX;
@@ -163,6 +163,53 @@ fn results(c: &mut Criterion) {
     group.finish();
 }
 
+/// A call of a tool and its answer two seconds later, without late answers and tasks, and with them. No client gives
+/// the call up, and none runs the call as a task: these are the costs for all calls.
+fn late(c: &mut Criterion) {
+    let mut group = c.benchmark_group("late: a call and its answer");
+    for (name, late, tasks) in
+        [("off", false, false), ("on", true, false), ("with tasks on", true, true)]
+    {
+        let mut policy = immediate();
+        policy.call.late.enabled = late;
+        policy.call.tasks.enabled = tasks;
+        let mut now = Instant::now();
+        let mut filter = Filter::new(policy);
+        filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::Immediate);
+        if tasks {
+            filter.enable_tasks(now, NameKey::new([7; 16]), 1_764_073_496_000);
+        }
+        let mut number = 0;
+        group.bench_function(name, |b| {
+            b.iter_batched(
+                || {
+                    number += 1;
+                    let call = format!(
+                        r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{{"name":"scan","arguments":{{"path":"/srv/data","depth":4,"follow":true,"pattern":"report-*.csv","limit":{number}}},"_meta":{{"progressToken":{number}}}}}}}"#
+                    );
+                    let answer = format!(
+                        r#"{{"jsonrpc":"2.0","id":{number},"result":{{"content":[{{"type":"text","text":"done: 1204 files, 17 of them new"}}]}}}}"#
+                    );
+                    (Bytes::from(call), Bytes::from(answer))
+                },
+                |(call, answer)| {
+                    black_box(filter.client_message(now, WIRE, &Message::parse(call)));
+                    now += Duration::from_secs(2);
+                    filter.server_message(now, Origin::Shared, &Message::parse(answer));
+                    while let Some(transmit) = filter.poll_transmit(now, WIRE) {
+                        black_box(transmit);
+                    }
+                    filter.written(now, WIRE);
+                    while filter.poll_event().is_some() {}
+                    black_box(filter.poll_timeout());
+                },
+                criterion::BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
 /// Events of a stream that comes in chunks of 8 KiB, read and asked for their payload.
 fn events(c: &mut Criterion) {
     let mut group = c.benchmark_group("event");
@@ -291,6 +338,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
         .sample_size(30);
-    targets = notifications, results, events, lines, watched, sealed_ids
+    targets = notifications, results, late, events, lines, watched, sealed_ids
 }
 criterion_main!(benches);

@@ -14,9 +14,7 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, ClientConfig,
     GetTaskParams, ProtocolVersion, TaskPayload, TaskStatus,
 };
-use rmcp::service::{
-    ClientLifecycleMode, RoleClient, RunningService, serve_client_with_lifecycle,
-};
+use rmcp::service::{ClientLifecycleMode, RoleClient, RunningService, serve_client_with_lifecycle};
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use rmcp::{ClientHandler, Peer};
 use serde_json::{Value, json};
