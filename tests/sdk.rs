@@ -4,6 +4,7 @@
 mod never_worse;
 mod sdk_bridge;
 mod sdk_check_client;
+mod sdk_check_schemas;
 mod sdk_conformance;
 mod sdk_http;
 mod sdk_page;

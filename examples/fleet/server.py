@@ -3,10 +3,12 @@
 
 `server.py` speaks over standard input and output; `server.py --http HOST:PORT` over Streamable HTTP at /mcp, with
 sessions and with event ids, so that a client can resume. The tool `work` takes {"steps": 20, "ms": 200}: it reports
-each step and then answers. Only the standard library of Python 3 is needed.
+each step and then answers. With {"gate": FILE} it begins when there is such a file. Only the standard library of Python 3
+is needed.
 """
 import http.server
 import json
+import os
 import sys
 import threading
 import time
@@ -29,6 +31,8 @@ def respond(message, send):
         params = message["params"]
         arguments, token = params.get("arguments", {}), params.get("_meta", {}).get("progressToken")
         steps, pause = int(arguments.get("steps", 20)), int(arguments.get("ms", 200)) / 1000
+        while arguments.get("gate") and not os.path.exists(arguments["gate"]):
+            time.sleep(0.05)
         for step in range(1, steps + 1):
             time.sleep(pause)
             if token is not None:

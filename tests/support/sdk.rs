@@ -1,11 +1,11 @@
 //! The drivers of the official SDKs (see tests/sdk/README.md) and what they report.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, fs, process, thread};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -34,6 +34,23 @@ pub(crate) fn set_up() {
 pub(crate) fn sdk_folder(part: &str) -> PathBuf {
     let all = env::var_os("MILEPOST_SDK_DIR").map_or_else(|| home().join("target/sdk"), Into::into);
     all.join(part)
+}
+
+/// The socket of a process that has loaded a client of Python, which takes most of the time of a short session:
+/// `tests/sdk/suite/preload.py`. It ends with the process of the tests.
+fn loaded(name: &str) -> Option<&'static Path> {
+    static LOADED: [OnceLock<(Child, PathBuf)>; 3] = [const { OnceLock::new() }; 3];
+    let at = ["py1", "py2", "langchain"].iter().position(|&one| one == name)?;
+    let (_, socket) = LOADED[at].get_or_init(|| {
+        let socket = env::temp_dir().join(format!("milepost-{name}-{}", process::id()));
+        let mut loader = Command::new(python(name));
+        loader.arg(home().join("tests/sdk/suite/preload.py")).arg("serve").arg(&socket);
+        loader.arg(home().join("tests/sdk").join(name).join("client.py")).stdin(Stdio::piped());
+        let loader = loader.spawn().unwrap();
+        until("the SDK is loaded", || socket.exists());
+        (loader, socket)
+    });
+    Some(socket)
 }
 
 /// The interpreter that has a version of the Python SDK.
@@ -86,6 +103,7 @@ pub(crate) fn visit(
         .args(options)
         .args(target)
         .envs([super::FORGETFUL])
+        .envs(loaded(name).map(|socket| ("MILEPOST_SDK_LOADED", socket)))
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -98,10 +98,9 @@ async fn speak(
     mut commands: mpsc::Receiver<StoreCommand>,
     errors: Counter,
 ) {
-    // Claims and renewals are told apart: a store that is full takes renewals and refuses claims.
-    let mut failing = [false; 2];
+    let mut health = StoreHealth::default();
     while let Some(command) = commands.recv().await {
-        let kind = usize::from(matches!(command, StoreCommand::Renew(..)));
+        let is_renewal = matches!(command, StoreCommand::Renew(..));
         let done = match command {
             // Whoever asked may have gone on without the answer.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
@@ -116,23 +115,50 @@ async fn speak(
             },
             StoreCommand::Renew(owner, sessions) => renew(&mut connection, owner, &sessions).await,
         };
-        let had_failed = failing.contains(&true);
-        failing[kind] = done.is_err();
-        match done {
-            Err(error) => {
-                errors.inc();
-                if !had_failed {
-                    let error = error.to_string();
-                    tracing::warn!(
-                        error,
-                        "the store of the fleet fails; sessions of replicas that have ended go on without heartbeats"
-                    );
-                }
+        if done.is_err() {
+            errors.inc();
+        }
+        match (health.note(is_renewal, done.is_ok()), done) {
+            (Some(StoreChange::Fails), Err(error)) => {
+                let error = error.to_string();
+                tracing::warn!(
+                    error,
+                    "the store of the fleet fails; sessions of replicas that have ended go on without heartbeats"
+                );
             }
-            Ok(()) if had_failed && !failing.contains(&true) => {
+            (Some(StoreChange::AnswersAgain), _) => {
                 tracing::info!("the store of the fleet answers again");
             }
-            Ok(()) => {}
+            _ => {}
+        }
+    }
+}
+
+/// Whether the store does its work, from the outcome of each command. Claims and renewals are told apart: a store
+/// that is full takes renewals of its entries and refuses claims, which are new ones.
+#[derive(Debug, Default)]
+struct StoreHealth {
+    failing: [bool; 2],
+}
+
+/// What an operator is told, once for each change.
+#[derive(Debug, PartialEq, Eq)]
+enum StoreChange {
+    /// The first command that fails after a time without failures.
+    Fails,
+    /// Both kinds of commands succeed, after a time in which one of them failed.
+    AnswersAgain,
+}
+
+impl StoreHealth {
+    /// Takes the outcome of a command.
+    fn note(&mut self, is_renewal: bool, is_done: bool) -> Option<StoreChange> {
+        let had_failed = self.failing.contains(&true);
+        self.failing[usize::from(is_renewal)] = !is_done;
+        match (had_failed, self.failing.contains(&true)) {
+            (false, true) => Some(StoreChange::Fails),
+            (true, false) => Some(StoreChange::AnswersAgain),
+            _ => None,
         }
     }
 }
@@ -191,7 +217,105 @@ fn read(text: &str) -> Option<Owner> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// A server of Redis with a socket of its own, which ends with the test.
+    struct RedisServer {
+        child: Child,
+        folder: TempDir,
+    }
+
+    impl RedisServer {
+        /// `None` where this machine has no Redis.
+        fn start() -> Option<Self> {
+            let folder = tempfile::tempdir().unwrap();
+            let mut server = Command::new("redis-server");
+            server.args(["--port", "0", "--save", "", "--unixsocket", "redis.sock"]);
+            let server = server.current_dir(folder.path()).stdout(Stdio::null());
+            Some(Self { child: server.spawn().ok()?, folder })
+        }
+
+        async fn connection(&self) -> ConnectionManager {
+            let socket = self.folder.path().join("redis.sock");
+            while !socket.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let client = Client::open(format!("redis+unix://{}", socket.display())).unwrap();
+            ConnectionManager::new(client).await.unwrap()
+        }
+    }
+
+    impl Drop for RedisServer {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    fn owner(port: u16) -> Owner {
+        Owner { address: SocketAddr::from(([10, 0, 0, 1], port)), boot: u64::from(port) }
+    }
+
+    fn claim(session: SessionKey, claimant: Owner, gone: Option<Owner>) -> HeirClaim {
+        HeirClaim { session, claimant, gone }
+    }
+
+    #[tokio::test]
+    async fn an_emptied_store_gets_its_entries_back_and_a_full_one_keeps_them() {
+        let Some(server) = RedisServer::start() else { return };
+        let (first, second, third) = (owner(1), owner(2), owner(3));
+        let session = SessionKey::of("/r", b"id");
+        let mut store = server.connection().await;
+        let settled = async |claimant, gone| {
+            settle(&mut server.connection().await, claim(session, claimant, gone)).await
+        };
+        assert_eq!(settled(first, None).await.unwrap(), Some(first));
+        assert_eq!(settled(second, None).await.unwrap(), Some(first));
+
+        cmd("FLUSHALL").exec_async(&mut store).await.unwrap();
+        renew(&mut store, first, &[session]).await.unwrap();
+        assert_eq!(settled(second, None).await.unwrap(), Some(first));
+        // Who inherits from the first one keeps the session, whatever the first one renews.
+        assert_eq!(settled(second, Some(first)).await.unwrap(), Some(second));
+        renew(&mut store, first, &[session]).await.unwrap();
+        assert_eq!(settled(third, None).await.unwrap(), Some(second));
+
+        cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).exec_async(&mut store).await.unwrap();
+        settled(third, Some(second)).await.unwrap_err();
+        renew(&mut store, second, &[session]).await.unwrap();
+        renew(&mut store, second, &[SessionKey::of("/r", b"lost")]).await.unwrap_err();
+        let life: u64 = cmd("PTTL").arg(place(session)).query_async(&mut store).await.unwrap();
+        assert!(life > milliseconds() / 2, "{life}");
+    }
+
+    /// What an operator is told of these commands: claims (`c`) and renewals (`r`), in capitals where they fail.
+    fn told(commands: &str) -> Vec<Option<StoreChange>> {
+        let mut health = StoreHealth::default();
+        let note =
+            |sign: char| health.note(sign.eq_ignore_ascii_case(&'r'), sign.is_ascii_lowercase());
+        commands.chars().map(note).collect()
+    }
+
+    #[test]
+    fn a_store_that_fails_is_told_once_and_so_is_its_recovery() {
+        let (fails, again) = (Some(StoreChange::Fails), Some(StoreChange::AnswersAgain));
+        assert_eq!(told("crC"), [None, None, fails]);
+        let fails = || Some(StoreChange::Fails);
+        assert_eq!(told("CCRcCr")[..3], [fails(), None, None]);
+        assert_eq!(told("CCcR"), [fails(), None, again, fails()]);
+    }
+
+    #[test]
+    fn a_full_store_that_renews_and_refuses_claims_fails_all_the_time() {
+        let mut expected = vec![Some(StoreChange::Fails)];
+        expected.extend([const { None }; 5]);
+        expected.push(Some(StoreChange::AnswersAgain));
+        assert_eq!(told("CrCrrCc"), expected);
+    }
 
     #[test]
     fn owners_are_read_as_they_are_written() {

@@ -2,10 +2,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::thread;
 
 use serde_json::{Value, json};
 
-use super::check_progress::{check_progress, ids, judged};
+use super::check_progress::{at_once, check_progress, ids, judged};
 use crate::support::exchange::Exchange;
 use crate::support::{messages, milepost};
 
@@ -50,16 +51,17 @@ fn a_report_in_a_file_is_judged_without_a_client() {
 
 #[test]
 fn a_driver_without_a_report_and_one_that_hangs_are_told() {
-    for (args, why) in [
+    let cases = [
         (&["--driver", "echo nothing"][..], "not \"nothing\""),
         (&["--driver", "sleep 600", "--timeout", "1s", "--silence", "1ms"], "did not end within"),
         (&["--report", "/nowhere/report.json"], "cannot read the report"),
-    ] {
-        let output = check_progress(&[&["--client"], args].concat());
+    ];
+    at_once(&cases, |(args, why)| {
+        let output = check_progress(&[&["--client"], *args].concat());
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.contains(why), "{errors}");
-    }
+    });
 }
 
 /// What the reference server on standard streams says up to the end of the call of a tool.
@@ -98,17 +100,20 @@ fn the_reference_server_says_what_its_tools_promise() {
         let notes = said.iter().filter(|message| message["method"] == "notifications/progress");
         notes.map(|message| message["params"]["progress"].clone()).collect()
     };
-    let correct = said("correct");
+    let tools = ["correct", "late", "falling", "null", "invented"];
+    // Each waits for what comes behind its answer.
+    let [correct, late, falling, null, invented] = thread::scope(|scope| {
+        let said = tools.map(|tool| scope.spawn(move || said(tool)));
+        said.map(|said| said.join().unwrap())
+    });
     assert_eq!(progress(&correct), [1, 2, 3, 4].map(Value::from));
     assert_eq!(
         correct.last().unwrap()["result"]["content"][0]["text"],
         "correct: done, token \"t\""
     );
-    let late = said("late");
     assert_eq!(late.last().unwrap()["params"]["progress"], 5);
-    assert_eq!(progress(&said("falling")), [1, 3, 2, 2, 4].map(Value::from));
-    assert!(progress(&said("null")).contains(&Value::Null));
-    let invented = said("invented");
+    assert_eq!(progress(&falling), [1, 3, 2, 2, 4].map(Value::from));
+    assert!(progress(&null).contains(&Value::Null));
     assert_eq!(invented.iter().filter(|one| one["params"]["progressToken"] == "t").count(), 2);
     assert_eq!(invented.len(), 5);
 }

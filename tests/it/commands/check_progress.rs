@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use serde_json::Value;
 
@@ -13,6 +14,15 @@ use crate::support::{MILEPOST, example};
 pub(super) fn check_progress(args: &[&str]) -> Output {
     let mut command = Command::new(MILEPOST);
     command.arg("check-progress").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Does something for each case, all at once: a judgement waits more than it works.
+pub(super) fn at_once<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
+    thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| work(case));
+        }
+    });
 }
 
 /// The exit code and the report as JSON.
@@ -149,18 +159,19 @@ fn the_list_and_the_page_have_each_scenario() {
 
 #[test]
 fn what_cannot_be_judged_is_told() {
-    for (args, why) in [
+    let cases = [
         (&["--", "/nowhere/server"][..], "/nowhere/server"),
         (&["--", "true"][..], "cannot use the server"),
         (&["--timeout", "1s", "--", "sleep", "600"][..], "cannot use the server"),
         (&["--only", "server-nothing", "--", "true"][..], "server-nothing"),
         (&[][..], "required"),
-    ] {
+    ];
+    at_once(&cases, |(args, why)| {
         let output = check_progress(args);
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.contains(why) && output.stdout.is_empty(), "{errors}");
-    }
+    });
 }
 
 #[test]
@@ -177,7 +188,7 @@ fn each_example_has_its_defects_and_none_behind_the_proxy() {
         ("mcp_devtools", "--pace 60ms", "project_actions", &[]),
         ("builder", "", "build", &[]),
     ];
-    for (name, options, call, defects) in cases {
+    at_once(&cases, |(name, options, call, defects)| {
         let server = example(name);
         let server: Vec<&str> = [&*server].into_iter().chain(options.split_whitespace()).collect();
         let args = ["--call", call, "--once", "--revision", "2025-06-18", "--"];
@@ -189,5 +200,5 @@ fn each_example_has_its_defects_and_none_behind_the_proxy() {
         assert_eq!(found, expected, "{name}");
         let (code, report) = judged(&[&args[..], &[MILEPOST, "wrap", "--"], &server].concat());
         assert_eq!((code, ids(&report, "failed")), (Some(0), vec![]), "{name}: {report}");
-    }
+    });
 }

@@ -79,4 +79,5 @@ def is_timeout(error):
     return isinstance(error, McpError) and error.error.code == REQUEST_TIMEOUT
 
 
-driver.run("langchain", connect, is_timeout)
+if __name__ == "__main__":
+    driver.run("langchain", connect, is_timeout)

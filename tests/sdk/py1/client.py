@@ -61,4 +61,5 @@ def is_timeout(error):
     return isinstance(error, McpError) and error.error.code == REQUEST_TIMEOUT
 
 
-driver.run("py1", connect, is_timeout)
+if __name__ == "__main__":
+    driver.run("py1", connect, is_timeout)

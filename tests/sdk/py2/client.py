@@ -64,4 +64,5 @@ def is_timeout(error):
     return isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT and "timed out" in str(error).lower()
 
 
-driver.run("py2", connect, is_timeout)
+if __name__ == "__main__":
+    driver.run("py2", connect, is_timeout)

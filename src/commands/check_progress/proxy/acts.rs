@@ -38,7 +38,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(3);
 /// The interval of looks at the notes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The longest wait for the answer to a response that was interrupted: the rest of the script takes a second.
+/// The longest wait for the answer to a response that was interrupted, if the longest wait of all is not shorter: the
+/// rest of the script takes a second.
 const RESUME_WAIT: Duration = Duration::from_secs(15);
 
 /// A session through the proxy.
@@ -255,13 +256,15 @@ impl PairTerms<'_> {
                 let mut script = paced(300, (1..=4).map(|at| json!({ "progress": at })).collect());
                 script.insert(2, (200, json!({ "do": "hang-up" })));
                 script.push(answer_after(500));
-                self.one_call(client, "polling", &script, RESUME_WAIT).await
+                self.one_call(client, "polling", &script, RESUME_WAIT.min(self.terms.timeout)).await
             }
             ProxyAct::Resume => {
                 let count = client.link.web().map(|web| web.break_off(2));
                 let mut script = paced(300, (1..=5).map(|at| json!({ "progress": at })).collect());
                 script.push(answer_after(500));
-                let done = self.one_call(client, "resume", &script, RESUME_WAIT).await;
+                let done = self
+                    .one_call(client, "resume", &script, RESUME_WAIT.min(self.terms.timeout))
+                    .await;
                 record.broken_off = count.map_or(0, |count| count.load(Ordering::Relaxed));
                 done
             }
