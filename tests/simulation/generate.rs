@@ -246,12 +246,7 @@ impl Generator {
                 4 => self.cancel(),
                 5 => self.note(),
                 6 => self.request(),
-                7 => {
-                    let waits = if self.world.is_real() { REAL_WAITS } else { WAITS };
-                    let long = if self.dice.once_in(3) { waits.len() } else { 9 };
-                    let time = waits[self.dice.below(long)];
-                    self.steps.push(Step::Wait(time));
-                }
+                7 => self.wait(),
                 8 => {
                     self.stalled = !self.stalled;
                     self.steps.push(Step::Stall(self.stalled));
@@ -276,6 +271,13 @@ impl Generator {
         while self.open().next().is_some() {
             self.answer();
         }
+    }
+
+    fn wait(&mut self) {
+        let waits = if self.world.is_real() { REAL_WAITS } else { WAITS };
+        let long = if self.dice.once_in(3) { waits.len() } else { 9 };
+        let time = waits[self.dice.below(long)];
+        self.steps.push(Step::Wait(time));
     }
 
     fn open(&self) -> impl Iterator<Item = usize> {

@@ -273,42 +273,7 @@ impl Judge {
     fn note(&mut self, what: &What) {
         let now = self.now;
         match what {
-            What::Asked(call) => {
-                let joins = self.joins(call);
-                let work = joins.map_or(call.number, |before| self.calls[&before].work);
-                if joins.is_none() {
-                    self.gave.push((now, call.text(self.world == World::Shared), 0));
-                    self.moves_on(call.client);
-                }
-                let mut state = CallState {
-                    call: call.clone(),
-                    work,
-                    began: joins.map_or(now, |before| self.calls[&before].began),
-                    asked: now,
-                    begun: None,
-                    cancelled: None,
-                    left: None,
-                    answer_said: None,
-                    answer_heard: None,
-                    task_over_said: None,
-                    task_over_heard: None,
-                    stranger: false,
-                    cut: None,
-                    lost: None,
-                    numbered: false,
-                    returned: false,
-                    place: None,
-                    reported: None,
-                    value: None,
-                    counted: None,
-                    progress: Vec::new(),
-                };
-                if let Some(before) = joins {
-                    state.answer_said = self.fetch(before, call.number);
-                }
-                self.calls.insert(call.number, state);
-                self.waits.insert(work, call.number);
-            }
+            What::Asked(call) => self.asked(call),
             What::GaveUp(call) => {
                 self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
                 self.kept.push(*call);
@@ -354,6 +319,45 @@ impl Judge {
             What::Late(_) => {}
             What::Odd(text) => self.find("left-over", text.clone()),
         }
+    }
+
+    /// A client asks for some work, which may go on since it was asked for before.
+    fn asked(&mut self, call: &Call) {
+        let now = self.now;
+        let joins = self.joins(call);
+        let work = joins.map_or(call.number, |before| self.calls[&before].work);
+        if joins.is_none() {
+            self.gave.push((now, call.text(self.world == World::Shared), 0));
+            self.moves_on(call.client);
+        }
+        let mut state = CallState {
+            call: call.clone(),
+            work,
+            began: joins.map_or(now, |before| self.calls[&before].began),
+            asked: now,
+            begun: None,
+            cancelled: None,
+            left: None,
+            answer_said: None,
+            answer_heard: None,
+            task_over_said: None,
+            task_over_heard: None,
+            stranger: false,
+            cut: None,
+            lost: None,
+            numbered: false,
+            returned: false,
+            place: None,
+            reported: None,
+            value: None,
+            counted: None,
+            progress: Vec::new(),
+        };
+        if let Some(before) = joins {
+            state.answer_said = self.fetch(before, call.number);
+        }
+        self.calls.insert(call.number, state);
+        self.waits.insert(work, call.number);
     }
 
     /// The call that its client gave up by a clock, and whose work or answer the same call of the same client gets.
@@ -727,10 +731,8 @@ impl Judge {
         let value: f64 =
             params.get("progress").and_then(|value| value.parse().ok()).unwrap_or(f64::NAN);
         // Progress that joins some work goes on from where it stands.
-        let (before, last, asked) = {
-            let state = &self.calls[&number];
-            (state.value, state.progress.last().copied(), state.began)
-        };
+        let state = &self.calls[&number];
+        let (before, last, asked) = (state.value, state.progress.last().copied(), state.began);
         let apart = race > 0 && self.calls[&number].place != Some(place);
         self.calls.get_mut(&number).unwrap().place = Some(place);
         if !(value.is_finite() && before.is_none_or(|before| value > before || apart)) {
@@ -1290,7 +1292,8 @@ fn cancellation(id: &str) -> String {
 /// A cancellation that the proxy words itself, without its reason.
 fn without_reason(text: &str) -> String {
     let params = members(text).and_then(|message| members(message.get("params")?));
-    let id = params.and_then(|params| params.get("reason").and(params.get("requestId")).cloned());
+    let id = params
+        .and_then(|params| params.get("reason").and_then(|_| params.get("requestId")).cloned());
     id.map_or_else(|| text.to_owned(), |id| cancellation(&id))
 }
 

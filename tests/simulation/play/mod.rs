@@ -145,11 +145,11 @@ impl Server {
                 && before.first() == asked.first()
                 && self.knows(before.number)
         };
-        let calls = steps.iter().filter_map(|step| match step {
+        let mut calls = steps.iter().filter_map(|step| match step {
             Step::Call(call) => Some(call),
             _ => None,
         });
-        let last = calls.filter(is_same).last();
+        let last = calls.rfind(is_same);
         last.filter(|_| !self.knows(asked.number)).map(|call| call.number)
     }
 
