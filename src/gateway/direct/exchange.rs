@@ -290,7 +290,9 @@ impl EventHandler for Exchange {
             Handled::Here => {
                 let number =
                     self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
-                self.event_ids.insert(number, event);
+                if self.event_ids.insert(number, event) {
+                    self.collect(out);
+                }
             }
             Handled::AsItIs => self.event_ids.note_forwarded(event),
             Handled::Elsewhere => {

@@ -102,7 +102,11 @@ impl EventHandler for Listening {
                 self.collect(out);
                 self.event_ids.keep_remaining_fields(event, revision, out);
             }
-            ListenDelivery::Taken(number) => self.event_ids.insert(number, event),
+            ListenDelivery::Taken(number) => {
+                if self.event_ids.insert(number, event) {
+                    self.collect(out);
+                }
+            }
         }
     }
 

@@ -25,11 +25,15 @@ impl EventIds {
         Self { id_passed: true, ..Self::default() }
     }
 
-    /// Adds an event whose message has this number and no verdict yet.
-    pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) {
-        if has_id_or_retry(event) && self.waiting.len() < WAITING_MAX {
+    /// Adds an event whose message has this number and no verdict yet; false if the event has no other fields. Of an
+    /// event that has some, the verdict is to be asked for before the next event is read: fields of a withheld message
+    /// that come behind a later event would set the client's last event id back.
+    pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) -> bool {
+        let waits = has_id_or_retry(event) && self.waiting.len() < WAITING_MAX;
+        if waits {
             self.waiting.push_back((number, event.clone()));
         }
+        waits
     }
 
     /// Notes that an event has been forwarded unchanged.

@@ -269,10 +269,22 @@ async fn a_dropped_event_is_dropped_with_its_id() {
     }
 }
 
+/// Sends events in a chunk each, or all of them in one.
+fn send<const N: usize>(server: &Asked, events: [String; N], at_once: bool) {
+    if at_once {
+        server.chunk(events.concat());
+    } else {
+        events.into_iter().for_each(|event| server.chunk(event));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
     // A token that cannot be meant here: its request is over.
-    for (revision, kept) in [("2025-11-25", "id: e7\ndata:\n\n"), ("2025-06-18", "")] {
+    let kept = [("2025-11-25", "id: e7\ndata:\n\n"), ("2025-06-18", "")];
+    for ((revision, kept), at_once) in
+        kept.into_iter().flat_map(|kept| [(kept, false), (kept, true)])
+    {
         let mut rig = Rig::new(QUIET);
         rig.session("s", revision).await;
         let first = rig.post(&[S], call("1", "6"));
@@ -281,9 +293,12 @@ async fn the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
         let answer = rig.post(&[S], call("2", "7"));
         let server = rig.asked().await;
         server.events(&[]);
-        server.chunk(event_with("e7", &progress("6", "1")));
-        server.chunk(event_with("e8", &progress("6", "2")));
-        server.chunk(event_with("e9", &result("2")));
+        let events = [
+            event_with("e7", &progress("6", "1")),
+            event_with("e8", &progress("6", "2")),
+            event_with("e9", &result("2")),
+        ];
+        send(&server, events, at_once);
         settle().await;
         assert_eq!(
             answer.text(),
@@ -538,23 +553,31 @@ async fn a_session_that_is_spoken_elsewhere_too_passes_what_it_cannot_know() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_to_retry_of_a_dropped_event_counts() {
-    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
-    server.chunk(event_with("e1", &progress("7", "1")));
-    server.chunk(format!("retry: 2000\n{}", event_with("e2", &progress("7", "1"))));
-    server.chunk(event_with("e3", &result("1")));
-    settle().await;
-    let kept = [
-        &event_with("e1", &progress("7", "1")),
-        "retry: 2000\n\n",
-        &event_with("e3", &result("1")),
-    ];
-    assert_eq!(answer.text(), kept.concat());
-    // On a listening stream too.
-    let (listening, listened) = listens(&mut rig, &[S]).await;
-    listened.chunk(format!("retry: 3000\n{}", event_with("g1", &progress("7", "9"))));
-    listened.chunk(event_with("g2", &log("m")));
-    settle().await;
-    assert_eq!(listening.text(), format!("retry: 3000\n\n{}", event_with("g2", &log("m"))));
+    for at_once in [false, true] {
+        let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+        let events = [
+            event_with("e1", &progress("7", "1")),
+            format!("retry: 2000\n{}", event_with("e2", &progress("7", "1"))),
+            event_with("e3", &result("1")),
+        ];
+        send(&server, events, at_once);
+        settle().await;
+        let kept = [
+            &event_with("e1", &progress("7", "1")),
+            "retry: 2000\n\n",
+            &event_with("e3", &result("1")),
+        ];
+        assert_eq!(answer.text(), kept.concat());
+        // On a listening stream too.
+        let (listening, listened) = listens(&mut rig, &[S]).await;
+        let events = [
+            format!("retry: 3000\n{}", event_with("g1", &progress("7", "9"))),
+            event_with("g2", &log("m")),
+        ];
+        send(&listened, events, at_once);
+        settle().await;
+        assert_eq!(listening.text(), format!("retry: 3000\n\n{}", event_with("g2", &log("m"))));
+    }
 }
 
 #[tokio::test(start_paused = true)]
