@@ -4,10 +4,12 @@
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"id":7,"content":[{"type":"text","text":"{\"status\":\"in_progress\",\"message\":\"m\",\"percentComplete\":15}"}],"isFinal":false}}
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"toolCallId":"call_1","update":{"type":"text_delta","delta":"m"}}}
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"toolName":"play","progress":40,"message":"m"}}
+//! {"jsonrpc":"2.0","method":"tools/progress","params":{"requestId":7,"percent":40,"message":"m","isFinal":false}}
 //! ```
 //! Seen in: KuzuMem-MCP before its move to the SDK (first form; the content type is `text` or
 //! `RichText`, the id sometimes a string or the word `unknown`, `isFinal` repeats the whole result),
-//! an agent host's extension protocol (second), a music player's server (third).
+//! an agent host's extension protocol (second), a music player's server (third). The last form is what is
+//! read beside these: the members that servers use for such reports under other methods.
 
 use bytes::Bytes;
 
@@ -27,15 +29,21 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
     read,
 };
 
+/// The members that may name the request.
+const REQUEST: &[&str] = &["id", "requestId", "request_id"];
+
+/// The members that may hold the token.
+const TOKEN: &[&str] = &["progressToken", "token", "toolCallId"];
+
 fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     let mut report = Report::default();
     report.repairs.add(Repair::Dialect);
     report.about = About {
-        request: params.key(&["id"]),
-        request_text: params.first(&["id"]).cloned(),
-        token_text: params.first(&["toolCallId"]).cloned(),
-        token: params.key(&["toolCallId"]),
-        tool: params.text(&["toolName"]),
+        request: params.key(REQUEST),
+        request_text: params.first(REQUEST).cloned(),
+        token_text: params.first(TOKEN).cloned(),
+        token: params.key(TOKEN),
+        tool: params.text(&["toolName", "tool_name", "tool"]),
         task: None,
     };
     if let Some(update) = params.object("update") {
@@ -43,17 +51,19 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         report.chunk = true;
         return Some(report);
     }
-    if let Some(value) = params.get("progress").and_then(number) {
-        report.figure = Some(ProgressValue { value, total: Some(whole("100")) });
-        report.message = params.text(&["message"]).and_then(|words| clean(&words));
+    let Some(content) = params.get("content") else {
+        report.last = params.is_true("isFinal");
+        report.figure = figure(params);
+        let words = params.text(&["message", "text", "status"]);
+        report.message = words.and_then(|words| clean(&words));
         return Some(report);
-    }
-    let text = text_of(params.get("content"));
+    };
+    let text = text_of(content);
     let payload = text.as_ref().and_then(Fields::read_embedded);
     let inside = payload.as_ref();
     report.last =
         params.is_true("isFinal") || inside.is_some_and(|payload| payload.is_true("isFinal"));
-    report.figure = inside.and_then(Fields::figure);
+    report.figure = inside.and_then(Fields::figure).or_else(|| figure(params));
     report.message = match inside {
         Some(payload) => payload_words(payload, report.last),
         None if report.last => None,
@@ -64,9 +74,20 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-/// The text of the first content block that has one.
-fn text_of(content: Option<&Bytes>) -> Option<Bytes> {
-    let content = content?;
+/// The figure among the members of a report: `progress` is percent where no `total` is given.
+fn figure(params: &Fields) -> Option<ProgressValue> {
+    let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
+    let total = params.get("total").and_then(number).unwrap_or_else(|| whole("100"));
+    Some(ProgressValue { value, total: Some(total) })
+}
+
+/// The text of the first content block that has one, or of content that is one block or a string.
+fn text_of(content: &Bytes) -> Option<Bytes> {
+    match content.first() {
+        Some(b'"') => return Some(content.clone()),
+        Some(b'{') => return json::member(content, "text"),
+        _ => {}
+    }
     let (blocks, _) = json::elements(content)?;
     blocks.into_iter().find_map(|block| json::member(&content.slice(block), "text"))
 }
