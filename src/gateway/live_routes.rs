@@ -176,8 +176,8 @@ impl Proxy {
             let old = live.file.as_ref();
             (live.now.clone(), removed, old.is_some_and(|old| old.has_defaults_of(routes)))
         };
-        let old: BTreeMap<&str, &Arc<LiveRoute>> =
-            now.iter().map(|live| (live.state.route.path.as_str(), live)).collect();
+        let mut old: BTreeMap<&str, &Arc<LiveRoute>> = BTreeMap::new();
+        old.extend(now.iter().map(|live| (live.state.route.path.as_str(), live)));
         let mut prepared = Prepared {
             routes: Vec::new(),
             retired: Vec::new(),

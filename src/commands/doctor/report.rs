@@ -245,10 +245,9 @@ impl DoctorReport {
     fn content(&self, after: &Examined) -> Value {
         let rules = rules(&self.before, after).into_iter();
         let arrives = rules.filter_map(|rule| Some((rule.name(), self.arrives(rule, after)?)));
-        arrives
-            .map(|(name, arrives)| (name.to_owned(), arrives.into()))
-            .collect::<Map<_, _>>()
-            .into()
+        let mut content = Map::new();
+        content.extend(arrives.map(|(name, arrives)| (name.to_owned(), arrives.into())));
+        content.into()
     }
 
     fn clients(&self, to: &mut String) {

@@ -1,6 +1,6 @@
 //! Requests in one spelling, and the places where two values differ. A mask stands for any text.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bytes::Bytes;
@@ -63,11 +63,11 @@ fn write_canonical(text: &mut String, value: &Value) {
     match value {
         Value::Object(members) => {
             text.push('{');
-            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
-            for (at, (name, value)) in sorted.into_iter().enumerate() {
+            let sorted: BTreeSet<&String> = members.keys().collect();
+            for (at, name) in sorted.into_iter().enumerate() {
                 let comma = if at > 0 { "," } else { "" };
                 let _ = write!(text, "{comma}{}:", Value::from(&**name));
-                write_canonical(text, value);
+                write_canonical(text, &members[name]);
             }
             text.push('}');
         }
@@ -115,9 +115,8 @@ fn compare(
     }
     match values {
         (Some(Value::Object(one)), Some(Value::Object(other))) => {
-            let names: BTreeMap<&String, ()> =
-                one.keys().chain(other.keys()).map(|name| (name, ())).collect();
-            for name in names.into_keys() {
+            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for name in names {
                 let dot = if path.is_empty() { "" } else { "." };
                 at(path, &format!("{dot}{name}"), (one.get(name), other.get(name)), found);
             }

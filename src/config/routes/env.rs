@@ -20,7 +20,9 @@ impl Environment {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        Self(std::env::vars_os().filter_map(text).collect())
+        let mut variables = BTreeMap::new();
+        variables.extend(std::env::vars_os().filter_map(text));
+        Self(variables)
     }
 
     /// `text` with the variables that it names.

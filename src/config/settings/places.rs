@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::format::{Format, last};
 use super::toml_text::{ShowText, list, path, plain};
@@ -115,7 +115,9 @@ impl Format for CommandEnv {
         let pair = |(name, value): &(OsString, OsString)| {
             (name.to_string_lossy().into_owned(), Value::from(value.to_string_lossy()))
         };
-        (!field.is_empty()).then(|| field.iter().map(pair).collect())
+        let mut pairs = Map::new();
+        pairs.extend(field.iter().map(pair));
+        (!pairs.is_empty()).then(|| pairs.into())
     }
 }
 

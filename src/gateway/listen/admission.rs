@@ -10,8 +10,8 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
+use super::connection::admit_upgrade;
 use super::handler::Peer;
-use super::upgrades::admit_upgrade;
 use crate::config::routes::{Secret, Server};
 use crate::gateway::fleet::PassedOn;
 use crate::transport::http::authority::{Authority, Host};

@@ -8,7 +8,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::header::{CONNECTION, UPGRADE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -19,6 +21,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::idle::{IdleRule, LastingBody, OpenAnswers};
 use crate::observe::metrics::Traffic;
+use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
 /// The time that a client has to send the head of a request, and to choose HTTP/1.1 or HTTP/2. An
@@ -203,6 +206,23 @@ impl Http {
         };
         ended.map_or_else(|error| ConnectionEnd::of(&*error), |()| ConnectionEnd::Closed)
     }
+}
+
+/// `Upgrade` is an offer, and a server may stay with HTTP/1.1: to clients that offer HTTP/2 with
+/// every request, as Java's does, it does. A WebSocket cannot be had here, and is better refused.
+///
+/// # Errors
+/// If a request asks for a protocol that the listener does not switch to.
+pub(super) fn admit_upgrade(parts: &Parts) -> Result<(), Refusal> {
+    let named = |line: &HeaderValue| {
+        line.as_bytes()
+            .split(|byte| *byte == b',')
+            .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+    };
+    let mut offered = parts.headers.get_all(UPGRADE).iter();
+    let wants_another = parts.headers.get_all(CONNECTION).iter().any(named)
+        && offered.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c"));
+    if wants_another { Err(Refusal::Upgrade) } else { Ok(()) }
 }
 
 /// Closes the connection of a client that does not show its version of HTTP in time. Afterwards

@@ -20,7 +20,6 @@ mod reload;
 mod serve;
 mod stop;
 mod tls;
-mod upgrades;
 
 pub use admin::{AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};

@@ -159,8 +159,8 @@ impl Table {
             overheard: account.read_from_text,
             sent: account.sent,
             beats: account.beats,
-            repaired: repaired(account).collect(),
-            withheld: withheld(account).collect(),
+            repaired: by_name(&mut repaired(account)),
+            withheld: by_name(&mut withheld(account)),
             messages: state.first.len() + state.last.len(),
             late: state.late.map(LateWords::text),
         }
@@ -201,6 +201,10 @@ impl MessageFate {
         };
         FateJson { what, why, because }
     }
+}
+
+fn by_name(counts: &mut dyn Iterator<Item = (&'static str, u64)>) -> BTreeMap<&'static str, u64> {
+    counts.collect()
 }
 
 fn names(verdict: Verdict) -> Vec<&'static str> {

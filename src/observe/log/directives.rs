@@ -38,7 +38,6 @@ pub(super) fn check(filter: &str) -> Result<(), DirectiveError> {
         return Err(DirectiveError { column: 1, wrong: "the log filter is empty".to_owned() });
     }
     let mut begin = 0;
-    // The filter's library cuts at every comma too, also inside of brackets.
     for directive in filter.split(',') {
         let indent = directive.len() - directive.trim_start().len();
         check_directive(directive.trim()).map_err(|(at, wrong)| {
@@ -50,22 +49,20 @@ pub(super) fn check(filter: &str) -> Result<(), DirectiveError> {
     Ok(())
 }
 
-/// Checks `level`, `target`, `target=level` or `target[span]=level`. The error has the place of the
-/// wrong word in the directive.
+/// Checks `level`, `target` or `target=level`. The error has the place of the wrong word in the directive.
 fn check_directive(directive: &str) -> Result<(), (usize, String)> {
     if directive.is_empty() || is_level(directive) {
         return Ok(());
     }
-    let (place, level) = match directive.find('[') {
-        Some(_) => directive.rsplit_once("]=").unwrap_or((directive, LEVELS[0])),
-        None => match directive.split_once('=') {
-            Some((place, level)) => (place, level),
-            None if is_target(directive) => return Ok(()),
-            None => return Err((0, unknown("level or target", directive, &both()))),
-        },
+    if let Some(bracket) = directive.find('[') {
+        return Err((bracket, "a filter by spans (\"[\") is not known here".to_owned()));
+    }
+    let (target, level) = match directive.split_once('=') {
+        Some((target, level)) => (target, level),
+        None if is_target(directive) => return Ok(()),
+        None => return Err((0, unknown("level or target", directive, &both()))),
     };
-    let target = place.split('[').next().unwrap_or(place);
-    if !target.is_empty() && !is_target(target) {
+    if !is_target(target) {
         let known = if target.starts_with("milepost::") {
             parts()
         } else {
@@ -146,7 +143,8 @@ mod tests {
             "\"milepost::relai\" is no target; did you mean \"milepost::relay\"?",
         );
         wrong("hyper=trace", 1, "\"hyper\" is no target");
-        wrong("milepost[call]=x", 16, "\"x\" is no level");
+        wrong("milepost[call]=debug", 9, "a filter by spans (\"[\") is not known here");
+        wrong("=debug", 1, "a target is missing");
         wrong("ä=debug", 1, "\"ä\" is no target");
         wrong("debug,ä=loud", 7, "\"ä\" is no target");
         wrong(" ", 1, "the log filter is empty");
@@ -163,8 +161,6 @@ mod tests {
             "trace,h2=trace,",
             "milepost::relay::pipe=trace",
             "h2::proto=info, server=off",
-            "milepost[call{tool=x}]=debug",
-            "[call]=debug",
         ] {
             assert_eq!(check(filter), Ok(()), "{filter}");
         }

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use std::{panic, thread};
 
 use tracing::{Level, Metadata, debug, info, warn};
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+use tracing_subscriber::{Registry, fmt, reload};
 
 pub use budget::may_log_refusal;
 pub use directives::{DirectiveError, read_level};
@@ -116,7 +116,7 @@ const VARIABLE: &str = "MILEPOST_LOG";
 pub struct LogStartError(FilterWordsError);
 
 /// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a
-/// filter in the syntax of tracing's `EnvFilter`. A line of `WARN` or `ERROR` is written when the
+/// filter: `level`, `target` or `target=level`, with commas between. A line of `WARN` or `ERROR` is written when the
 /// call that logs it returns, unless standard error is blocked; other lines follow within 10 ms.
 ///
 /// # Errors
@@ -167,18 +167,20 @@ fn of_level(level: &str) -> String {
 }
 
 /// The HTTP/2 library logs the path of a request that it cannot read; the path may hold a secret.
-const CAPPED: (&str, &str) = ("h2", "h2=info");
+const CAPPED: &str = "h2";
 
-/// A filter in the syntax of tracing's `EnvFilter`. Lines of the [`CAPPED`] library are shown only
-/// if the filter names the library.
-fn parsed(words: &str) -> Result<EnvFilter, FilterWordsError> {
+/// A filter of levels and targets. Lines of the [`CAPPED`] library are at most `INFO` unless the filter
+/// names the library.
+fn parsed(words: &str) -> Result<Targets, FilterWordsError> {
     directives::check(words)?;
-    let filter = EnvFilter::builder().parse(words)?;
-    let target = |word: &str| word.trim().split(['=', '[', ':']).next() == Some(CAPPED.0);
-    if words.split(',').any(target) {
+    let words: Vec<&str> =
+        words.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    let filter: Targets = words.join(",").parse()?;
+    let is_capped = |word: &&str| word.split(['=', ':']).next() == Some(CAPPED);
+    if words.iter().any(is_capped) {
         return Ok(filter);
     }
-    Ok(filter.add_directive(CAPPED.1.parse()?))
+    Ok(filter.with_target(CAPPED, LevelFilter::INFO))
 }
 
 /// The reason why words are no log filter.
@@ -187,7 +189,7 @@ pub enum FilterWordsError {
     /// A word that is not known.
     #[error(transparent)]
     Directive(#[from] DirectiveError),
-    /// Another fault, such as a bracket without its end.
+    /// Another fault.
     #[error("{0}; for example \"debug\" or \"milepost=debug,server=info\"")]
     Syntax(#[from] ParseError),
 }
@@ -197,7 +199,7 @@ struct ProcessLog {
     /// The filter that it began with.
     start: String,
     now: Mutex<String>,
-    handle: reload::Handle<EnvFilter, Registry>,
+    handle: reload::Handle<Targets, Registry>,
 }
 
 static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
@@ -213,13 +215,13 @@ pub enum FilterError {
     Words(#[from] FilterWordsError),
 }
 
-/// The current filter of the log, in the syntax of tracing's `EnvFilter`.
+/// The current filter of the log.
 pub fn filter() -> Option<String> {
     let running = RUNNING.get()?;
     Some(running.now.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
-/// Changes the filter of the log: a level, or a filter in the syntax of tracing's `EnvFilter`.
+/// Changes the filter of the log: a level, or a filter of targets.
 ///
 /// # Errors
 /// If there is no log, or the text is not a filter.

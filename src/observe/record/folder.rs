@@ -132,7 +132,8 @@ impl Folder {
                 let name = entry.file_name().into_string().ok().filter(|name| is_ours(name))?;
                 Some((name, entry.metadata().map_or(0, |known| known.len())))
             };
-            self.files = entries.filter_map(file).collect();
+            self.files.clear();
+            self.files.extend(entries.filter_map(file));
         }
         let surplus = (self.files.len() + 1).saturating_sub(FILES_MAX);
         let finished = self.files.keys().filter(|name| !self.live.contains(*name));

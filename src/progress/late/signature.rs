@@ -1,6 +1,5 @@
 //! The signature of a call: two calls with equal signatures ask for the same work.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
@@ -92,13 +91,13 @@ impl<'de> Visitor<'de> for UniqueReader {
         Ok(Unique(values.into()))
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
-        let mut members = BTreeMap::new();
+        let mut members = Map::new();
         while let Some((name, Unique(value))) = map.next_entry::<String, Unique>()? {
             if members.insert(name, value).is_some() {
                 return Err(A::Error::custom("a member occurs twice"));
             }
         }
-        Ok(Unique(members.into_iter().collect::<Map<_, _>>().into()))
+        Ok(Unique(members.into()))
     }
 }
 

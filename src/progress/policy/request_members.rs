@@ -176,9 +176,7 @@ impl Policy {
             let meta = json::member(&params, "_meta").unwrap_or_default();
             if json::member(&meta, mcp::META_CAPABILITIES).is_some() {
                 let capabilities = Value::Object(self.capabilities.clone());
-                let own =
-                    JsonObject::from_iter([(mcp::META_CAPABILITIES.to_owned(), capabilities)]);
-                put(&mut wanted, "_meta", own);
+                put(&mut wanted, "_meta", member(mcp::META_CAPABILITIES, capabilities));
             }
             merge(request.raw(), &params, &wanted, &mut splices);
         }
@@ -190,8 +188,7 @@ impl Policy {
 pub(crate) fn with_token_in_meta(request: &Message, token: &str) -> Message {
     let Some(params) = request.params() else { return request.clone() };
     let mut wanted = JsonObject::new();
-    let token = JsonObject::from_iter([("progressToken".to_owned(), Value::from(token))]);
-    put(&mut wanted, "_meta", token);
+    put(&mut wanted, "_meta", member("progressToken", Value::from(token)));
     let mut splices = Vec::new();
     merge(request.raw(), &params, &wanted, &mut splices);
     Message::parse(spliced(request, splices).to_bytes())
@@ -212,8 +209,14 @@ fn with_token(copy: &Key) -> JsonObject {
         Key::Text(text) => std::str::from_utf8(text).ok(),
         _ => None,
     };
-    let member = |text: &str| ("progressToken".to_owned(), Value::from(text));
-    text.map(member).into_iter().collect()
+    text.map(|text| member("progressToken", Value::from(text))).unwrap_or_default()
+}
+
+/// An object of one member.
+fn member(name: &str, value: Value) -> JsonObject {
+    let mut object = JsonObject::new();
+    object.insert(name.to_owned(), value);
+    object
 }
 
 /// Adds missing members to an object, which is a part of `raw`. Existing members stay. A value that

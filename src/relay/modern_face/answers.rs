@@ -1,7 +1,7 @@
 //! Answers and notifications of an old server on their way to a client.
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::requests::{CAN_ASK, LEVELS, replaced};
@@ -169,7 +169,9 @@ impl ModernFace {
             params.as_object_mut().map(|params| params.remove("elicitationId"));
             (format!("url-{number}"), json!({"method": "elicitation/create", "params": params}))
         });
-        Some(asked.collect())
+        let mut questions = Map::new();
+        questions.extend(asked);
+        Some(questions.into())
     }
 
     /// A notification as a client gets it; `None` if no client does.

@@ -64,8 +64,8 @@ impl ModernFace {
             wanted[member] == json!(true) && says(capability, "listChanged")
         });
         let kept: Vec<_> = kept.collect();
-        let mut accepted: Map<String, Value> =
-            kept.iter().map(|(_, member, _)| ((*member).to_owned(), json!(true))).collect();
+        let mut accepted = Map::new();
+        accepted.extend(kept.iter().map(|(_, member, _)| ((*member).to_owned(), json!(true))));
         let methods = kept.iter().map(|(method, ..)| *method).collect();
         let resources = wanted["resourceSubscriptions"].as_array().into_iter().flatten();
         let resources = resources.filter_map(|uri| uri.as_str().map(str::to_owned));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::questions::Asked;
@@ -115,7 +115,9 @@ impl FaceTask {
         }
         if self.is_working() && !self.asked.is_empty() {
             let asked = self.asked.iter().map(|asked| (asked.name.clone(), asked.question.clone()));
-            shown["inputRequests"] = asked.collect();
+            let mut requests = Map::new();
+            requests.extend(asked);
+            shown["inputRequests"] = requests.into();
         }
         let shown = shown.to_string();
         let members = &shown[1..shown.len() - 1];
