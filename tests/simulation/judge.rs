@@ -88,6 +88,9 @@ const LINGERS: u64 = 10_000;
 /// For so long an answer waits for the client that gave its call up, and the work goes on without its client.
 const FINISHED: u64 = 120_000;
 const KEEP: u64 = 1_800_000;
+/// For so long a call that repeats an open one waits, if the open one is so old.
+const HELD: u64 = 1000;
+const REPEATED: u64 = 5000;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
@@ -98,6 +101,8 @@ struct CallState {
     work: usize,
     began: u64,
     asked: u64,
+    /// It repeats an open call.
+    repeats: bool,
     begun: Option<u64>,
     cancelled: Option<u64>,
     left: Option<u64>,
@@ -276,7 +281,9 @@ impl Judge {
             What::Asked(call) => self.asked(call),
             What::GaveUp(call) => {
                 self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
-                self.kept.push(*call);
+                if !self.withdraws(*call) {
+                    self.kept.push(*call);
+                }
             }
             What::Gave(text) => self.gave.push((now, text.clone(), 0)),
             What::Took(text) => self.took(text),
@@ -335,6 +342,7 @@ impl Judge {
             work,
             began: joins.map_or(now, |before| self.calls[&before].began),
             asked: now,
+            repeats: joins.is_none() && self.repeats(call),
             begun: None,
             cancelled: None,
             left: None,
@@ -372,6 +380,29 @@ impl Judge {
         };
         let which = self.kept.iter().position(is_same)?;
         Some(self.kept.remove(which))
+    }
+
+    /// Whether a call repeats an open one, and so waits for the cancellation of that one.
+    fn repeats(&self, call: &Call) -> bool {
+        let is_repeated = |state: &CallState| {
+            let is_same = state.call.client == call.client && state.call.first() == call.first();
+            let is_open = state.over_said().is_none() && state.cancelled.is_none();
+            is_same && is_open && state.asked + REPEATED <= self.now
+        };
+        self.calls.values().any(is_repeated)
+    }
+
+    /// A call that waits and is given up meanwhile is over before the server knows of it.
+    fn withdraws(&mut self, call: usize) -> bool {
+        let CallState { call, asked, repeats, .. } = &self.calls[&call];
+        let text = call.text(false);
+        let unknown = |(_, gave, times): &(u64, String, usize)| *times == 0 && *gave == text;
+        let waits = *repeats && self.now <= asked + HELD;
+        let withdrawn = waits && self.gave.iter().any(unknown);
+        if withdrawn {
+            self.gave.retain(|gave| !unknown(gave));
+        }
+        withdrawn
     }
 
     /// A client that makes another call has moved on: the server is told that nobody waits for the work.
@@ -1246,6 +1277,7 @@ impl Judge {
         let end = over.into_iter().flatten().min().unwrap_or(self.now);
         let stranger = state.stranger;
         let mut last = begin;
+        let held = if state.repeats { HELD } else { 0 };
         // A call that joins some work may be told of it at once.
         let told = state.progress.contains(&begin);
         let mut silent = Vec::new();
@@ -1255,7 +1287,7 @@ impl Judge {
             let reported = state.reported.is_some_and(|reported| reported < at);
             let limit = match last {
                 _ if reported => 2 * BEAT_EVERY,
-                last if last == begin && !told => BEAT_AFTER.max(2000),
+                last if last == begin && !told => BEAT_AFTER.max(2000) + held,
                 _ => BEAT_EVERY,
             };
             // A heartbeat waits behind answers that keep their distance.
