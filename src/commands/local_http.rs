@@ -77,7 +77,7 @@ impl LocalListener {
     }
 
     /// Serves until the future is dropped, which ends every connection.
-    pub(super) async fn serve(self, service: Arc<impl LocalService>) -> Infallible {
+    pub(super) async fn serve(self, service: Arc<dyn LocalService>) -> Infallible {
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
@@ -102,7 +102,7 @@ impl LocalListener {
 }
 
 async fn converse(
-    service: Arc<impl LocalService>,
+    service: Arc<dyn LocalService>,
     guard: Arc<(Server, Via)>,
     address: SocketAddr,
     stream: TcpStream,
@@ -118,7 +118,7 @@ async fn converse(
 }
 
 async fn respond(
-    service: &impl LocalService,
+    service: &dyn LocalService,
     (server, via): &(Server, Via),
     address: SocketAddr,
     request: Request<Incoming>,

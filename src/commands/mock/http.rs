@@ -66,7 +66,7 @@ impl MockListener {
     /// Serves until `stop` is ready.
     pub(super) async fn serve(self, stop: impl Future<Output = ()>) -> MockTally {
         tokio::select! {
-            never = self.listener.serve(Arc::clone(&self.api)) => match never {},
+            never = self.listener.serve(self.api.clone()) => match never {},
             () = stop => {}
         }
         lock(&self.api.tally).clone()

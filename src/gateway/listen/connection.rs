@@ -20,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::idle::{IdleRule, LastingBody, OpenAnswers};
-use crate::observe::metrics::Traffic;
+use crate::observe::metrics::{MeteredIo, Traffic};
+use crate::transport::http::client::Io;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -109,6 +110,12 @@ impl ConnectionEnd {
     }
 }
 
+/// The answer to a request while it is made. In a box: the connection keeps room for one, also while there is none.
+pub(super) type Answer<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
+
+/// Answers the requests of a connection.
+pub(super) type Answerer<'a, B> = dyn Fn(Request<Incoming>) -> Answer<B> + Send + Sync + 'a;
+
 /// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]
 pub(super) struct Http {
@@ -147,24 +154,22 @@ impl Http {
 
     /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and
     /// new ones are not accepted; if it says true, a client that has sent none yet may send one.
-    pub(super) async fn converse<I, A, F, B>(
+    ///
+    /// The kinds of connections and of answers are behind pointers: HTTP is compiled once for each kind of body.
+    pub(super) async fn converse<B>(
         &self,
-        io: I,
+        io: Io,
         write_state: WriteState,
-        answer: A,
-        stop: impl Future<Output = bool>,
+        answer: &Answerer<'_, B>,
+        stop: Pin<&mut (dyn Future<Output = bool> + Send)>,
     ) -> ConnectionEnd
     where
-        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F,
-        F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
-            // In a box: the connection keeps room for one, also while there is none.
-            let answer = Box::pin(answer(request));
+            let answer = answer(request);
             async {
                 let answer = answer.await.map(|body| LastingBody { body, _open: open });
                 Ok::<_, Infallible>(answer)
@@ -227,20 +232,20 @@ pub(super) fn admit_upgrade(parts: &Parts) -> Result<(), Refusal> {
 
 /// Closes the connection of a client that does not show its version of HTTP in time. Afterwards
 /// HTTP/1.1 has a time limit of its own, and HTTP/2 has pings.
-struct Impatient<I> {
-    io: I,
+struct Impatient {
+    io: MeteredIo<Io>,
     /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
     write_state: WriteState,
 }
 
-impl<I> Impatient<I> {
-    fn new(io: I, write_state: WriteState) -> Self {
+impl Impatient {
+    fn new(io: MeteredIo<Io>, write_state: WriteState) -> Self {
         Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), write_state }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
+impl AsyncRead for Impatient {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -269,7 +274,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
+impl AsyncWrite for Impatient {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, info, warn};
 
-use super::connection::{ConnectionEnd, HEAD, Http};
+use super::connection::{Answer, ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
 use super::idle::IdleRule;
 use super::last_use::{LastUse, SilentConnections};
@@ -30,6 +31,7 @@ use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
 use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
+use crate::transport::http::client::Io;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::tcp::notice_vanished_peer;
@@ -364,7 +366,7 @@ struct AcceptedConnection {
 impl AcceptedConnection {
     async fn run<A, F, B>(self, answer: A, mut phase: watch::Receiver<ListenPhase>)
     where
-        A: Fn(Peer, Request<Incoming>) -> F,
+        A: Fn(Peer, Request<Incoming>) -> F + Send + Sync,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
@@ -373,41 +375,46 @@ impl AcceptedConnection {
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
         let (secure, write_state) = (tls.is_some(), WriteState::default());
-        let mut client =
-            Peer { remote, local, secure, name: None, write_state: write_state.clone(), last_use };
-        let answer = |client: &Peer, request| {
-            client.last_use.iter().for_each(LastUse::renew);
-            answer(client.clone(), request)
+        let secured = tokio::select! {
+            secured = secured(stream, tls, remote) => secured,
+            false = wait_for_drain(&mut phase), if secure && !lingered => return,
         };
-        let ended = match tls {
-            None => {
-                let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
-                let answer = |request| answer(&client, request);
-                Box::pin(http.converse(stream, write_state, answer, stop)).await
-            }
-            Some(tls) => {
-                let agreed = tokio::select! {
-                    agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
-                    false = wait_for_drain(&mut phase), if !lingered => return,
+        let ended = match secured {
+            Ok((io, name)) => {
+                let write = write_state.clone();
+                let client = Peer { remote, local, secure, name, write_state: write, last_use };
+                let answer = |request| -> Answer<B> {
+                    client.last_use.iter().for_each(LastUse::renew);
+                    Box::pin(answer(client.clone(), request))
                 };
-                match agreed {
-                    Ok(Ok(stream)) => {
-                        let shown = stream.get_ref().1.peer_certificates();
-                        client.name = shown.and_then(<[_]>::first).map(ClientName::of_certificate);
-                        let answer = |request| answer(&client, request);
-                        let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
-                        Box::pin(http.converse(stream, write_state, answer, stop)).await
-                    }
-                    Ok(Err(error)) => {
-                        debug!(%error, from = %remote.ip(), "no TLS");
-                        ConnectionEnd::NoTls
-                    }
-                    Err(_) => ConnectionEnd::TooSlow,
-                }
+                let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
+                Box::pin(http.converse(io, write_state, &answer, pin!(stop))).await
             }
+            Err(ended) => ended,
         };
         drop(room);
         debug!(ended = ended.name(), from = %remote.ip(), "connection over");
+    }
+}
+
+/// The connection over which HTTP is spoken, with TLS or without, and the name in the client's certificate.
+async fn secured(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    remote: SocketAddr,
+) -> Result<(Io, Option<ClientName>), ConnectionEnd> {
+    let Some(tls) = tls else { return Ok((Box::new(stream), None)) };
+    match Box::pin(timeout(HEAD, tls.accept(stream))).await {
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates();
+            let name = shown.and_then(<[_]>::first).map(ClientName::of_certificate);
+            Ok((Box::new(stream), name))
+        }
+        Ok(Err(error)) => {
+            debug!(%error, from = %remote.ip(), "no TLS");
+            Err(ConnectionEnd::NoTls)
+        }
+        Err(_) => Err(ConnectionEnd::TooSlow),
     }
 }
 

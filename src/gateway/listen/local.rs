@@ -2,8 +2,9 @@
 //! token. No page of a browser can reach the socket.
 
 use std::convert::Infallible;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::path::Path;
+use std::pin::pin;
 use std::process;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +15,7 @@ use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
 use super::admin::{AdminBody, AdminStreams, JSON, plain, typed};
-use super::connection::Http;
+use super::connection::{Answer, Http};
 use crate::observe::calls::{PATH_OF_TAP, Table};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::write_state::WriteState;
@@ -83,11 +84,12 @@ impl LocalApi {
             let stream = socket.accept().await;
             let (http, api) = (http.clone(), Arc::clone(&self));
             tokio::spawn(async move {
-                let answer = |request: Request<Incoming>| {
-                    let answer = api.answer(&request.into_parts().0);
-                    async move { answer }
+                let answer = |request: Request<Incoming>| -> Answer<AdminBody> {
+                    Box::pin(ready(api.answer(&request.into_parts().0)))
                 };
-                Box::pin(http.converse(stream, WriteState::default(), answer, pending())).await;
+                let never = pin!(pending());
+                Box::pin(http.converse(Box::new(stream), WriteState::default(), &answer, never))
+                    .await;
             });
         }
     }

@@ -56,7 +56,8 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         report.message = clean(&words);
     } else {
         let part = params.object("contentChunk").and_then(|part| part.text(&["text"]));
-        let words = params.text(&["message"]).or(part).or_else(|| params.text(&["event"]));
+        let words =
+            params.text(&["message"]).or(part).or_else(|| params.text(&["event", "status"]));
         report.message = words.and_then(|words| clean(&words));
     }
     Some(report)

@@ -4,6 +4,7 @@ mod bad_input;
 mod requests;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::timeout;
 
-use super::connection::{ConnectionEnd, Http};
+use super::connection::{Answer, ConnectionEnd, Http};
 use super::handler::{Admitted, Handler, Peer, Routed};
 use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::Dispatcher;
@@ -123,9 +124,12 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
         write_state: WriteState::default(),
         last_use: None,
     };
-    let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
     let connection = tokio::spawn(async move {
-        http.converse(theirs, WriteState::default(), answer, std::future::pending()).await
+        let answer = |request: Request<Incoming>| -> Answer<_> {
+            Box::pin(Arc::clone(&front).answer(client.clone(), request))
+        };
+        let never = pin!(std::future::pending());
+        http.converse(Box::new(theirs), WriteState::default(), &answer, never).await
     });
     let (mut read, mut write) = tokio::io::split(ours);
     for piece in pieces {
