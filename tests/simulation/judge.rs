@@ -846,6 +846,8 @@ impl Judge {
             _ => None,
         };
         let target = &self.calls[&number].call;
+        // A server knows work that goes on by the names of the call that began it.
+        let known = &self.calls[&self.calls[&number].work].call;
         let scope = self.session_of(say.place);
         let foreign = about.is_some_and(|state| {
             scope.is_some_and(|scope| *scope != self.sessions[state.call.client])
@@ -853,7 +855,11 @@ impl Judge {
         let on_own = say.about.is_some_and(|call| say.place == Place::Post(call));
         let exact = !shared
             && !on_own
-            && name.is_some_and(|name| same(&name, &target.token) || same(&name, &target.id));
+            && name.is_some_and(|name| {
+                [&target.token, &target.id, &known.token, &known.id]
+                    .iter()
+                    .any(|own| same(&name, own))
+            });
         // A name that a server invents twice is that of the call that had it first, or was taken to have it.
         let had = |earlier: &SaidState| {
             earlier.say.about == Some(number) || earlier.shown.contains(&number)

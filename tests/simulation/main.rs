@@ -78,7 +78,10 @@ fn play_seed(world: World, seed: u64, outcome: &Mutex<Outcome>) {
     }
     so_far.rules.push((finding.rule, 1));
     drop(so_far);
-    let short = shrink::shrink(conversation, finding.rule);
+    let short = match number("SIMULATION_WHOLE") {
+        Some(_) => conversation,
+        None => shrink::shrink(conversation, finding.rule),
+    };
     let (again_log, again) = play::played(&short);
     // Where the clock is real, the same conversation may well pass the next time.
     let (log, finding) = match again.into_iter().find(|again| again.rule == finding.rule) {
