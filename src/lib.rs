@@ -9,6 +9,7 @@
 //! transport   standard streams, child processes, HTTP, MCP over HTTP
 //! observe     events for observers: logs, metrics, traces, recordings, live calls
 //! config      settings and the route file
+//! platform    what differs between systems
 //! progress    the filter: the sans-IO core
 //! protocol    JSON, JSON-RPC, event streams, lines
 //! ```
@@ -16,6 +17,7 @@ pub mod commands;
 pub mod config;
 pub mod gateway;
 pub mod observe;
+pub mod platform;
 pub mod progress;
 pub mod protocol;
 pub mod relay;

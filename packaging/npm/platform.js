@@ -20,8 +20,9 @@ if (!(name in main.optionalDependencies)) {
 }
 const out = path.join(folder, name);
 fs.mkdirSync(path.join(out, 'bin'), { recursive: true });
-fs.copyFileSync(binary, path.join(out, 'bin', 'milepost'));
-fs.chmodSync(path.join(out, 'bin', 'milepost'), 0o755);
+const program = path.join(out, 'bin', os === 'win32' ? 'milepost.exe' : 'milepost');
+fs.copyFileSync(binary, program);
+fs.chmodSync(program, 0o755);
 const { version, description, license } = main;
 const about = { name, version, description, license, os: [os], cpu: [cpu], files: ['bin'] };
 fs.writeFileSync(path.join(out, 'package.json'), JSON.stringify(about, null, 2) + '\n');

@@ -41,7 +41,7 @@ use crate::observe::otlp;
 use crate::observe::otlp::DownstreamTransport;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::observe::record::Recording;
-use crate::relay::child_session::Signals;
+use crate::platform::signals::Signals;
 use crate::transport::child::{self, Program, start_folder};
 use crate::transport::http::collector::CollectorClient;
 
@@ -419,7 +419,7 @@ async fn serve_reference(options: ReferenceOptions) -> ExitCode {
         Err(error) => return report(&error, 2),
     };
     eprintln!("listening on {} (HTTP+SSE: {}); Ctrl-C ends", server.url(), server.sse_url());
-    let mut signals = match Signals::listen() {
+    let mut signals = match Signals::to_pass_on() {
         Ok(signals) => signals,
         Err(error) => return report(&error, 2),
     };

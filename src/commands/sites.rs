@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -15,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use crate::commands::args::{AdminAddress, WrapError};
 use crate::gateway::listen::{AboutProcess, AdminToken, PATH_OF_ABOUT, TOKEN_FILE};
 use crate::observe::durations::state_dir;
+use crate::platform::files;
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::local_client::{self, LocalResponse};
@@ -225,8 +224,8 @@ async fn ask_admin(
     if reply.status != StatusCode::UNAUTHORIZED || !address.takes_made_token() {
         return Ok(reply);
     }
-    let Some(path) = reply.headers.get(TOKEN_FILE) else { return Ok(reply) };
-    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+    let path = reply.headers.get(TOKEN_FILE).and_then(|path| files::path_of(path.as_bytes()));
+    let Some(path) = path else { return Ok(reply) };
     let unreadable = |source| SiteError::TokenFile(name.to_owned(), path.to_owned(), source);
     address.present(AdminToken::read(path).map_err(unreadable)?.secret().reveal())?;
     ask_once(address, name, target, kind).await

@@ -11,10 +11,11 @@ use tokio::time::timeout;
 use crate::config::routes::Route;
 use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
+use crate::platform::signals::Signals;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
-use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE, Signals};
+use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE};
 use crate::relay::http_upstream::{Bearer, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay, remote_session};
 use crate::transport::child::{self, Program};
@@ -47,7 +48,7 @@ pub async fn run(
         Connection::default(),
         relay,
     ) {
-        Ok(mut child) => Ok(child.run(Signals::listen().ok()).await.code()),
+        Ok(mut child) => Ok(child.run(Signals::to_pass_on().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
             Err(error)
@@ -87,7 +88,7 @@ pub async fn run_remote(
     let diagnostics = DiagnosticsSink::new(stdio::error(), None);
     let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
     relay.set_emitter(emitter);
-    let mut signals = Signals::listen().ok();
+    let mut signals = Signals::to_pass_on().ok();
     remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {
             Some(signals) => drop(signals.next().await),

@@ -1,26 +1,25 @@
 //! Whether the program of a command is there.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use crate::platform::files;
 
 /// Whether a command of this name would be found: in a folder of `paths`, which is in the form of `PATH`,
 /// or at its own path, which may be relative to one of `folders`.
 pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bool {
-    if program.as_encoded_bytes().contains(&b'/') {
-        return folders.iter().any(|folder| is_executable(&folder.join(program)));
+    let is_in = |folder: &Path| files::program_at(folder.join(program)).is_some();
+    if files::is_path(program) {
+        return folders.iter().any(|folder| is_in(folder));
     }
-    let paths = paths.unwrap_or_default();
-    std::env::split_paths(paths).any(|folder| is_executable(&folder.join(program)))
-}
-
-fn is_executable(path: &Path) -> bool {
-    let found = std::fs::metadata(path);
-    found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    std::env::split_paths(paths.unwrap_or_default()).any(|folder| is_in(&folder))
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

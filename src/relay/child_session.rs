@@ -2,14 +2,13 @@
 //! all its descendants.
 
 use std::future::pending;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::observe::log::Connection;
+use crate::platform::signals::Signals;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::relay::cached_start::CachedStart;
 use crate::relay::cached_start::store::StartStore;
@@ -36,33 +35,6 @@ pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
 /// The time that a client has to read the last messages after its server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
-
-/// The signals that are passed on to the server's whole process group.
-pub struct Signals([Signal; 3]);
-
-impl Signals {
-    /// Takes them from now on.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn listen() -> io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    /// The next one.
-    pub async fn next(&mut self) -> child::Signal {
-        let [term, int, hup] = &mut self.0;
-        tokio::select! {
-            _ = term.recv() => child::Signal::SIGTERM,
-            _ = int.recv() => child::Signal::SIGINT,
-            _ = hup.recv() => child::Signal::SIGHUP,
-        }
-    }
-}
 
 /// The next step of stopping a server that does not end by itself.
 #[derive(Debug, Clone, Copy)]

@@ -1,21 +1,17 @@
 //! Local sockets, by which the processes of one user find each other: a folder with one socket for each
-//! process. Everything about them that depends on the system is in this file.
+//! process.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::{Pid, geteuid};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
+use crate::platform::sockets::{self, LocalConnection, SocketListener};
 use crate::transport::random::random_id;
 
 /// The folder of the sockets below that of the user's running programs.
@@ -36,13 +32,10 @@ const BUSY: Duration = Duration::from_millis(500);
 /// The pause after an accept that failed, because the condition may last.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The permissions that other users may not have of the folder.
-const OF_OTHERS: u32 = 0o077;
-
 /// A connection between two processes of one user.
 pub trait LocalStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl LocalStream for UnixStream {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> LocalStream for T {}
 
 /// The folder of the sockets: below `runtime`, the value of `XDG_RUNTIME_DIR`, else below the folder for
 /// state. `None` if there is neither.
@@ -55,7 +48,7 @@ pub fn folder(runtime: Option<OsString>, state: Option<&Path>) -> Option<PathBuf
 /// A socket of this process. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct LocalSocket {
-    listener: UnixListener,
+    listener: SocketListener,
     path: PathBuf,
 }
 
@@ -66,23 +59,21 @@ impl LocalSocket {
     /// # Errors
     /// If the folder belongs to another user, or the socket cannot be made.
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
-        prepare(folder)?;
+        sockets::make_folder(folder)?;
         sweep(folder);
         let random = random_id().ok_or(io::ErrorKind::Unsupported)?;
         let id = random.get(..8).unwrap_or_default();
         let path = folder.join(format!("{kind}-{}-{id}.{ENDING}", process::id()));
-        let listener = UnixListener::bind(&path)?;
-        let socket = Self { listener, path };
-        fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
-        Ok(socket)
+        let listener = SocketListener::bind(&path)?;
+        Ok(Self { listener, path })
     }
 
     /// The next connection of a process of this user. Connections of other users are closed. Cancel-safe.
-    pub async fn accept(&self) -> UnixStream {
+    pub async fn accept(&self) -> LocalConnection {
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) if is_own(&stream) => return stream,
-                Ok(_) => {}
+                Ok(Some(stream)) => return stream,
+                Ok(None) => {}
                 Err(_) => sleep(PAUSE).await,
             }
         }
@@ -104,8 +95,7 @@ impl Drop for LocalSocket {
 pub fn list(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let is_socket = |entry: &fs::DirEntry| {
-        entry.path().extension().is_some_and(|ending| ending == ENDING)
-            && entry.file_type().is_ok_and(|kind| kind.is_socket())
+        entry.path().extension().is_some_and(|ending| ending == ENDING) && sockets::is_socket(entry)
     };
     let found = entries.filter_map(Result::ok).filter(is_socket);
     let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
@@ -118,11 +108,10 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// If the process has ended, accepts no connection in half a second, or belongs to another user.
 pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
-    match timeout(BUSY, UnixStream::connect(path)).await {
-        Ok(Ok(stream)) if is_own(&stream) => Ok(stream),
-        Ok(Ok(_)) => Err(io::ErrorKind::PermissionDenied.into()),
+    match timeout(BUSY, sockets::connect(path)).await {
+        Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => {
-            if error.kind() == io::ErrorKind::ConnectionRefused {
+            if sockets::is_refusal(&error) {
                 let _ = fs::remove_file(path);
             }
             Err(error)
@@ -131,43 +120,23 @@ pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
     }
 }
 
-/// Whether the other side of a connection is a process of this user, or of the administrator.
-fn is_own(stream: &UnixStream) -> bool {
-    let own = geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|other| other.uid() == own || other.uid() == 0)
-}
-
-/// Makes the folder for this user alone.
-fn prepare(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let metadata = fs::symlink_metadata(folder)?;
-    if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    if metadata.mode() & OF_OTHERS != 0 {
-        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-    }
-    Ok(())
-}
-
-/// Removes the sockets of processes that have ended. A process of another container may have the same number,
-/// so that only a socket that refuses connections is removed.
+/// Removes the sockets of processes that have ended.
 fn sweep(folder: &Path) {
     for path in list(folder) {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         let pid = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
-        let is_gone = pid.is_none_or(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH));
-        if is_gone
-            && std::os::unix::net::UnixStream::connect(&path)
-                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-        {
+        if sockets::is_stale(&path, pid) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -182,7 +151,7 @@ mod tests {
         assert_eq!((mode(&folder), mode(socket.path())), (0o700, 0o600));
         assert_eq!(list(&folder), [socket.path()]);
         let (accepted, connected) = tokio::join!(socket.accept(), connect(socket.path()));
-        assert!(is_own(&accepted) && connected.is_ok());
+        assert!(accepted.peer_cred().is_ok() && connected.is_ok());
         drop(socket);
         assert!(list(&folder).is_empty());
     }

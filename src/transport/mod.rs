@@ -1,7 +1,6 @@
 //! Bytes in and out: our standard streams, child processes, HTTP.
 pub mod browser;
 pub mod byte_budget;
-pub mod child;
 pub(crate) mod clock;
 pub mod http;
 pub mod local_socket;
@@ -11,3 +10,5 @@ pub(crate) mod sealing;
 pub mod spill;
 pub mod stdio;
 pub(crate) mod sync;
+
+pub use crate::platform::child;

@@ -1,11 +1,13 @@
 //! A message that is too long for memory, in a file without a name: after the end of the message or
 //! of this process, however it ends, nothing is left on the disk.
 
-use std::{env, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
+use std::{env, fs::File, io, path::PathBuf, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, stream};
 use tokio::task;
+
+use crate::platform::files;
 
 /// Bytes that are written or read at a time. The size makes the way to another thread cheap, and a
 /// slow reader holds this much in memory.
@@ -90,7 +92,7 @@ impl Spill {
                 None => Arc::new(tempfile::tempfile_in(folder)?),
             };
             for piece in pieces {
-                file.write_all_at(&piece, at)?;
+                files::write_all_at(&file, &piece, at)?;
                 at += piece.len() as u64;
             }
             Ok(file)
@@ -123,7 +125,7 @@ impl Spill {
         let piece = on_blocking_thread(move || {
             // The buffer holds at most a chunk.
             let mut piece = BytesMut::zeroed(length as usize);
-            file.read_exact_at(&mut piece, at)?;
+            files::read_exact_at(&file, &mut piece, at)?;
             Ok(piece.freeze())
         });
         Ok(Some(piece.await?))

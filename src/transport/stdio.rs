@@ -3,21 +3,15 @@
 //! Pipes and sockets are driven by the event loop. Terminals and files cannot be, so threads read
 //! and write them.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream as StdStream;
-use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
-use tokio::net::unix::pipe;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::observe::log::shared_stderr;
+use crate::platform::streams;
 
 /// Bytes that come in.
 pub type ByteReader = Box<dyn AsyncRead + Send + Unpin>;
@@ -26,30 +20,12 @@ pub type ByteWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Our standard input.
 pub fn input() -> ByteReader {
-    let ours = || {
-        let fd = io::stdin().as_fd().try_clone_to_owned().ok()?;
-        Some(match kind(fd)? {
-            StdioKind::Pipe => {
-                Box::new(pipe::OpenOptions::new().open_receiver(own(0)).ok()?) as ByteReader
-            }
-            StdioKind::Socket(stream) => Box::new(stream),
-        })
-    };
-    ours().unwrap_or_else(|| Box::new(tokio::io::stdin()))
+    streams::input().unwrap_or_else(|| Box::new(tokio::io::stdin()))
 }
 
 /// Our standard output.
 pub fn output() -> ByteWriter {
-    let ours = || {
-        let fd = io::stdout().as_fd().try_clone_to_owned().ok()?;
-        Some(match kind(fd)? {
-            StdioKind::Pipe => {
-                Box::new(pipe::OpenOptions::new().open_sender(own(1)).ok()?) as ByteWriter
-            }
-            StdioKind::Socket(stream) => Box::new(stream),
-        })
-    };
-    ours().unwrap_or_else(|| Box::new(tokio::io::stdout()))
+    streams::output().unwrap_or_else(|| Box::new(tokio::io::stdout()))
 }
 
 /// Our standard error, for the text of a child: log lines stand between its lines.
@@ -101,31 +77,4 @@ impl Drop for ChildTextWriter {
     fn drop(&mut self) {
         shared_stderr::end_child_text();
     }
-}
-
-/// The path under which a pipe can be opened anew. Switching it to non-blocking mode instead would
-/// also affect the other holders of the same open file, who do not expect that mode.
-fn own(number: u8) -> impl AsRef<Path> {
-    format!("/proc/self/fd/{number}")
-}
-
-enum StdioKind {
-    Pipe,
-    Socket(UnixStream),
-}
-
-fn kind(fd: OwnedFd) -> Option<StdioKind> {
-    let file = File::from(fd);
-    let kind = file.metadata().ok()?.file_type();
-    if kind.is_fifo() {
-        return Path::new("/proc/self/fd").exists().then_some(StdioKind::Pipe);
-    }
-    if !kind.is_socket() {
-        return None;
-    }
-    // Node.js gives its children sockets instead of pipes; nobody else holds our end.
-    let stream = StdStream::from(OwnedFd::from(file));
-    stream.peer_addr().ok()?;
-    stream.set_nonblocking(true).ok()?;
-    UnixStream::from_std(stream).ok().map(StdioKind::Socket)
 }

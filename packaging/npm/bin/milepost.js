@@ -10,7 +10,7 @@ function program() {
   if (process.env.MILEPOST_BINARY) return process.env.MILEPOST_BINARY;
   const name = `milepost-${process.platform}-${process.arch}`;
   try {
-    return require.resolve(`${name}/bin/milepost`);
+    return require.resolve(`${name}/bin/milepost${process.platform === 'win32' ? '.exe' : ''}`);
   } catch {
     console.error(
       `milepost: the package ${name} is not installed. There may be none for this platform, or optional ` +

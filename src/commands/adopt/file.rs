@@ -1,16 +1,15 @@
 //! A client's file on disk: reading, a backup, and replacement in one step.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::OFlag;
 use tempfile::NamedTempFile;
 
 use super::AdoptError;
 use super::repository::Sharing;
 use crate::observe::durations::state_dir;
+use crate::platform::files;
 
 /// Bytes of a client's file that `adopt` reads. Claude Code keeps a history of some megabytes in
 /// its file; a longer file is refused.
@@ -49,7 +48,7 @@ impl ClientFile {
 
     /// Whether the file says that nobody is to write it.
     pub(super) fn is_read_only(&self) -> bool {
-        fs::metadata(&self.place).is_ok_and(|known| known.mode() & 0o222 == 0)
+        fs::metadata(&self.place).is_ok_and(|known| known.permissions().readonly())
     }
 
     /// The place of the backup: beside the file, and outside of a repository that shares the file.
@@ -117,7 +116,7 @@ impl Backup {
     fn write(&self, bytes: &[u8], known: &fs::Metadata) -> io::Result<()> {
         let folder = self.0.parent().unwrap_or_else(|| Path::new("/"));
         if !folder.exists() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            files::make_private_folder(folder)?;
         }
         let mut file = NamedTempFile::new_in(folder)?;
         file.write_all(bytes)?;
@@ -132,8 +131,7 @@ impl Backup {
 /// somebody has changed it meanwhile.
 fn read(place: &Path) -> io::Result<(Vec<u8>, fs::Metadata)> {
     // A pipe without a writer would wait for one.
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(place)?;
+    let file = files::without_link(OpenOptions::new().read(true)).open(place)?;
     let known = file.metadata()?;
     if !known.is_file() {
         return Err(io::Error::other("a regular file is expected"));
@@ -149,16 +147,14 @@ fn read(place: &Path) -> io::Result<(Vec<u8>, fs::Metadata)> {
 /// Gives a new file to whom the old one belongs, which matters where an administrator runs this, and
 /// then the mode of the old one. Only the open file is changed: by now its path may lead to another.
 fn same_access(file: &File, known: &fs::Metadata) -> io::Result<()> {
-    let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (known.uid(), known.gid()) {
-        fchown(file, Some(known.uid()), Some(known.gid()))?;
-    }
+    files::give_to_owner_of(file, known)?;
     file.set_permissions(known.permissions())
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 

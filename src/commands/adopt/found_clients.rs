@@ -8,15 +8,18 @@ use super::file::ClientFile;
 use super::repository::Sharing;
 use super::{AdoptError, formats};
 use crate::commands::args::AdoptArgs;
+use crate::platform::files;
 
 /// The files that clients have in the home folder of their user.
-const AT_HOME: [&str; 15] = [
+const AT_HOME: [&str; 17] = [
     ".claude.json",
     ".config/Claude/claude_desktop_config.json",
     "Library/Application Support/Claude/claude_desktop_config.json",
+    "AppData/Roaming/Claude/claude_desktop_config.json",
     ".cursor/mcp.json",
     ".config/Code/User/mcp.json",
     "Library/Application Support/Code/User/mcp.json",
+    "AppData/Roaming/Code/User/mcp.json",
     ".codeium/windsurf/mcp_config.json",
     ".gemini/settings.json",
     ".config/opencode/opencode.json",
@@ -40,7 +43,7 @@ const IN_PROJECT: [&str; 6] = [
 
 /// The places of clients' files in the home folder and in this folder, those of this folder last.
 pub(super) fn places() -> Vec<PathBuf> {
-    let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let home = files::home().map(PathBuf::from).filter(|home| home.is_absolute());
     let here = env::current_dir().unwrap_or_default();
     let at_home = home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name)));
     at_home.chain(IN_PROJECT.iter().map(|name| here.join(name))).collect()

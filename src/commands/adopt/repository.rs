@@ -1,7 +1,8 @@
 //! Whether a client's file is part of a repository, which others share.
 
-use std::env;
 use std::path::{Path, PathBuf};
+
+use crate::platform::files;
 
 /// Who shares a file.
 #[derive(Debug, Default)]
@@ -13,7 +14,7 @@ impl Sharing {
     /// Looks for a repository around a file. One that is the home folder itself holds a person's own files.
     pub(super) fn of(path: &Path) -> Self {
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let home = env::var_os("HOME").map(PathBuf::from);
+        let home = files::home().map(PathBuf::from);
         let folders = place.ancestors().skip(1);
         let repository = folders
             .take_while(|folder| Some(*folder) != home.as_deref())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::protocol::mcp::Revision;
-use crate::transport::child::Program;
+use crate::transport::child::{self, Program};
 
 /// The command line of the reference server, for the place `{server}`. `is_modern`: it speaks 2026-07-28 too.
 pub(super) fn server_command(
@@ -42,7 +42,7 @@ pub(super) fn filled(template: &str, places: &[(&str, &str)]) -> String {
 
 /// The shell that runs a command line.
 pub(super) fn program(line: &str) -> Program {
-    Program { command: vec!["sh".into(), "-c".into(), line.into()], ..Program::default() }
+    Program { command: child::shell(line), ..Program::default() }
 }
 
 #[cfg(test)]

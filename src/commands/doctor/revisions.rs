@@ -9,8 +9,8 @@ use super::findings::{Examined, Finding};
 use super::negotiate::{RevisionSupport, SessionStart};
 use super::traffic::TransportKind;
 use super::{DoctorError, Inspection, Options, SessionTerms};
+use crate::platform::signals::Signals;
 use crate::protocol::mcp::Revision;
-use crate::relay::child_session::Signals;
 use crate::transport::child;
 
 /// The sessions with a server, one for each revision.
@@ -46,7 +46,7 @@ pub(in crate::commands) async fn until_signals<T>(
     doing: impl Future<Output = Result<T, DoctorError>>,
 ) -> Result<T, DoctorError> {
     child::adopt_orphans();
-    let mut signals = Signals::listen().ok();
+    let mut signals = Signals::to_pass_on().ok();
     let mut doing = pin!(doing);
     loop {
         let signal = async {

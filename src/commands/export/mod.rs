@@ -5,7 +5,6 @@ mod html;
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -13,6 +12,7 @@ use clap::ValueEnum;
 use crate::commands::recordings::RecordingError;
 use crate::commands::recordings::calls::RecordedCalls;
 use crate::observe::redact::Masking;
+use crate::platform::files;
 use crate::progress::policy::masks::Masks;
 
 /// `milepost export`.
@@ -96,8 +96,8 @@ pub fn run(args: &ExportArgs) -> Result<(), ExportError> {
     let written = match &args.output {
         Some(path) => {
             let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-            file.and_then(|file| write(args, &recording, BufWriter::new(file)))
+            files::private(options.write(true).create(true).truncate(true));
+            options.open(path).and_then(|file| write(args, &recording, BufWriter::new(file)))
         }
         None => match write(args, &recording, BufWriter::new(io::stdout().lock())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -13,10 +13,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::commands::recordings::RecordingError;
 use crate::commands::recordings::calls::{RecordedCalls, RecordedSide};
+use crate::platform::signals::Signals;
 use script::MockScript;
 use session::{MockPace, MockTally, MockTerms};
 
@@ -93,13 +92,9 @@ pub async fn run(args: &MockArgs) -> Result<bool, MockError> {
     }
     let pace = if args.instant { MockPace::Instant } else { MockPace::Speed(args.speed) };
     let terms = MockTerms { pace, repeats: args.repeat };
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut signals = Signals::to_stop()?;
     let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.next().await;
     };
     let tally = match args.listen {
         None => stdio::serve(&script, terms, stop).await?,

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 
+use crate::platform::child::is_needed_variable;
+
 /// The variables that a server inherits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InheritedEnv {
@@ -32,6 +34,7 @@ fn is_safe(name: &str) -> bool {
     SAFE.contains(&name)
         || SAFE_BEGINNINGS.iter().any(|begin| name.starts_with(begin))
         || SAFE_ENDINGS.iter().any(|end| name.ends_with(end))
+        || is_needed_variable(name)
 }
 
 impl InheritedEnv {

@@ -13,6 +13,7 @@ use super::route::{Admin, HeaderRules, Route, Secret, Server, Upstream};
 use super::{all_errors, oversights, writers};
 use crate::config::settings::Settings;
 use crate::config::values::{StateDir, nearest};
+use crate::platform::files;
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
@@ -171,7 +172,8 @@ impl Routes {
     /// # Errors
     /// If somebody else may write them.
     pub fn with_strict_files(self, strict: bool) -> Result<Self, RoutesError> {
-        match self.other_writer() {
+        let unknown = || "this system does not tell who may write the file".to_owned();
+        match self.other_writer().or_else(|| (strict && !files::TELLS_WRITERS).then(unknown)) {
             Some(who) if strict => Err(RoutesError::Writable { path: self.path, who }),
             _ => Ok(Self { strict_files: strict, ..self }),
         }

@@ -1,19 +1,8 @@
 //! The other users who may write a route file: a user who writes a file that names commands runs them as this user.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 
-use nix::unistd::{getegid, geteuid};
-
-/// Everybody may write.
-const WORLD_WRITES: u32 = 0o002;
-
-/// The group may write.
-const GROUP_WRITES: u32 = 0o020;
-
-/// In a folder with this bit only the owner of a file can put another file in its place.
-const STICKY: u32 = 0o1000;
+use crate::platform::files;
 
 /// The users besides root and this user who may write a file or put another file in its place, in words; `None` if
 /// nobody may. The user's own group is no other.
@@ -26,27 +15,13 @@ pub(super) fn other_writer(file: &Path) -> Option<String> {
     let places: Vec<PathBuf> = std::iter::once(real.clone()).chain(folders).collect();
     places.iter().find_map(|place| {
         let known = place.metadata().ok()?;
-        let who = stranger(&known)?;
+        let who = files::other_writer(&known)?;
         Some(format!("{who} may write {}", place.display()))
     })
 }
 
-/// The other users who may change a file, or the files of a folder.
-fn stranger(known: &Metadata) -> Option<String> {
-    let mode = known.mode();
-    let may = |bit| mode & bit != 0 && !(known.is_dir() && mode & STICKY != 0);
-    if known.uid() != 0 && known.uid() != geteuid().as_raw() {
-        return Some(format!("the user with the number {}", known.uid()));
-    }
-    if may(WORLD_WRITES) {
-        return Some("every user".to_owned());
-    }
-    let is_own_group = known.gid() == 0 || known.gid() == getegid().as_raw();
-    (may(GROUP_WRITES) && !is_own_group)
-        .then(|| format!("the group with the number {}", known.gid()))
-}
-
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -81,7 +56,7 @@ mod tests {
         set(&open, 0o777);
         assert!(other_writer(&link).is_some());
         assert_eq!(other_writer(&file), None);
-        if !geteuid().is_root() {
+        if !files::is_administrator() {
             return;
         }
         chown(&file, Some(4711), None).unwrap();

@@ -4,9 +4,10 @@
 //! or reached over a symbolic link with a new target, as in a ConfigMap or a Secret of Kubernetes.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::platform::files;
 
 // The file is polled, not subscribed to: every way of replacing a file ends in another device,
 // inode, time or length behind the path, and a check every 2 s needs no crate and no limit of the
@@ -21,7 +22,8 @@ type FileMark = Option<(u64, u64, i64, i64, u64)>;
 fn mark(path: &Path) -> FileMark {
     // `metadata` follows links: the target counts, not the link.
     let found = fs::metadata(path).ok()?;
-    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+    let ((device, number), (seconds, nanos)) = (files::identity(&found), files::modified(&found));
+    Some((device, number, seconds, nanos, found.len()))
 }
 
 fn marks(files: &[PathBuf]) -> Vec<FileMark> {
@@ -93,6 +95,7 @@ pub(super) enum FileChange {
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::symlink;
 

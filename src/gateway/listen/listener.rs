@@ -14,7 +14,6 @@ use futures::FutureExt;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -31,18 +30,12 @@ use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
 use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
+use crate::platform::sockets::limit_waiting;
 use crate::transport::http::client::Io;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::tcp::notice_vanished_peer;
 use crate::transport::http::write_state::WriteState;
-
-/// The time that a client may leave bytes unacknowledged, or its window closed.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
-
-/// Bytes that wait in the kernel for the network. What waits here instead can still be replaced by
-/// newer progress.
-const UNSENT: u32 = 16 << 10;
 
 /// The pause before the next accept after the system had no room for another connection. The condition
 /// lasts, and an immediate retry would only take time from the open connections.
@@ -226,7 +219,9 @@ impl HttpListener {
         if lingered {
             // The system resets the connections that still wait for their acceptance when the socket is closed.
             for _ in 0..LAST_ACCEPTED_MAX {
-                let Ok((stream, remote)) = SockRef::from(&self.socket).accept() else { break };
+                let Ok((stream, remote)) = socket2::SockRef::from(&self.socket).accept() else {
+                    break;
+                };
                 let stream = std::net::TcpStream::from(stream);
                 let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
                 if let (Ok(stream), Some(remote)) = (ready, remote.as_socket()) {
@@ -422,12 +417,7 @@ async fn secured(
 fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     notice_vanished_peer(stream);
-    #[cfg(target_os = "linux")]
-    {
-        let socket = SockRef::from(stream);
-        let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        let _ = socket.set_tcp_notsent_lowat(UNSENT);
-    }
+    limit_waiting(stream);
 }
 
 /// Tells a client that there is no room for it.
@@ -461,12 +451,12 @@ mod tests {
         let (stream, _) = socket.accept().await.unwrap();
         tune(&stream);
         assert!(stream.nodelay().unwrap());
-        let options = SockRef::from(&stream);
+        let options = socket2::SockRef::from(&stream);
         assert!(options.keepalive().unwrap());
         #[cfg(target_os = "linux")]
         {
-            assert_eq!(options.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
-            assert_eq!(options.tcp_notsent_lowat().unwrap(), UNSENT);
+            assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_secs(30)));
+            assert_eq!(options.tcp_notsent_lowat().unwrap(), 16 << 10);
         }
     }
 }

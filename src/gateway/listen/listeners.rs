@@ -11,7 +11,6 @@ use futures::FutureExt;
 use http::Request;
 use hyper::body::Incoming;
 use listenfd::ListenFd;
-use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -31,6 +30,7 @@ use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig, StopTimes};
 use crate::observe::metrics::Traffic;
+use crate::platform::service;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
@@ -204,10 +204,10 @@ impl<H: Handler> Listeners<H> {
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
-        let _ = sd_notify::notify(&[NotifyState::Ready]);
+        service::notify_ready();
 
         let signal = next_signal(&mut stop).await;
-        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        service::notify_stopping();
         let StopTimes { linger, drain: patience } = self.front.stop_times();
         let linger = (signal == StopSignal::Terminate && !linger.is_zero()).then_some(linger);
         let linger_s = linger.map(|linger| linger.as_secs_f64());

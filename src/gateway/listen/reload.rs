@@ -2,15 +2,10 @@
 //! A file is applied as a whole or not at all.
 
 use std::error::Error;
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::sys::signal::{Signal, raise};
-use sd_notify::NotifyState;
-use tokio::signal::unix;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
@@ -26,6 +21,8 @@ use crate::gateway::live_routes::{Changes, Prepared};
 use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
+use crate::platform::service;
+use crate::platform::signals::Hangups;
 
 /// Reads the file again and again.
 pub(super) struct Reloading {
@@ -84,26 +81,6 @@ impl Fixed {
     }
 }
 
-/// Whether a terminal can send signals to this process.
-fn has_terminal() -> bool {
-    File::open("/dev/tty").is_ok()
-}
-
-/// SIGHUP, as often as it comes.
-pub(super) struct Hangups {
-    signal: unix::Signal,
-    /// Whether this process had a terminal at its start.
-    had_terminal: bool,
-}
-
-impl Hangups {
-    /// Takes the signal from its default meaning.
-    pub(super) fn listen() -> io::Result<Self> {
-        let had_terminal = has_terminal();
-        Ok(Self { signal: unix::signal(unix::SignalKind::hangup())?, had_terminal })
-    }
-}
-
 /// A file as it was read.
 struct RouteFileText {
     text: Result<String, RoutesError>,
@@ -149,21 +126,16 @@ impl Reloading {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let asked = tokio::select! {
-                _ = hangups.signal.recv() => true,
+                () = hangups.next() => true,
                 _ = looks.tick() => is_waiting,
             };
-            if asked && hangups.had_terminal && !has_terminal() {
-                // Nobody asks for a file to be read by closing a window.
-                if raise(Signal::SIGTERM).is_ok() {
-                    return;
-                }
+            if asked && hangups.was_end_of_terminal() {
+                return;
             }
             // Files are read and certificates parsed: that may take a while, on a network for long.
             let done = spawn_blocking(move || {
                 if asked {
-                    let now = NotifyState::monotonic_usec_now();
-                    let now = now.unwrap_or(NotifyState::MonotonicUsec(0));
-                    let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
+                    service::notify_reloading();
                 }
                 let look = watch.check();
                 let mut is_whole = look != FileChange::BeingWritten;
@@ -174,7 +146,7 @@ impl Reloading {
                     watch.watch(self.files());
                 }
                 if asked && is_whole {
-                    let _ = sd_notify::notify(&[NotifyState::Ready]);
+                    service::notify_ready();
                 }
                 (self, watch, is_other, asked && !is_whole)
             });

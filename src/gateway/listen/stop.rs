@@ -2,8 +2,10 @@
 
 use std::{future, io};
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+use crate::platform::child::Signal;
+use crate::platform::signals::Signals;
 
 /// Signals that wait to be received. The third one cuts everything at the latest, so a fourth has nothing
 /// to add.
@@ -23,15 +25,17 @@ pub enum StopSignal {
 /// # Errors
 /// If the system does not deliver signals.
 pub(super) fn signals() -> io::Result<mpsc::Receiver<StopSignal>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Signals::to_stop()?;
     let (sender, receiver) = mpsc::channel(SIGNALS_MAX);
     tokio::spawn(async move {
         loop {
             let signal = tokio::select! {
-                _ = terminate.recv() => StopSignal::Terminate,
-                _ = interrupt.recv() => StopSignal::Interrupt,
+                signal = signals.next() => signal,
                 () = sender.closed() => return,
+            };
+            let signal = match signal {
+                Signal::SIGTERM => StopSignal::Terminate,
+                _ => StopSignal::Interrupt,
             };
             let _ = sender.try_send(signal);
         }

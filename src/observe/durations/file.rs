@@ -1,13 +1,10 @@
 //! The store's file in the file system: its owner, its permissions, and the setting aside of a broken file.
-//! All code for Unix only is here.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::libc;
-use nix::unistd::geteuid;
+use crate::platform::files;
 
 /// Unreadable state files that are kept aside. The oldest is overwritten.
 const BAD_MAX: usize = 5;
@@ -19,18 +16,17 @@ const BAD_MAX: usize = 5;
 /// If the system refuses, or another user could change the file.
 pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     if create && let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        files::make_private_folder(folder)?;
     }
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(create).mode(0o600);
+    files::private(options.read(true).write(true).create(create));
     // A link could lead to another file of Milepost's own; a pipe could keep us waiting.
-    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = match options.open(path) {
+    let file = match files::without_link(&mut options).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
         opened => opened?,
     };
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.uid() != geteuid().as_raw() {
+    if !metadata.is_file() || !files::is_own(&metadata) {
         return Err(io::Error::other("the file belongs to another user"));
     }
     Ok(Some(file))
@@ -53,7 +49,7 @@ pub(super) fn set_aside(path: &Path, file: &File) -> io::Result<Option<PathBuf>>
 }
 
 fn is_at(path: &Path, metadata: &Metadata) -> bool {
-    let same = |there: Metadata| (there.dev(), there.ino()) == (metadata.dev(), metadata.ino());
+    let same = |there: Metadata| files::identity(&there) == files::identity(metadata);
     fs::symlink_metadata(path).is_ok_and(same)
 }
 

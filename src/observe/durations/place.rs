@@ -1,14 +1,14 @@
 //! The place of the state file, and the names of servers that no route file names.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use url::Url;
 
 use crate::config::routes::{Route, Upstream};
 use crate::config::values::StateDir;
+use crate::platform::files;
 use crate::progress::durations::fingerprint;
 
 /// The variable with the folder, or `off`.
@@ -29,7 +29,7 @@ pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<Pat
     match flag.or(variable.as_ref()).or(file) {
         Some(StateDir::Off) => None,
         Some(StateDir::At(folder)) => Some(folder.clone()),
-        None => usual(env::var_os("XDG_STATE_HOME"), env::var_os("HOME")),
+        None => usual(files::state_home(), files::home()),
     }
 }
 
@@ -47,7 +47,7 @@ pub fn label_of_command(command: &[OsString]) -> String {
     let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let program = program.to_string_lossy();
     let shown = program.chars().filter(|c| !c.is_control()).take(PROGRAM_MAX);
-    label(shown.collect(), command.iter().map(|part| OsStr::as_bytes(part)))
+    label(shown.collect(), command.iter().map(|part| part.as_encoded_bytes()))
 }
 
 /// The label of a server at a URL: its host, and a hash of the URL.
@@ -65,7 +65,7 @@ pub fn label_of_route(route: &Route) -> String {
     let path = || route.path.get(..end).unwrap_or_default().to_owned();
     match &route.upstream {
         Upstream::Command(stdio) => {
-            label(path(), stdio.command.iter().map(|part| OsStr::as_bytes(part)))
+            label(path(), stdio.command.iter().map(|part| part.as_encoded_bytes()))
         }
         Upstream::Http(http) => {
             let urls = [http.url.as_ref(), http.sse.as_ref()];

@@ -11,8 +11,17 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const TARGETS: [&str; 3] = ["milepost", "server", "h2"];
 
 /// The parts of Milepost that a target may name behind `milepost::`.
-const PARTS: [&str; 8] =
-    ["commands", "config", "gateway", "observe", "progress", "protocol", "relay", "transport"];
+const PARTS: [&str; 9] = [
+    "commands",
+    "config",
+    "gateway",
+    "observe",
+    "platform",
+    "progress",
+    "protocol",
+    "relay",
+    "transport",
+];
 
 /// A directive of a log filter that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

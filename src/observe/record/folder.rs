@@ -1,13 +1,12 @@
 //! The folder of recordings: names, and how many are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::fcntl::OFlag;
+use crate::platform::files;
 
 /// Recordings kept in one folder. The oldest finished recordings are removed.
 pub(super) const FILES_MAX: usize = 1000;
@@ -48,7 +47,7 @@ pub(super) struct Folder {
 impl Folder {
     /// The folder, made if there is none, in which a file can be made.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        files::make_private_folder(path)?;
         // A new file under a name that nobody can know before: in a folder of others a link may wait
         // under any other name.
         tempfile::Builder::new().prefix(".milepost-").tempfile_in(path)?.close()?;
@@ -94,8 +93,7 @@ impl Folder {
     /// Opens the file of a conversation once more.
     pub(super) fn open_again(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.append(true).custom_flags(OFlag::O_NOFOLLOW.bits());
-        options.open(self.path.join(name))
+        files::without_link(options.append(true)).open(self.path.join(name))
     }
 
     /// Notes that a recording has grown to this length, and removes the oldest finished recordings if all
@@ -145,7 +143,7 @@ impl Folder {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
+    files::private(options.write(true));
     options
 }
 

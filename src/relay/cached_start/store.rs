@@ -1,18 +1,15 @@
 //! The answers of a server's last start, in one small file for each command and client.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::libc;
-use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::platform::files;
 use crate::progress::durations::fingerprint;
 use crate::transport::child::Program;
 use crate::transport::random::random_id;
@@ -22,9 +19,6 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Files in the folder. One more removes the oldest.
 const FILES_MAX: usize = 256;
-
-/// The permissions of other users.
-const OF_OTHERS: u32 = 0o077;
 
 /// The answers of a server's last start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,9 +40,9 @@ impl StartStore {
     /// The place of the answers of `program`; `None` if they are not kept.
     pub(crate) fn of(program: &Program) -> Option<Self> {
         let folder = program.starts.clone()?;
-        let bytes = |text: &OsStr| text.as_bytes().to_vec();
+        let bytes = |text: &OsStr| text.as_encoded_bytes().to_vec();
         let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
-        let command = program.command.iter().map(|part: &OsString| bytes(part));
+        let command = program.command.iter().map(|part| bytes(part));
         Some(Self { folder, command: command.chain([bytes(cwd.as_os_str())]).collect() })
     }
 
@@ -71,12 +65,11 @@ impl StartStore {
 /// The answers in a file; `None` if there is no such file, or other users could have written it.
 pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).ok()?;
+    let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
     let is_own = metadata.is_file()
-        && metadata.uid() == geteuid().as_raw()
-        && metadata.mode() & OF_OTHERS == 0
+        && files::is_own(&metadata)
+        && files::is_private(&metadata)
         && metadata.len() <= FILE_BYTES_MAX;
     if !is_own {
         tracing::warn!(path = %path.display(), "the answers of the last start are not used: other users may write the file");
@@ -97,12 +90,13 @@ pub(crate) fn write(path: &Path, answers: &StartAnswers) -> io::Result<()> {
         return remove(path);
     }
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    files::make_private_folder(folder)?;
     remove_oldest(folder);
     // A reader has the whole file, old or new.
     let name = random_id().ok_or(io::ErrorKind::Unsupported)?;
     let made = folder.join(format!("{name}.new"));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
+    let mut options = OpenOptions::new();
+    let mut file = files::private(options.write(true).create_new(true)).open(&made)?;
     let written = file.write_all(&text).and_then(|()| fs::rename(&made, path));
     if written.is_err() {
         let _ = fs::remove_file(&made);
@@ -132,8 +126,10 @@ fn remove_oldest(folder: &Path) {
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::ffi::OsString;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 

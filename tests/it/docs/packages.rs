@@ -310,7 +310,9 @@ fn scripts_can_be_read() {
         "packaging/release",
         "packaging/sbom",
         "packaging/static",
+        "packaging/third-party",
         "packaging/try",
+        "packaging/windows",
         "tests/all",
     ] {
         let path = root().join(script);

@@ -1,16 +1,13 @@
 //! The token for operators where the route file has none: a file that only this user can read.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use nix::libc;
-use nix::unistd::geteuid;
-
 use crate::config::routes::Secret;
+use crate::platform::files;
 use crate::transport::random::random_id;
 
 /// The name of the file in the state folder.
@@ -18,9 +15,6 @@ const FILE: &str = "admin-token";
 
 /// Hexadecimal digits of a token: 128 random bits.
 const DIGITS: usize = 32;
-
-/// Permissions that no other user may have.
-const OF_OTHERS: u32 = 0o077;
 
 /// Attempts to read or make the file, while another process makes the file too.
 const ATTEMPTS_MAX: usize = 20;
@@ -47,7 +41,7 @@ impl AdminToken {
     /// # Errors
     /// If the folder or the file cannot be made, or the system has no random bytes.
     pub fn make(folder: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        files::make_private_folder(folder)?;
         let path = Self::place(folder);
         for attempt in 1..=ATTEMPTS_MAX {
             match Self::open(&path, false) {
@@ -63,8 +57,9 @@ impl AdminToken {
                 // Of a link this removes the link.
                 Err(_) => fs::remove_file(&path)?,
             }
-            let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            match created {
+            let mut options = OpenOptions::new();
+            files::private(options.write(true).create_new(true));
+            match options.open(&path) {
                 Ok(mut file) => {
                     let text = random_id().ok_or(io::ErrorKind::Unsupported)?;
                     file.write_all(format!("{text}\n").as_bytes())?;
@@ -85,17 +80,16 @@ impl AdminToken {
         if path.file_name().is_none_or(|name| name != FILE) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Self::open(path, geteuid().is_root())
+        Self::open(path, files::is_administrator())
     }
 
     /// Reads the file, without following a link at its end or waiting for a pipe.
     fn open(path: &Path, is_anybodys: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.open(path)?;
+        let file = files::without_link(options.read(true)).open(path)?;
         let metadata = file.metadata()?;
-        let is_own = is_anybodys || metadata.uid() == geteuid().as_raw();
-        if !metadata.is_file() || !is_own || metadata.mode() & OF_OTHERS != 0 {
+        let is_own = is_anybodys || files::is_own(&metadata);
+        if !metadata.is_file() || !is_own || !files::is_private(&metadata) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "other users may read or write the file",
@@ -122,6 +116,7 @@ impl AdminToken {
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 

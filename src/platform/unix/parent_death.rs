@@ -28,7 +28,7 @@ use nix::{
 
 use super::descriptors::{limit_of_servers, lower};
 use super::process_tree::{allow_detour, origins_of};
-use super::program::Program;
+use crate::platform::child::Program;
 
 /// The path of this program, also after another file has replaced its file.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -27,7 +27,7 @@ pub struct Program {
 }
 
 impl Program {
-    pub(super) fn args(&self) -> impl Iterator<Item = &OsString> {
+    pub(in crate::platform) fn args(&self) -> impl Iterator<Item = &OsString> {
         self.command.iter().skip(1)
     }
 

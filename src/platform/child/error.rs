@@ -7,9 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::errno::Errno;
-
 use super::program::Program;
+use crate::platform::system::{files, process};
 
 /// The reason why a server could not be started, with the right way.
 #[derive(Debug, thiserror::Error)]
@@ -110,22 +109,40 @@ impl SpawnError {
         let first = command.split(' ').next().unwrap_or_default();
         let quoted =
             first != command && (is_bare(first.as_ref()) || self::exists(program, first.as_ref()));
-        match source.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOENT | Errno::ENOTDIR) if !exists && quoted => Self::OneWord { command },
+        match process::fault(&source) {
+            StartFault::Missing | StartFault::NoFolder if !exists && quoted => {
+                Self::OneWord { command }
+            }
             // A directory of PATH that is closed to us turns "not found" into "no permission".
-            Some(Errno::ENOENT | Errno::EACCES) if !exists && bare => Self::NotInPath { command },
-            Some(Errno::ENOENT | Errno::ENOTDIR) if !exists => Self::NoSuchFile { command },
-            Some(Errno::ENOENT) => Self::NoInterpreter { command },
-            Some(Errno::EACCES) => Self::NotExecutable { command },
-            Some(Errno::ENOEXEC) => Self::NotAProgram { command },
-            _ => Self::Refused { command, source },
+            StartFault::Missing | StartFault::Closed if !exists && bare => {
+                Self::NotInPath { command }
+            }
+            StartFault::Missing | StartFault::NoFolder if !exists => Self::NoSuchFile { command },
+            StartFault::Missing => Self::NoInterpreter { command },
+            StartFault::Closed => Self::NotExecutable { command },
+            StartFault::NotAProgram => Self::NotAProgram { command },
+            StartFault::NoFolder | StartFault::Other => Self::Refused { command, source },
         }
     }
 }
 
+/// The reason of the system why a program does not start.
+pub(in crate::platform) enum StartFault {
+    /// A file is not there: the program, or its interpreter.
+    Missing,
+    /// A part of the path is no folder.
+    NoFolder,
+    /// The program may not be executed.
+    Closed,
+    /// The file is no program for this system.
+    NotAProgram,
+    /// Another one.
+    Other,
+}
+
 /// Whether the system looks for the program in `PATH`.
 fn is_bare(command: &OsStr) -> bool {
-    !command.as_encoded_bytes().contains(&b'/')
+    !files::is_path(command)
 }
 
 fn exists(program: &Program, command: &OsStr) -> bool {

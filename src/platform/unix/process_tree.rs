@@ -24,9 +24,8 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-use super::exit::Exit;
 use super::parent_death::{Starter, is_startable};
-use super::program::Program;
+use crate::platform::child::{Exit, Program};
 
 // Every server has a variable in its environment that identifies it. A daemon has left its group,
 // its session and its parent, but its inherited environment still names its server. So among many
@@ -79,7 +78,7 @@ fn registry() -> MutexGuard<'static, ChildRegistry> {
 /// of the system, so that also orphans that have left their server's group (`setsid`) can be ended.
 /// On Linux only; elsewhere the function does nothing.
 ///
-/// From now on every child of this process that was not started by [`spawn`](super::spawn) is
+/// From now on every child of this process that was not started by [`spawn`](crate::platform::child::spawn) is
 /// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
 /// processes in other ways, to be called once, at its start, by its main thread.
 pub fn adopt_orphans() {

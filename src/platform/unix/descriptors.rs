@@ -1,5 +1,6 @@
 //! The limit of open descriptors: raised for this process, and not for its servers.
 
+use std::io;
 use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
@@ -21,8 +22,8 @@ pub(super) fn raise() -> nix::Result<()> {
 ///
 /// # Errors
 /// If the system does not tell.
-pub fn descriptor_limit() -> nix::Result<u64> {
-    getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| soft)
+pub fn descriptor_limit() -> io::Result<u64> {
+    Ok(getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| soft)?)
 }
 
 /// The soft limit that servers get; `None`: that of this process.

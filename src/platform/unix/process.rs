@@ -1,50 +1,33 @@
-//! A server as a child process: started in a process group of its own, waited for, and ended with
+//! A server as a child process on Unix: in a process group of its own, signalled as one, and ended with
 //! all its descendants.
-//!
-//! Only this module, `descriptors`, `parent_death` and `process_tree` have code for one platform.
-
-mod descriptors;
-mod error;
-mod exit;
-mod parent_death;
-mod process_tree;
-mod program;
-mod shared_scan;
 
 use std::{
     collections::BTreeSet,
+    ffi::OsString,
     io, mem,
-    os::unix::process::CommandExt,
-    process::{self, Command, Stdio},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{self, Command, ExitStatus, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
-pub use crate::transport::child::descriptors::descriptor_limit;
-pub use crate::transport::child::parent_death::run_hidden;
-pub use crate::transport::child::process_tree::adopt_orphans;
-use crate::transport::child::process_tree::{ProcessEntry, ProcessTree};
-pub use error::SpawnError;
-pub use exit::Exit;
-use exit::LOST;
-pub use nix::sys::signal::Signal;
-use nix::{sys::signal::killpg, unistd::Pid};
-pub use program::{Program, start_folder};
-use shared_scan::SharedScan;
+use nix::{errno::Errno, sys::signal::killpg, unistd::Pid};
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout},
     signal::unix::{self, SignalKind},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// The time that a server has to end by itself after its standard input was closed. Servers that
-/// flush a store or end a browser need seconds; a user at a prompt waits no longer.
-pub const EXIT_GRACE: Duration = Duration::from_secs(5);
+use super::descriptors;
+use super::process_tree::{self, ProcessEntry, ProcessTree};
+use super::shared_scan::SharedScan;
+use crate::platform::child::{ChildPipes, Exit, Grace, LOST, Program, StartFault, Stderr};
 
-/// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work
-/// that the closed input did not cause.
-pub const TERM_GRACE: Duration = Duration::from_secs(5);
+pub use super::descriptors::descriptor_limit;
+pub use super::parent_death::run_hidden;
+pub use super::process_tree::adopt_orphans;
+pub use nix::sys::signal::Signal;
 
 /// The time that descendants of a dead server have to end after SIGTERM. The time is short because
 /// no client needs their work, and the client waits for the proxy.
@@ -83,42 +66,6 @@ pub struct ChildProcess {
     may_have_ended: bool,
 }
 
-/// The destination of a server's standard error.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Stderr {
-    /// To Milepost's standard error.
-    Inherit,
-    /// To [`ChildPipes::stderr`], which then has to be read for as long as the server runs.
-    Piped,
-}
-
-/// The server's standard streams. Those that it writes may stay open after its end, for as long as a
-/// process that it started holds them, that is at most until [`ChildProcess::sweep`].
-#[derive(Debug)]
-pub struct ChildPipes {
-    /// The server's standard input; dropping the handle ends the input.
-    pub stdin: ChildStdin,
-    /// The server's standard output.
-    pub stdout: ChildStdout,
-    /// The server's standard error; `None` if it goes to Milepost's standard error.
-    pub stderr: Option<ChildStderr>,
-}
-
-/// The time a server is given to end.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Grace {
-    /// From the end of its input to SIGTERM.
-    pub exit: Duration,
-    /// From SIGTERM to SIGKILL.
-    pub term: Duration,
-}
-
-impl Default for Grace {
-    fn default() -> Self {
-        Self { exit: EXIT_GRACE, term: TERM_GRACE }
-    }
-}
-
 /// Raises the soft limit of descriptors of this process to the hard one. Servers that start from now on keep the
 /// soft limit of before: a program that uses `select` fails with descriptors above 1023.
 ///
@@ -127,23 +74,15 @@ impl Default for Grace {
 ///
 /// # Errors
 /// If the system refuses.
-pub fn raise_descriptor_limit() -> nix::Result<()> {
-    if process_tree::has_detour() { descriptors::raise() } else { Ok(()) }
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    if process_tree::has_detour() { Ok(descriptors::raise()?) } else { Ok(()) }
 }
 
-/// Starts a server in a group of its own.
-///
-/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the
-/// system has begun to execute the program.
-///
-/// # Errors
-///
-/// If there is no such program or folder, it cannot be executed, or the system refuses.
-pub fn spawn(program: &Program, stderr: Stderr) -> Result<(ChildProcess, ChildPipes), SpawnError> {
-    start(program, stderr).map_err(|source| SpawnError::new(program, source))
-}
-
-fn start(program: &Program, stderr: Stderr) -> io::Result<(ChildProcess, ChildPipes)> {
+/// Starts a server and waits until the system executes its program.
+pub(in crate::platform) fn start(
+    program: &Program,
+    stderr: Stderr,
+) -> io::Result<(ChildProcess, ChildPipes)> {
     let ended = listen()?;
     let prepare = |command: &mut Command| {
         for name in &program.left_out {
@@ -376,3 +315,34 @@ impl Dropped {
 
 /// The process table, or `None` where it cannot be read.
 static PROCESSES: SharedScan<Vec<ProcessEntry>> = SharedScan::new(process_tree::read_process_table);
+
+/// Whether a server needs this variable of the environment besides those that it gets anyway: none on Unix.
+pub fn is_needed_variable(_: &str) -> bool {
+    false
+}
+
+/// The command that runs a line of the system's shell.
+pub fn shell(line: &str) -> Vec<OsString> {
+    ["sh", "-c", line].map(OsString::from).into()
+}
+
+/// The signal that has ended a process.
+pub(in crate::platform) fn signal_of(status: ExitStatus) -> Option<i32> {
+    status.signal()
+}
+
+/// The name of a signal, such as `SIGKILL`.
+pub(in crate::platform) fn signal_name(number: i32) -> Option<&'static str> {
+    Signal::try_from(number).ok().map(Signal::as_str)
+}
+
+/// The reason why a program does not start.
+pub(in crate::platform) fn fault(error: &io::Error) -> StartFault {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => StartFault::Missing,
+        Some(Errno::ENOTDIR) => StartFault::NoFolder,
+        Some(Errno::EACCES) => StartFault::Closed,
+        Some(Errno::ENOEXEC) => StartFault::NotAProgram,
+        _ => StartFault::Other,
+    }
+}

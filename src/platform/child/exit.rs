@@ -1,10 +1,9 @@
 //! The end of a server process: its exit code or signal.
 
 use std::fmt;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use nix::sys::signal::Signal;
+use crate::platform::system::process;
 
 /// The end of a child process: its code or its signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,8 +23,8 @@ impl Exit {
         }
     }
 
-    /// The system passes on the low byte only, so nothing is lost here.
-    pub(crate) fn from_code(code: i32) -> Self {
+    /// Unix passes on the low byte only, so nothing is lost there.
+    pub(in crate::platform) fn from_code(code: i32) -> Self {
         Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
     }
 }
@@ -35,9 +34,9 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(number) => match Signal::try_from(number) {
-                Ok(signal) => write!(f, "{signal}"),
-                Err(_) => write!(f, "signal {number}"),
+            Self::Signal(number) => match process::signal_name(number) {
+                Some(name) => f.write_str(name),
+                None => write!(f, "signal {number}"),
             },
         }
     }
@@ -45,7 +44,7 @@ impl fmt::Display for Exit {
 
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Self {
-        match (status.code(), status.signal()) {
+        match (status.code(), process::signal_of(status)) {
             (Some(code), _) => Self::from_code(code),
             (None, Some(number)) => Self::Signal(number),
             (None, None) => LOST,
@@ -54,4 +53,4 @@ impl From<ExitStatus> for Exit {
 }
 
 /// The exit of a server whose end can no longer be known: not a success.
-pub(crate) const LOST: Exit = Exit::Code(1);
+pub(in crate::platform) const LOST: Exit = Exit::Code(1);

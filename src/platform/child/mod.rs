@@ -1,0 +1,78 @@
+//! A server as a child process: started apart from this process, waited for, and ended with all its
+//! descendants. The types here are for all systems; the work is done by the system's own module.
+
+mod error;
+mod exit;
+mod program;
+
+use std::time::Duration;
+
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+
+use crate::platform::system;
+
+pub use crate::platform::system::process::{
+    ChildProcess, Signal, adopt_orphans, descriptor_limit, is_needed_variable,
+    raise_descriptor_limit, run_hidden, shell,
+};
+pub use error::SpawnError;
+pub(in crate::platform) use error::StartFault;
+pub use exit::Exit;
+pub(in crate::platform) use exit::LOST;
+pub use program::{Program, start_folder};
+
+/// The time that a server has to end by itself after its standard input was closed. Servers that
+/// flush a store or end a browser need seconds; a user at a prompt waits no longer.
+pub const EXIT_GRACE: Duration = Duration::from_secs(5);
+
+/// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work
+/// that the closed input did not cause.
+pub const TERM_GRACE: Duration = Duration::from_secs(5);
+
+/// The destination of a server's standard error.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stderr {
+    /// To Milepost's standard error.
+    Inherit,
+    /// To [`ChildPipes::stderr`], which then has to be read for as long as the server runs.
+    Piped,
+}
+
+/// The server's standard streams. Those that it writes may stay open after its end, for as long as a
+/// process that it started holds them, that is at most until [`ChildProcess::sweep`].
+#[derive(Debug)]
+pub struct ChildPipes {
+    /// The server's standard input; dropping the handle ends the input.
+    pub stdin: ChildStdin,
+    /// The server's standard output.
+    pub stdout: ChildStdout,
+    /// The server's standard error; `None` if it goes to Milepost's standard error.
+    pub stderr: Option<ChildStderr>,
+}
+
+/// The time a server is given to end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Grace {
+    /// From the end of its input to SIGTERM.
+    pub exit: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub term: Duration,
+}
+
+impl Default for Grace {
+    fn default() -> Self {
+        Self { exit: EXIT_GRACE, term: TERM_GRACE }
+    }
+}
+
+/// Starts a server in a group of its own, on Windows in a job of its own.
+///
+/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the
+/// system has begun to execute the program.
+///
+/// # Errors
+///
+/// If there is no such program or folder, it cannot be executed, or the system refuses.
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(ChildProcess, ChildPipes), SpawnError> {
+    system::process::start(program, stderr).map_err(|source| SpawnError::new(program, source))
+}

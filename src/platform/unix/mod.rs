@@ -1,0 +1,13 @@
+//! The implementation for Linux, macOS and other systems of their kind.
+
+mod descriptors;
+pub mod desktop;
+pub mod files;
+mod parent_death;
+pub(super) mod process;
+mod process_tree;
+pub mod service;
+mod shared_scan;
+pub mod signals;
+pub mod sockets;
+pub mod streams;
