@@ -6,6 +6,8 @@ pub(crate) mod fuzz_bodies;
 pub(crate) mod fuzz_http;
 #[path = "../it/codec/fuzz_messages.rs"]
 pub(crate) mod fuzz_messages;
+#[path = "../it/codec/fuzz_responses.rs"]
+pub(crate) mod fuzz_responses;
 #[path = "../it/codec/fuzz_seal.rs"]
 pub(crate) mod fuzz_seal;
 #[path = "../it/codec/sse_rig.rs"]

@@ -18,6 +18,7 @@ static BODY: LazyLock<Body> = LazyLock::new(|| {
         "http" => codec::fuzz_http::http,
         "json" => codec::fuzz_messages::json,
         "lines" => codec::fuzz_bodies::lines,
+        "responses" => codec::fuzz_responses::responses,
         "seal" => codec::fuzz_seal::seal,
         "splice" => codec::fuzz_messages::splice,
         "sse" => codec::fuzz_bodies::sse,

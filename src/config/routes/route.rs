@@ -14,6 +14,7 @@ use url::Url;
 
 use super::authorities::Authorities;
 use super::client_maxima::ClientMaxima;
+use super::http_engine::HttpEngine;
 use super::inherited_env::InheritedEnv;
 use super::lifecycle::Lifecycle;
 use super::presets::Preset;
@@ -297,6 +298,8 @@ pub struct HttpUpstream {
     pub sse: Option<Url>,
     /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
+    /// What speaks HTTP/1.1 to the server.
+    pub engine: HttpEngine,
     /// The certificate authorities that are trusted; `None`: the system's.
     pub ca_file: Option<Authorities>,
     /// PEM files with the certificate chain and the key that we present.

@@ -24,7 +24,8 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::lines;
 use crate::protocol::lines::{INSPECT_MAX, Lines};
 use crate::protocol::sse;
-use crate::transport::http::client::{InProcess, Io};
+use crate::transport::http::client::InProcess;
+use crate::transport::http::io::Io;
 
 /// The silence of the silent tool.
 const SILENCE: Duration = Duration::from_secs(20);

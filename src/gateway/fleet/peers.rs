@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use super::seal::Owner;
 use crate::observe::metrics::Traffic;
-use crate::transport::http::client::{Connector, InProcess, Io};
+use crate::transport::http::client::{Connector, InProcess};
 use crate::transport::http::connection_pool::ConnectionPool;
+use crate::transport::http::io::Io;
 
 /// The longest time of connecting to another replica.
 const CONNECT_MAX: Duration = Duration::from_secs(1);

@@ -11,22 +11,18 @@ use futures::future::BoxFuture;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::connection_pool::{ConnectionPool, Http1Link};
+use super::connection_pool::{ConnectionPool, IdleLink};
+use super::engine::body::EngineBody;
+use super::engine::link_error::LinkError;
+use super::engine::malformed::MalformedResponse;
 use super::http2_connections::Http2Stream;
+use super::hyper_link::Http1Link;
+use super::io::Io;
 use crate::observe::error_chain::error_chain;
 use crate::transport::http::request_body::RequestBodyError;
-
-/// Anything that bytes go over.
-pub trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> IoStream for T {}
-
-/// A connected byte stream.
-pub type Io = Box<dyn IoStream>;
 
 /// Makes connections inside this process.
 pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
@@ -75,6 +71,12 @@ pub enum UpstreamError {
     /// The connection failed, or its bytes are not HTTP.
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
+    /// The connection failed; not by hyper.
+    #[error("the connection to the server failed")]
+    Io(#[source] io::Error),
+    /// The server's bytes are not HTTP, or may be read in two ways; not by hyper.
+    #[error("the connection to the server failed")]
+    Malformed(#[source] MalformedResponse),
     /// The compressed body cannot be read.
     #[error("the server's compressed response cannot be read")]
     Compressed(#[source] io::Error),
@@ -90,6 +92,16 @@ pub enum UpstreamError {
     /// The server switched to another protocol without a request.
     #[error("the server switched to another protocol without a request")]
     Switched,
+}
+
+impl From<LinkError> for UpstreamError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Io(error) => Self::Io(error),
+            LinkError::Malformed(malformed) => Self::Malformed(malformed),
+            LinkError::RequestBody(error) => Self::RequestBody(error),
+        }
+    }
 }
 
 impl UpstreamError {
@@ -110,7 +122,7 @@ impl UpstreamError {
             Self::Connect { .. } => Some("connect"),
             Self::ConnectTimeout { .. } => Some("connect-timeout"),
             Self::StreamsFull(_) => Some("streams-full"),
-            Self::Http(_) | Self::Switched => Some("http"),
+            Self::Http(_) | Self::Io(_) | Self::Malformed(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),
             Self::Idle(_) => Some("idle"),
             Self::RequestBody(_) | Self::BrokenOff(_) => None,
@@ -124,7 +136,7 @@ pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, Upst
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
     source: BodySource,
-    link: Option<Http1Link>,
+    link: Option<Box<Http1Link>>,
     client: Option<Arc<ConnectionPool>>,
     /// The stream of HTTP/2, which counts until the body is dropped.
     _stream: Option<Arc<Http2Stream>>,
@@ -134,15 +146,29 @@ pub(crate) struct UpstreamBody {
 enum BodySource {
     /// The server.
     Theirs(Incoming),
+    /// The server, by Milepost's own engine.
+    Engine(EngineBody),
     /// A body of the proxy in the server's place: the whole body, until it is taken.
     Ours(Option<Bytes>),
 }
 
 impl UpstreamBody {
     /// The body of a response over HTTP/1.
-    pub(super) fn of(incoming: Incoming, link: Http1Link, client: Arc<ConnectionPool>) -> Self {
+    pub(super) fn of(
+        incoming: Incoming,
+        link: Box<Http1Link>,
+        client: Arc<ConnectionPool>,
+    ) -> Self {
         let source = BodySource::Theirs(incoming);
         Self { source, link: Some(link), client: Some(client), _stream: None }
+    }
+
+    /// The body of a response over HTTP/1.1 by Milepost's own engine.
+    pub(super) fn own_engine(body: EngineBody, client: &Arc<ConnectionPool>) -> Self {
+        let (source, client) = (BodySource::Engine(body), Some(Arc::clone(client)));
+        let mut body = Self { source, link: None, client, _stream: None };
+        body.keep_link();
+        body
     }
 
     /// The body of a response over HTTP/2.
@@ -161,6 +187,7 @@ impl UpstreamBody {
     pub(crate) fn is_end(&self) -> bool {
         match &self.source {
             BodySource::Theirs(incoming) => incoming.is_end_stream(),
+            BodySource::Engine(body) => body.is_end(),
             BodySource::Ours(bytes) => bytes.is_none(),
         }
     }
@@ -169,6 +196,7 @@ impl UpstreamBody {
     pub(crate) fn size(&self) -> SizeHint {
         match &self.source {
             BodySource::Theirs(incoming) => incoming.size_hint(),
+            BodySource::Engine(body) => body.size(),
             BodySource::Ours(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
             }
@@ -182,6 +210,11 @@ impl UpstreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         let incoming = match &mut self.source {
             BodySource::Theirs(incoming) => incoming,
+            BodySource::Engine(body) => {
+                let frame = std::task::ready!(body.poll_frame(cx));
+                self.keep_link();
+                return Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)));
+            }
             BodySource::Ours(bytes) => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
@@ -191,12 +224,23 @@ impl UpstreamBody {
             None => Pin::new(incoming).poll_frame(cx),
         };
         let frame = std::task::ready!(frame);
-        if frame.is_none()
-            && let (Some(link), Some(client)) = (self.link.take(), self.client.take())
+        if frame.is_none() {
+            self.keep_link();
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::Http)))
+    }
+
+    /// Gives the connection of a response that is over to the next request.
+    fn keep_link(&mut self) {
+        let link = match &mut self.source {
+            BodySource::Engine(body) => body.take_link().map(IdleLink::Own),
+            _ => self.link.take().map(IdleLink::Hyper),
+        };
+        if let Some(link) = link
+            && let Some(client) = self.client.take()
         {
             client.keep(link);
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::Http)))
     }
 
     /// The next bytes; trailers are left out.
@@ -221,10 +265,8 @@ impl UpstreamBody {
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
         // A body that is over without having been asked once more.
-        if self.is_end()
-            && let (Some(link), Some(client)) = (self.link.take(), self.client.take())
-        {
-            client.keep(link);
+        if self.is_end() {
+            self.keep_link();
         }
     }
 }

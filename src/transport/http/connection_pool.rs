@@ -6,27 +6,24 @@
 
 use std::future::{Future, pending};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::poll_fn;
 use http::{Request, Response, StatusCode};
-use http_body::{Body, Frame};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::client::{Connector, Io, UpstreamBody, UpstreamError};
+use super::client::{Connector, UpstreamBody, UpstreamError};
+use super::engine::body::EngineBody;
+use super::engine::link::EngineLink;
 use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
-use super::link_waker::LinkWaker;
+use super::hyper_link::Http1Link;
+use super::io::Io;
+use crate::config::routes::HttpEngine;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 use crate::transport::http::tcp;
@@ -38,61 +35,21 @@ const IDLE_MAX: usize = 64;
 /// request that meets the close is lost.
 const IDLE_FOR: Duration = Duration::from_secs(3);
 
-/// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
-const BUFFER_MAX: usize = 64 << 10;
-
 /// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
 const SENT_AGAIN_MAX: usize = 8;
 
-type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
-
-/// An HTTP/1 connection that is driven by its user.
-pub(super) struct Http1Link {
-    sender: http1::SendRequest<RequestBody>,
-    /// The connection; `None` after its end.
-    connection: Option<Http1Connection>,
-    waker: LinkWaker,
+/// An HTTP/1 connection that may serve another request.
+pub(super) enum IdleLink {
+    Hyper(Box<Http1Link>),
+    Own(Box<EngineLink>),
 }
 
-/// Reads and writes what can be.
-fn drive(connection: &mut Option<Http1Connection>, cx: &mut Context<'_>) {
-    if connection.as_mut().is_some_and(|connection| connection.poll_unpin(cx).is_ready()) {
-        *connection = None;
-    }
-}
-
-impl Http1Link {
-    /// Whether another request may be sent on the connection.
+impl IdleLink {
     fn is_idle(&mut self) -> bool {
-        drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
-        self.waker.renew();
-        self.connection.is_some() && self.sender.is_ready()
-    }
-
-    /// The outcome of `sent`, a request that this connection sends.
-    fn poll_sent<F: Future>(&mut self, cx: &Context<'_>, mut sent: Pin<&mut F>) -> Poll<F::Output> {
-        let Self { connection, waker, .. } = self;
-        waker.poll(cx, |cx| {
-            drive(connection, cx);
-            sent.as_mut().poll(cx)
-        })
-    }
-
-    /// The next frame of `body`, which this connection reads.
-    pub(super) fn poll_frame(
-        &mut self,
-        cx: &Context<'_>,
-        body: &mut Incoming,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { connection, waker, .. } = self;
-        waker.poll(cx, |cx| {
-            let frame = Pin::new(&mut *body).poll_frame(cx);
-            if frame.is_ready() {
-                return frame;
-            }
-            drive(connection, cx);
-            Pin::new(&mut *body).poll_frame(cx)
-        })
+        match self {
+            Self::Hyper(link) => link.is_idle(),
+            Self::Own(link) => link.is_idle(),
+        }
     }
 }
 
@@ -100,7 +57,7 @@ impl Http1Link {
 /// that is older than one in use.
 #[derive(Default)]
 struct IdleLinks {
-    links: Vec<(Instant, Http1Link)>,
+    links: Vec<(Instant, IdleLink)>,
     /// A task closes them when their time has come.
     is_watched: bool,
 }
@@ -116,6 +73,7 @@ impl IdleLinks {
 /// The server of a route, and its unused connections.
 pub(crate) struct ConnectionPool {
     connector: Connector,
+    engine: HttpEngine,
     connect_timeout: Duration,
     traffic: Traffic,
     idle: Mutex<IdleLinks>,
@@ -140,7 +98,7 @@ impl From<UpstreamError> for FailedRequest {
 }
 
 enum Connected {
-    One(Box<Http1Link>),
+    One(IdleLink),
     Shared(Http2Stream),
 }
 
@@ -148,8 +106,13 @@ impl ConnectionPool {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
         let (traffic, idle) = (traffic.clone(), Mutex::default());
-        let (shared, beginning, chose_http1) = Default::default();
-        Self { connector, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
+        let (engine, shared, beginning, chose_http1) = Default::default();
+        Self { connector, engine, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
+    }
+
+    /// The same with another engine for HTTP/1.1.
+    pub(crate) fn with_engine(self, engine: HttpEngine) -> Self {
+        Self { engine, ..self }
     }
 
     /// Sends a request to the server and waits for the head of the response. A request that provably was
@@ -179,7 +142,7 @@ impl ConnectionPool {
             let idle = self.take_idle();
             let reused = idle.is_some();
             let connected = match idle {
-                Some(link) => Connected::One(Box::new(link)),
+                Some(link) => Connected::One(link),
                 // In a box: it is large, and rare.
                 None => match Box::pin(self.connect()).await {
                     Ok(connected) => connected,
@@ -189,7 +152,10 @@ impl ConnectionPool {
                 },
             };
             let mut link = match connected {
-                Connected::One(link) => link,
+                Connected::One(IdleLink::Own(link)) => {
+                    return self.ask(link, request).await.map_err(FailedRequest::from);
+                }
+                Connected::One(IdleLink::Hyper(link)) => link,
                 Connected::Shared(stream) => match Box::pin(stream.send(request)).await {
                     Ok((response, stream)) => {
                         return Ok(response.map(|body| UpstreamBody::shared(body, stream)));
@@ -210,14 +176,13 @@ impl ConnectionPool {
             {
                 *request.uri_mut() = path.into();
             }
-            let mut sent = pin!(link.sender.try_send_request(request));
-            match poll_fn(|cx| link.poll_sent(cx, sent.as_mut())).await {
+            match link.send(request).await {
                 // `Upgrade` is never forwarded, and HTTP/2 has no such status.
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(UpstreamError::Switched.into());
                 }
                 Ok(response) => {
-                    return Ok(response.map(|body| UpstreamBody::of(body, *link, Arc::clone(self))));
+                    return Ok(response.map(|body| UpstreamBody::of(body, link, Arc::clone(self))));
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if reused => request = unsent,
@@ -227,7 +192,25 @@ impl ConnectionPool {
         }
     }
 
-    fn take_idle(&self) -> Option<Http1Link> {
+    /// Sends a request on a connection of Milepost's own engine. Nothing can have happened to the connection since
+    /// it was found idle.
+    fn ask(
+        self: &Arc<Self>,
+        mut link: Box<EngineLink>,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<UpstreamBody>, UpstreamError>> {
+        link.begin(request);
+        async move {
+            let (head, data) = poll_fn(|cx| link.poll_head(cx)).await?;
+            // `Upgrade` is never forwarded.
+            if head.status() == StatusCode::SWITCHING_PROTOCOLS {
+                return Err(UpstreamError::Switched);
+            }
+            Ok(head.map(|()| UpstreamBody::own_engine(EngineBody::new(link, data), self)))
+        }
+    }
+
+    fn take_idle(&self) -> Option<IdleLink> {
         loop {
             let (since, mut link) = self.idle.lock().ok()?.links.pop()?;
             if since.elapsed() < IDLE_FOR && link.is_idle() {
@@ -237,7 +220,7 @@ impl ConnectionPool {
     }
 
     /// Keeps a connection for the next request, if one may be sent on it.
-    pub(super) fn keep(self: &Arc<Self>, mut link: Http1Link) {
+    pub(super) fn keep(self: &Arc<Self>, mut link: IdleLink) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
         {
@@ -298,12 +281,11 @@ impl ConnectionPool {
 
     /// An HTTP/1 connection over `io`.
     async fn one(&self, io: Io) -> Result<Connected, UpstreamError> {
-        let handshake = http1::Builder::new()
-            .max_buf_size(BUFFER_MAX)
-            .handshake(TokioIo::new(Box::new(self.traffic.over(io)) as Io));
-        let (sender, connection) = handshake.await?;
-        let (connection, waker) = (Some(connection), LinkWaker::new());
-        Ok(Connected::One(Box::new(Http1Link { sender, connection, waker })))
+        let io = Box::new(self.traffic.over(io)) as Io;
+        Ok(Connected::One(match self.engine {
+            HttpEngine::Hyper => IdleLink::Hyper(Box::new(Http1Link::new(io).await?)),
+            HttpEngine::Milepost => IdleLink::Own(Box::new(EngineLink::new(io))),
+        }))
     }
 
     /// Connects, and says whether HTTP/2 is spoken.
@@ -436,3 +418,6 @@ fn cause(error: hyper::Error, fault: Option<&BodyFault>) -> UpstreamError {
         None => error.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

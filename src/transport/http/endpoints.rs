@@ -151,14 +151,7 @@ mod tests {
     use crate::config::routes::HttpUpstream;
 
     fn http(path: &str, url: &str) -> Route {
-        let upstream = HttpUpstream {
-            url: Some(url.parse().unwrap()),
-            sse: None,
-            http2: false,
-            ca_file: None,
-            client_certificate: None,
-            lifecycle: None,
-        };
+        let upstream = HttpUpstream { url: Some(url.parse().unwrap()), ..HttpUpstream::default() };
         Route::new(path.to_owned(), Upstream::Http(upstream))
     }
 

@@ -209,7 +209,8 @@ fn target(
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
         None => Connector::Tcp { host, port, tls, http2 },
     };
-    let client = ConnectionPool::new(connector, route.connect_timeout, traffic);
+    let client =
+        ConnectionPool::new(connector, route.connect_timeout, traffic).with_engine(upstream.engine);
     Ok(Target {
         client: ServerClient { client: Arc::new(client), lifecycle: lifecycle.map(Arc::new) },
         host: authority.parse().map_err(|_| wrong())?,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::codec::{fuzz_bodies, fuzz_http, fuzz_messages, fuzz_seal};
+use crate::codec::{fuzz_bodies, fuzz_http, fuzz_messages, fuzz_responses, fuzz_seal};
 
 #[track_caller]
 fn replay(target: &str, body: fn(&[u8])) {
@@ -24,6 +24,7 @@ fn corpus_replays() {
     replay("http", fuzz_http::http);
     replay("json", fuzz_messages::json);
     replay("lines", fuzz_bodies::lines);
+    replay("responses", fuzz_responses::responses);
     replay("seal", fuzz_seal::seal);
     replay("splice", fuzz_messages::splice);
     replay("sse", fuzz_bodies::sse);

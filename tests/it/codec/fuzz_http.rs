@@ -12,8 +12,9 @@ use hyper_util::rt::TokioIo;
 use milepost::config::routes::{Environment, Routes};
 use milepost::gateway::dispatch::Proxy;
 use milepost::observe::durations::DurationStore;
-use milepost::transport::http::client::{InProcess, Io};
+use milepost::transport::http::client::InProcess;
 use milepost::transport::http::endpoints::RouteTable;
+use milepost::transport::http::io::Io;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
@@ -27,6 +28,11 @@ const FILE: &str = r#"
 path = "/r"
 upstream.url = "http://up.example/base/mcp?key=own"
 upstream.sse = "http://up.example/base/sse"
+[[route]]
+path = "/own"
+upstream.url = "http://up.example/base/mcp?key=own"
+upstream.sse = "http://up.example/base/sse"
+upstream.engine = "milepost"
 [[route]]
 path = "/lines"
 upstream.command = ["server"]

@@ -6,6 +6,7 @@ pub(crate) mod direct;
 mod fleet;
 mod heap;
 mod listeners;
+mod own_engine;
 pub(crate) mod raw;
 mod recording;
 pub(crate) mod rig;

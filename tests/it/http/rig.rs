@@ -12,8 +12,9 @@ use hyper_util::rt::TokioIo;
 use milepost::config::routes::{Environment, Routes};
 use milepost::gateway::dispatch::Proxy;
 use milepost::observe::durations::DurationStore;
-use milepost::transport::http::client::{InProcess, Io};
+use milepost::transport::http::client::InProcess;
 use milepost::transport::http::endpoints::RouteTable;
+use milepost::transport::http::io::Io;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
@@ -44,6 +45,27 @@ pub(crate) fn chunked(body: impl AsRef<[u8]>) -> Vec<u8> {
         text.extend_from_slice(b"\r\n");
     }
     text.extend_from_slice(b"0\r\n\r\n");
+    text
+}
+
+/// Set where servers are reached by Milepost's own engine of HTTP/1.1.
+pub(crate) const OWN_ENGINE: &str = "MILEPOST_TEST_OWN_ENGINE";
+
+/// A route file with the engine that this process tests.
+pub(crate) fn with_engine(file: &str) -> String {
+    if std::env::var_os(OWN_ENGINE).is_none() {
+        return file.to_owned();
+    }
+    let (mut text, mut is_said) = (String::new(), false);
+    for line in file.lines() {
+        is_said &= line != "[[route]]";
+        let is_http = line.starts_with("upstream.url") || line.starts_with("upstream.sse");
+        if is_http && !std::mem::replace(&mut is_said, true) {
+            text += "upstream.engine = \"milepost\"\n";
+        }
+        text += line;
+        text += "\n";
+    }
     text
 }
 
@@ -155,6 +177,7 @@ impl Rig {
         asked: mpsc::UnboundedReceiver<Asked>,
         refuses: Arc<AtomicBool>,
     ) -> Self {
+        let file = &with_engine(file);
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let records = Records::new(file);
@@ -168,6 +191,7 @@ impl Rig {
     /// This route file holds from now on; how many routes have another server.
     #[track_caller]
     pub(crate) fn take(&mut self, file: &str) -> usize {
+        let file = &with_engine(file);
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let prepared = self.proxy.prepare(&routes, &DurationStore::default()).unwrap();

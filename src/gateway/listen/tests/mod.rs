@@ -65,14 +65,7 @@ impl Recorder {
 }
 
 fn http_route(path: &str, url: &str) -> Route {
-    let upstream = HttpUpstream {
-        url: Some(url.parse().unwrap()),
-        sse: None,
-        http2: false,
-        ca_file: None,
-        client_certificate: None,
-        lifecycle: None,
-    };
+    let upstream = HttpUpstream { url: Some(url.parse().unwrap()), ..HttpUpstream::default() };
     Route::new(path.to_owned(), Upstream::Http(upstream))
 }
 

@@ -1,0 +1,58 @@
+//! The body of a response, by the way in which its end is known (RFC 9112, 6.3).
+
+use http::HeaderMap;
+
+use super::chunk_decoder::{ChunkDecoder, Decoded};
+use super::malformed::MalformedResponse;
+
+/// Reads one body.
+#[derive(Debug)]
+pub(super) enum BodyDecoder {
+    /// So many bytes are still to come.
+    Length(u64),
+    Chunked(ChunkDecoder),
+    /// The body ends with its connection.
+    UntilClose,
+}
+
+impl BodyDecoder {
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Length(left) => *left == 0,
+            Self::Chunked(chunks) => chunks.is_over(),
+            Self::UntilClose => false,
+        }
+    }
+
+    /// Why a body that ends here is not whole.
+    pub(super) fn incomplete(&self) -> MalformedResponse {
+        match self {
+            Self::Chunked(chunks) if !chunks.is_within_data() => {
+                MalformedResponse::IncompleteChunks
+            }
+            _ => MalformedResponse::IncompleteBody,
+        }
+    }
+
+    /// Moves the data in `bytes` to the front.
+    pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Decoded {
+        let used = match self {
+            Self::Chunked(chunks) => return chunks.decode(bytes),
+            Self::UntilClose => bytes.len(),
+            Self::Length(left) => {
+                let count = (*left).min(bytes.len() as u64);
+                *left -= count;
+                usize::try_from(count).unwrap_or(bytes.len())
+            }
+        };
+        Decoded { data: used, used, fault: None }
+    }
+
+    /// The trailers of a body that is over, if there are any.
+    pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
+        match self {
+            Self::Chunked(chunks) => chunks.take_trailers(),
+            _ => Ok(None),
+        }
+    }
+}

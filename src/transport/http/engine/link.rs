@@ -1,0 +1,169 @@
+//! A connection to a server (RFC 9112, 9).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::link_error::LinkError;
+use super::malformed::MalformedResponse;
+use super::read_buffer::with_buffer;
+use super::request_writer::RequestWriter;
+use super::response_decoder::ResponseDecoder;
+use crate::transport::http::io::Io;
+use crate::transport::http::request_body::RequestBody;
+
+/// A connection that serves one request at a time. Dropping the connection closes it.
+pub(crate) struct EngineLink {
+    io: Io,
+    request: SendState,
+    response: ResponseDecoder,
+}
+
+/// What has become of a request.
+enum SendState {
+    Sending(RequestWriter),
+    Sent,
+    /// The server does not read. It may have answered before.
+    Broken(Option<io::Error>),
+}
+
+/// What a connection has of its response.
+pub(super) enum BodyPart {
+    Data(Bytes),
+    /// The response is over.
+    End(Option<Box<HeaderMap>>),
+}
+
+impl EngineLink {
+    /// A connection that has served nothing yet.
+    pub(crate) fn new(io: Io) -> Self {
+        Self { io, request: SendState::Sent, response: ResponseDecoder::new(&Method::GET) }
+    }
+
+    /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked
+    /// after a response.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.is_done() && {
+            let cx = &mut Context::from_waker(Waker::noop());
+            self.poll_read(cx, |_, _| ()).is_pending()
+        }
+    }
+
+    /// Whether the request and its response are over, and another may follow.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.request, SendState::Sent) && self.response.is_reusable()
+    }
+
+    /// Bytes of the response's body that are still to come, if their number is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        self.response.left()
+    }
+
+    /// The trailers of a response that is over.
+    pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
+        self.response.take_trailers()
+    }
+
+    /// Begins a request on a connection that is unused or idle. [`EngineLink::poll_head`] sends it.
+    pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
+        self.response = ResponseDecoder::new(request.method());
+        let (request, headers) = RequestWriter::new(request);
+        self.request = SendState::Sending(request);
+        self.response.reuse(headers);
+    }
+
+    /// Sends the request and waits for the head of the response. With the head comes what has come of the body.
+    ///
+    /// # Errors
+    /// If the connection fails, the response is malformed, or the body of the request cannot be read.
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Response<()>, Bytes), LinkError>> {
+        self.send(cx)?;
+        loop {
+            match ready!(self.poll_read(cx, ResponseDecoder::head)) {
+                Ok(Some(head)) => {
+                    if let Some(head) = head? {
+                        return Poll::Ready(Ok(head));
+                    }
+                }
+                Ok(None) => return Poll::Ready(Err(self.unanswered(None))),
+                Err(error) => return Poll::Ready(Err(self.unanswered(Some(error)))),
+            }
+        }
+    }
+
+    /// Waits for more of the response's body, and sends what is left of the request.
+    ///
+    /// # Errors
+    /// As for [`EngineLink::poll_head`].
+    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, LinkError>> {
+        self.send(cx)?;
+        loop {
+            if self.response.is_over() {
+                return Poll::Ready(Ok(BodyPart::End(self.response.take_trailers())));
+            }
+            if let Some(fault) = self.response.fault() {
+                return Poll::Ready(Err(fault.into()));
+            }
+            match ready!(self.poll_read(cx, ResponseDecoder::body))? {
+                None => self.response.close()?,
+                Some(data) => {
+                    let data = data?;
+                    if !data.is_empty() {
+                        return Poll::Ready(Ok(BodyPart::Data(data)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what can be sent.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), LinkError> {
+        let SendState::Sending(request) = &mut self.request else { return Ok(()) };
+        match request.poll(&mut self.io, cx) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => self.request = SendState::Sent,
+            Poll::Ready(Err(LinkError::Io(error))) => {
+                self.request = SendState::Broken(Some(error));
+            }
+            Poll::Ready(Err(error)) => {
+                self.request = SendState::Broken(None);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why there is no head: the first cause.
+    fn unanswered(&mut self, error: Option<io::Error>) -> LinkError {
+        let unsent = match &mut self.request {
+            SendState::Broken(error) => error.take(),
+            _ => None,
+        };
+        match unsent.or(error) {
+            Some(error) => LinkError::Io(error),
+            None => MalformedResponse::Incomplete.into(),
+        }
+    }
+
+    /// Reads what there is, and takes it with `take`. `None` if the server has closed.
+    fn poll_read<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut ResponseDecoder, &mut [u8]) -> T,
+    ) -> Poll<io::Result<Option<T>>> {
+        let Self { io, response, .. } = self;
+        with_buffer(|buffer| {
+            let mut read = ReadBuf::new(buffer);
+            ready!(Pin::new(io).poll_read(cx, &mut read))?;
+            let bytes = read.filled_mut();
+            Poll::Ready(Ok((!bytes.is_empty()).then(|| take(response, bytes))))
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! An HTTP/1 connection of hyper's, which the reader of its response drives.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::poll_fn;
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use super::io::Io;
+use super::link_waker::LinkWaker;
+use super::request_body::RequestBody;
+
+/// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
+const BUFFER_MAX: usize = 64 << 10;
+
+type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
+
+/// An HTTP/1 connection that is driven by its user.
+pub(crate) struct Http1Link {
+    sender: http1::SendRequest<RequestBody>,
+    /// The connection; `None` after its end.
+    connection: Option<Http1Connection>,
+    waker: LinkWaker,
+}
+
+/// Reads and writes what can be.
+fn drive(connection: &mut Option<Http1Connection>, cx: &mut Context<'_>) {
+    if connection.as_mut().is_some_and(|connection| connection.poll_unpin(cx).is_ready()) {
+        *connection = None;
+    }
+}
+
+impl Http1Link {
+    /// A connection over `io` that has served nothing yet.
+    ///
+    /// # Errors
+    /// Those of hyper.
+    pub(super) async fn new(io: Io) -> Result<Self, hyper::Error> {
+        let handshake = http1::Builder::new().max_buf_size(BUFFER_MAX).handshake(TokioIo::new(io));
+        let (sender, connection) = handshake.await?;
+        Ok(Self { sender, connection: Some(connection), waker: LinkWaker::new() })
+    }
+
+    /// Whether another request may be sent on the connection.
+    pub(super) fn is_idle(&mut self) -> bool {
+        drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
+        self.waker.renew();
+        self.connection.is_some() && self.sender.is_ready()
+    }
+
+    /// Sends a request and waits for the head of the response.
+    ///
+    /// # Errors
+    /// Those of hyper, with the request if nothing of it was sent.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+        let mut sent = pin!(self.sender.try_send_request(request));
+        poll_fn(|cx| self.poll_sent(cx, sent.as_mut())).await
+    }
+
+    /// The outcome of `sent`, a request that this connection sends.
+    fn poll_sent<F: Future>(&mut self, cx: &Context<'_>, mut sent: Pin<&mut F>) -> Poll<F::Output> {
+        let Self { connection, waker, .. } = self;
+        waker.poll(cx, |cx| {
+            drive(connection, cx);
+            sent.as_mut().poll(cx)
+        })
+    }
+
+    /// The next frame of `body`, which this connection reads.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &Context<'_>,
+        body: &mut Incoming,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { connection, waker, .. } = self;
+        waker.poll(cx, |cx| {
+            let frame = Pin::new(&mut *body).poll_frame(cx);
+            if frame.is_ready() {
+                return frame;
+            }
+            drive(connection, cx);
+            Pin::new(&mut *body).poll_frame(cx)
+        })
+    }
+}
