@@ -1,5 +1,5 @@
-// Long calls with the TypeScript SDK: long.mjs DEFAULT|RESET URL TIMES EDGE, TIMES in seconds, separated with commas.
-// Each call takes EDGE seconds more. Prints `connected`, and then for each time, when both calls are over, how the
+// Long calls with the TypeScript SDK: long.mjs DEFAULT|RESET URL|CMD TIMES EDGE, with a command line for a shell,
+// and TIMES in seconds, separated with commas. Each call takes EDGE seconds more. Prints `connected`, and then for each time, when both calls are over, how the
 // call with progress and the silent call ended.
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -13,13 +13,16 @@ const isNew = existsSync(join(folder, 'node_modules/@modelcontextprotocol/client
 const base = isNew ? '@modelcontextprotocol/client' : '@modelcontextprotocol/sdk/client';
 const { Client } = await load(isNew ? base : `${base}/index.js`);
 const { StreamableHTTPClientTransport } = await load(isNew ? base : `${base}/streamableHttp.js`);
-const { SSEClientTransport } = await load(isNew ? base : `${base}/sse.js`);
+const { StdioClientTransport } = await load(isNew ? `${base}/stdio` : `${base}/stdio.js`);
 
 const [options, address, times, edge] = process.argv.slice(2);
 const client = new Client({ name: 'matrix', version: '1.0.0' });
 client.onerror = () => {};
-const url = new URL(address);
-await client.connect(url.pathname.endsWith('/sse') ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url));
+await client.connect(
+    address.startsWith('http')
+        ? new StreamableHTTPClientTransport(new URL(address))
+        : new StdioClientTransport({ command: 'sh', args: ['-c', `exec ${address}`], stderr: 'ignore' })
+);
 console.log('connected');
 const request = { onprogress: () => {}, resetTimeoutOnProgress: options === 'RESET' };
 const once = async (key, steps) => {
@@ -38,4 +41,5 @@ const calls = times.split(',').map(Number).map(async seconds => {
     console.log(JSON.stringify({ [seconds]: { talking, silent } }));
 });
 await Promise.all(calls);
+await client.close();
 process.exit(0);

@@ -1,4 +1,4 @@
-"""Long calls with the Python SDK or FastMCP: long.py mcp|fastmcp URL TIMES EDGE. See long.mjs."""
+"""Long calls with the Python SDK or FastMCP: long.py mcp|fastmcp URL|CMD TIMES EDGE. See long.mjs."""
 
 import asyncio
 import json
@@ -10,14 +10,17 @@ logging.disable(logging.CRITICAL)
 
 
 @asynccontextmanager
-async def connected(kind, url):
+async def connected(kind, address):
+    shell = {"command": "sh", "args": ["-c", f"exec {address}"]}
+    is_url = address.startswith("http")
     if kind == "fastmcp":
         from fastmcp import Client
+        from fastmcp.client.transports import StdioTransport
 
-        async with Client(url) as client:
+        async with Client(address if is_url else StdioTransport(**shell)) as client:
             yield client
         return
-    from mcp.client.sse import sse_client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
 
     try:
         from mcp import Client
@@ -25,13 +28,13 @@ async def connected(kind, url):
         from mcp import ClientSession
         from mcp.client.streamable_http import streamablehttp_client
 
-        transport = sse_client(url) if url.endswith("/sse") else streamablehttp_client(url)
+        transport = streamablehttp_client(address) if is_url else stdio_client(StdioServerParameters(**shell))
         async with transport as (reader, writer, *_):
             async with ClientSession(reader, writer) as session:
                 await session.initialize()
                 yield session
     else:
-        async with Client(sse_client(url) if url.endswith("/sse") else url) as client:
+        async with Client(address if is_url else stdio_client(StdioServerParameters(**shell))) as client:
             yield client
 
 
@@ -47,8 +50,8 @@ async def once(kind, client, key, steps):
         return False
 
 
-async def main(kind, url, times, edge):
-    async with connected(kind, url) as client:
+async def main(kind, address, times, edge):
+    async with connected(kind, address) as client:
         print("connected", flush=True)
 
         async def both(seconds):

@@ -62,6 +62,7 @@ pub use policy::{
     Policy, Scale, StreamPacing, TokenIs,
 };
 pub(crate) use tasks::date::rfc_3339;
+pub(crate) use tasks::show::task_words;
 pub use tasks::table::{TaskEvent, TaskNews};
 pub use value::{Number, ProgressValue};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

@@ -23,7 +23,7 @@ use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, ReleasedRequest,
     StreamId, Transmit,
 };
-use crate::protocol::jsonrpc::{Message, Scan};
+use crate::protocol::jsonrpc::{Key, Message, Scan};
 use fail_open::Failed;
 
 /// A [`Filter`] whose panics do not leave the guard.
@@ -258,6 +258,11 @@ impl FilterGuard {
         self.show(now, || Input::Pair(Some((client, message.clone())), upstream));
         self.try_with(|filter| filter.pair(client, message, upstream));
         self.note();
+    }
+
+    /// [`Filter::late_room`].
+    pub fn late_room(&mut self, id: Option<&Key>) -> Option<usize> {
+        self.try_with(|filter| filter.late_room(id)).flatten()
     }
 
     /// [`Filter::begin_large`].

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg};
 use super::{Relay, RelayStep};
 use crate::progress::input::Input;
-use crate::progress::{Disposition, Origin, StreamId, Transmit};
+use crate::progress::{Disposition, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
@@ -114,14 +114,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     }
                     self.filter.server_message(now, origin, &message)
                 }
-                FromServer::Start(origin, piece) => {
-                    let text = 0..piece.len();
-                    self.filter.begin_large(now, origin, piece, text)
-                }
-                FromServer::Piece(origin, piece) => {
-                    let text = 0..piece.len();
-                    self.filter.large_piece(now, origin, piece, text)
-                }
+                FromServer::Start(origin, piece) => self.begin_large(now, origin, piece),
+                FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
                     let holds = self.filter.try_with(|filter| filter.holds_answer(stream));
@@ -142,17 +136,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         RelayStep::Moved
     }
 
-    fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
-        if whole {
-            self.filter.finish_large(now, origin, None);
-        } else {
-            let why = "the server's message broke off before its end";
-            self.filter.finish_large(now, origin, Some(why));
-        }
-        Disposition::Consumed
-    }
-
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
+        let Some(response) = self.read_late(response) else { return Disposition::Consumed };
         let needs = response.needed_repairs();
         let answered = response
             .id()

@@ -15,6 +15,7 @@ pub mod filter_guard;
 mod held_requests;
 pub mod http_upstream;
 mod incoming;
+mod late_answers;
 mod legs;
 mod modern_face;
 mod outbox;
@@ -41,13 +42,15 @@ use tokio::time::{Sleep, sleep_until, timeout};
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
 use crate::progress::input::{FilterScope, Input};
-use crate::progress::{Filter, FilterEvent, NameKey, Policy, StreamId, StreamKind, StreamPacing};
-use crate::protocol::jsonrpc::Scan;
+use crate::progress::{
+    Filter, FilterEvent, NameKey, Origin, Policy, StreamId, StreamKind, StreamPacing,
+};
+use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::active_tokens::SessionTokens;
 use crate::relay::deadlines::StreamDeadlines;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::held_requests::HeldRequest;
-use crate::relay::spooled_response::SpoolReader;
+use crate::relay::spooled_response::{LateAnswer, LateReader, SpoolReader};
 use crate::relay::stderr::Activity;
 use crate::transport::stdio::ByteReader;
 
@@ -84,6 +87,8 @@ enum RelayEvent {
     ServerWritten(bool),
     /// Another piece of a message in pieces; `None`: the end.
     Piece(StreamId, Option<Bytes>),
+    /// An answer from a file, to a call that goes on without its client.
+    LateAnswer(Message),
     Stderr(Activity),
     Due,
 }
@@ -106,6 +111,10 @@ pub struct Relay<C, S> {
     tokens: Option<SessionTokens>,
     /// Answers that come from files, those of one stream one after the other.
     spooled: Vec<SpoolReader>,
+    /// A large message that may be the answer to a call that goes on without its client.
+    late_answer: Option<LateAnswer>,
+    /// Such answers that come from files.
+    late_readers: Vec<LateReader>,
     /// Whether the sides are still read.
     reads_clients: bool,
     reads_server: bool,
@@ -166,6 +175,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             held: Vec::new(),
             tokens: None,
             spooled: Vec::new(),
+            late_answer: None,
+            late_readers: Vec::new(),
             reads_clients: true,
             reads_server: true,
             client_gone: false,
@@ -241,6 +252,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             RelayEvent::ClientWritten(stream, ok) => self.client_written(stream, ok),
             RelayEvent::ServerWritten(ok) => self.server_written(ok),
             RelayEvent::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
+            RelayEvent::LateAnswer(message) => {
+                self.filter.server_message(now(), Origin::Shared, &message);
+                RelayStep::Moved
+            }
             RelayEvent::Stderr(activity) => {
                 if matches!(activity, Activity::ServerWrote) {
                     self.server.stderr_activity();
@@ -284,6 +299,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
             return Poll::Ready(RelayEvent::Piece(stream, piece));
+        }
+        if let Poll::Ready(message) = self.poll_late(cx) {
+            return Poll::Ready(RelayEvent::LateAnswer(message));
         }
         if let Poll::Ready(activity) = self.diagnostics.poll(cx) {
             return Poll::Ready(RelayEvent::Stderr(activity));

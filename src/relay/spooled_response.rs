@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
-use crate::progress::{LargeRepairs, Repairs, SpooledAnswer, StreamId};
-use crate::protocol::jsonrpc::{Key, Scan};
+use crate::progress::{LargeRepairs, Origin, Payload, Repairs, SpooledAnswer, StreamId};
+use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::transport::byte_budget::{BudgetExceeded, ByteRoom};
 use crate::transport::spill::{Spill, SpillError};
 
@@ -63,6 +63,22 @@ impl SpooledResponse {
         LargeRepairs::needed(&self.scan)
     }
 
+    /// Bytes of the response.
+    pub(super) fn size(&self) -> u64 {
+        self.kept.spill.size()
+    }
+
+    /// Reads the response into memory, for a call that goes on without its client.
+    pub(super) fn into_late_reader(self) -> LateReader {
+        let SpooledBytes { spill, room } = self.kept;
+        LateReader {
+            id: self.renamed,
+            rest: spill.into_reader().boxed(),
+            text: Vec::new(),
+            _room: room,
+        }
+    }
+
     /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
         let SpooledAnswer { stream, repairs } = answer;
@@ -108,5 +124,46 @@ impl SpoolReader {
                 return Poll::Ready(Some(repaired));
             }
         }
+    }
+}
+
+/// A large message that has not come whole, and may be the answer to a call that goes on without its client.
+pub(super) struct LateAnswer {
+    pub(super) origin: Origin,
+    pub(super) scan: Scan,
+    pub(super) text: Vec<u8>,
+}
+
+/// Reads a [`SpooledResponse`] back as one message.
+pub(super) struct LateReader {
+    /// The id of the request in whose place the client has made another.
+    id: Option<Key>,
+    rest: BoxStream<'static, std::io::Result<Bytes>>,
+    text: Vec<u8>,
+    _room: ByteRoom,
+}
+
+impl LateReader {
+    /// The message, once it has been read. A file that cannot be read gives a message that answers nothing.
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Message> {
+        while let Some(piece) = ready!(Pin::new(&mut self.rest).poll_next(cx)) {
+            match piece {
+                Ok(piece) => self.text.extend_from_slice(&piece),
+                Err(error) => {
+                    tracing::error!(%error, "an answer stored in a file cannot be read; the answer is dropped");
+                    self.text.clear();
+                    break;
+                }
+            }
+        }
+        let message = Message::parse(Bytes::from(std::mem::take(&mut self.text)));
+        let place = self.id.take().and_then(|id| Some((id, message.id_range()?)));
+        Poll::Ready(match place {
+            Some((id, place)) => {
+                let renamed = Payload::splice(message.raw(), place, id.to_json());
+                Message::parse(renamed.to_bytes())
+            }
+            None => message,
+        })
     }
 }

@@ -29,10 +29,11 @@ BEAT = re.compile(r"running \d+ ?s")
 class Trial:
     """A host before a server, and afterwards what came of it."""
 
-    def __init__(self, host, server, tool, arguments, wrap=None, calls=1, calls_max=1, shows=FIGURES, **clocks):
+    def __init__(self, host, server, tool, arguments, wrap=None, calls=1, calls_max=1, shows=FIGURES, later=None, **clocks):
         self.host, self.server, self.wrap, self.clocks = host, server, wrap, clocks
         self.model = (tool, arguments, calls, calls_max)
-        self.shows = shows
+        # What the model is told after its answer, where the host goes on with the work by itself.
+        self.shows, self.later, self.told_later = shows, later, False
         self.answered = self.showed = False
         self.results, self.outside, self.works, self.seconds, self.screens = [], set(), 0, 0.0, []
         self.pictured = None
@@ -51,7 +52,7 @@ class Trial:
             wrapped = [f"{options.target}/milepost", "wrap", *self.wrap, "--", *counted] if self.wrap is not None else counted
             terminal = host.start(wrapped)
             try:
-                self.follow(host, terminal, asked)
+                self.follow(host, terminal, asked, model)
             finally:
                 terminal.close()
                 model.close()
@@ -59,7 +60,7 @@ class Trial:
             self.works = count(asked, '"tools/call"')
         return self
 
-    def follow(self, host, terminal, asked):
+    def follow(self, host, terminal, asked, model):
         if host.types:
             terminal.until(lambda _: count(asked, '"tools/list"'), TRIAL_MAX / 2)
             terminal.until(lambda _: False, 1.5)
@@ -77,6 +78,8 @@ class Trial:
                 self.pictured = self.pictured or picture.lines(terminal.screen)
 
         self.answered = terminal.until(lambda text: "has answered" in text, TRIAL_MAX, seen)
+        if self.answered and self.later:
+            self.told_later = terminal.until(lambda _: self.later.search(json.dumps(model.seen)), TRIAL_MAX, seen)
         self.seconds = time.monotonic() - (begun or terminal.began)
 
 
@@ -128,6 +131,20 @@ def of_clock(host):
         }
 
 
+def of_task(host):
+    """A server of 2025-06-18 that knows no tasks, and works for 16 s: its call goes on as a task, and the host tells the model the
+    answer when the task is over."""
+    task = ["--modern", "--tasks", "--tasks-after", "3s"]
+    for wrap in (None, task):
+        later = wrap and re.compile(r'iterationsCompleted\W+20')
+        trial = Trial(host, kuzumem("800ms"), **RANKS, wrap=wrap, later=later)
+        yield "a task", trial, lambda t, e=bool(wrap): {
+            "the host goes on at once" if e else "the host waits": t.answered and ("server-side task" in t.results[0]) == e,
+            "the answer is right": t.told_later if e else RANKED.search(t.results[0]),
+            "the work runs once": t.works == 1,
+        }
+
+
 TRIALS = [
     *of_progress(ClaudeCode, shows=True),
     *of_progress(OpenCode, shows=False),
@@ -138,6 +155,7 @@ TRIALS = [
     *of_silence(OpenCode, 14),
     *of_clock(ClaudeCode),
     *of_clock(Codex),
+    *of_task(ClaudeCode),
 ]
 
 

@@ -48,7 +48,7 @@ impl TaskNotes {
         Self { message: None, figure: None, at: now }
     }
 
-    fn note(&mut self, report: &Report, figure: Option<&ProgressValue>, now: Instant) {
+    pub(crate) fn note(&mut self, report: &Report, figure: Option<&ProgressValue>, now: Instant) {
         self.at = now;
         let words = report.message.as_ref().map(notification::message);
         if let Some(words) = words.as_ref().and_then(|words| json::decode_str(words)) {

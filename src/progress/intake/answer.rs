@@ -303,10 +303,12 @@ impl Filter {
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
         let result = message.result();
         if &*method == mcp::TOOLS_LIST
-            && self.policy.has_late()
             && let Some(result) = &result
         {
-            self.late.note_tools(result);
+            match self.policy.keeps_late() {
+                true => self.late.note_tools(result),
+                false => self.late.miss_tools(),
+            }
         }
         if &*method == mcp::INITIALIZE
             && let Some(result) = &result

@@ -205,6 +205,8 @@ impl Filter {
         let id = passing.scan.id();
         // The request has an answer already, which names the task.
         let is_of_task = id.as_ref().is_some_and(|id| self.own_tasks.running(id).is_some());
+        // Nobody waits for the answer, and it is too long to be kept.
+        let is_late = id.as_ref().is_some_and(|id| self.is_late_answer(id));
         let answered = id.as_ref().and_then(|id| self.correlator.ledger.call_of_answer(id));
         let meant = || id.as_ref().map_or(sole, |id| self.call_of_sole_answer(origin, id));
         let call = passing.call.or(answered).or_else(meant);
@@ -217,7 +219,7 @@ impl Filter {
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
         passing.call = call;
-        if is_of_task && !begun {
+        if (is_of_task || is_late) && !begun {
             passing.fate = LargeDisposition::Withhold(Reason::TooLong);
         }
         if let Some((switches, bare)) = expected {

@@ -1,6 +1,7 @@
 //! The calls that their clients gave up, and whose work goes on.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,6 +9,8 @@ use bytes::Bytes;
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::late::held::HeldCalls;
 use crate::progress::late::signature::Signature;
+use crate::progress::policy::Policy;
+use crate::progress::policy::late::Late;
 use crate::protocol::jsonrpc::{Key, Message};
 
 /// Calls of one connection that go on without their clients. A client that gives up one more call cancels that
@@ -32,6 +35,8 @@ pub(crate) struct LateCall {
     pub(crate) paired: Option<StreamId>,
     pub(crate) principal: Principal,
     pub(crate) signature: Signature,
+    /// The policy at the time when the call opened.
+    pub(crate) policy: Arc<Policy>,
     /// The time when the work began.
     pub(crate) began: Instant,
     /// Calls so far that asked for this work.
@@ -115,6 +120,11 @@ impl LateEvent {
 }
 
 impl LateCall {
+    /// The settings that the call began with.
+    pub(crate) fn terms(&self) -> &Late {
+        &self.policy.of(Some(&self.signature.tool)).late
+    }
+
     /// The event `event` of this call.
     pub(crate) fn news(&self, event: LateEvent, now: Instant) -> LateNews {
         let age = now.saturating_duration_since(self.began);
@@ -137,6 +147,8 @@ struct ToolAnnotations {
     structured: BTreeSet<String>,
     /// There are more such tools than can be remembered.
     overflowed: bool,
+    /// The list of tools came while nothing was to be remembered.
+    missed: bool,
 }
 
 /// The calls of one connection that go on without their clients.
@@ -168,6 +180,13 @@ impl LateCalls {
         let is_same = |call: &LateCall| call.principal == who && call.signature == *what;
         let place = self.calls.iter().position(is_same)?;
         self.calls.remove(place)
+    }
+
+    /// The members that may differ between the calls of a tool, where the oldest call of it goes on for the same
+    /// principal.
+    pub(crate) fn ignored_by(&self, who: Principal, tool: &str) -> Option<&[String]> {
+        let is_meant = |call: &&LateCall| call.principal == who && call.signature.tool == tool;
+        self.calls.iter().find(is_meant).map(|call| &call.terms().ignore[..])
     }
 
     /// Remembers a call whose answer goes to its client.
@@ -218,6 +237,16 @@ impl LateCalls {
             self.calls.drain(..).partition(is_meant);
         self.calls = rest.into();
         taken
+    }
+
+    /// Some call without an answer.
+    pub(crate) fn any_running(&self) -> Option<&LateCall> {
+        self.calls.iter().find(|call| call.answer.is_none())
+    }
+
+    /// Whether the server knows a call without an answer by this id.
+    pub(crate) fn is_running(&self, id: &Key) -> bool {
+        self.calls.iter().any(|call| call.answer.is_none() && call.id == *id)
     }
 
     /// The call without an answer that the server knows by this id.
@@ -282,6 +311,11 @@ impl LateCalls {
         Some(first.1)
     }
 
+    /// The server has listed tools while no settings asked for their annotations: each tool may destroy something.
+    pub(crate) fn miss_tools(&mut self) {
+        self.tools.missed = true;
+    }
+
     /// Reads the annotations of the server's tools.
     pub(crate) fn note_tools(&mut self, result: &Bytes) {
         #[derive(serde::Deserialize)]
@@ -305,6 +339,7 @@ impl LateCalls {
         }
         let Ok(Tools { tools }) = serde_json::from_slice(result) else { return };
         let known = &mut self.tools;
+        known.missed = false;
         for tool in tools {
             let is_new = known.destructive.len() + known.structured.len() < TOOLS_MAX;
             let hint = tool.annotations.and_then(|annotations| annotations.destructive_hint);
@@ -326,7 +361,7 @@ impl LateCalls {
 
     /// Whether the server says that a tool may destroy something.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
-        self.tools.overflowed || self.tools.destructive.contains(tool)
+        self.tools.overflowed || self.tools.missed || self.tools.destructive.contains(tool)
     }
 
     /// Whether the results of a tool have a schema, which words alone do not fit.

@@ -1,5 +1,6 @@
 //! The steps of late answers in a filter: keep, join, answer, forget.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,8 +19,8 @@ use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::late::calls::{LateCall, LateEvent};
 use crate::progress::late::signature::Signature;
 use crate::progress::payload::{Payload, TransmitKind};
-use crate::progress::policy::Mode;
 use crate::progress::policy::late::Late;
+use crate::progress::policy::{CallPolicy, Mode};
 use crate::progress::verdict::{Reason, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::Revision;
@@ -45,9 +46,8 @@ impl Filter {
         }
     }
 
-    /// The settings of late answers for a tool, if the work of its calls may go on.
-    fn late_of(&self, tool: Option<&str>) -> Option<&Late> {
-        let settings = self.policy.of(tool);
+    /// The settings of late answers among those of a call, if its work may go on.
+    fn late_of<'a>(&self, settings: &'a CallPolicy, tool: Option<&str>) -> Option<&'a Late> {
         let late = &settings.late;
         let may = late.enabled
             && settings.mode == Mode::Full
@@ -67,19 +67,30 @@ impl Filter {
         (method, tool): (&str, Option<&str>),
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
-        if !self.policy.has_late() || method != mcp::TOOLS_CALL {
+        if method != mcp::TOOLS_CALL || !self.policy.keeps_late() {
             return Some(draft);
         }
         let who = self.late_principal(stream);
-        let signature = tool.and_then(|tool| {
-            let late = self.late_of(Some(tool)).filter(|_| !draft.asks_for_task)?;
-            Signature::read(tool, &message.params().unwrap_or_default(), &late.ignore)
+        let asks_for = tool.filter(|_| !draft.asks_for_task);
+        let read = |tool: &str, ignore: &[String]| {
+            Signature::read(tool, &message.params().unwrap_or_default(), ignore)
+        };
+        let signature = asks_for.and_then(|tool| {
+            let late = self.late_of(self.policy.of(Some(tool)), Some(tool))?;
+            read(tool, &late.ignore)
         });
-        let same = signature.as_ref().filter(|_| !self.late.in_batch);
-        let same = same.and_then(|signature| {
-            self.give_up_silently(now, who, signature);
-            self.late.take_same(who, signature)
-        });
+        let mut same = None;
+        if let Some(tool) = asks_for.filter(|_| !self.late.in_batch) {
+            if let Some(signature) = &signature {
+                self.give_up_silently(now, who, signature);
+            }
+            // What goes on goes by the settings that it began with, though those of new calls may be others.
+            let current = signature.as_ref().map(|_| &self.policy.of(Some(tool)).late.ignore[..]);
+            let before = self.late.ignored_by(who, tool).filter(|ignore| current != Some(*ignore));
+            let before = before.and_then(|ignore| read(tool, ignore));
+            let what = before.as_ref().or(signature.as_ref());
+            same = what.and_then(|what| self.late.take_same(who, what));
+        }
         draft.signature = signature.map(Box::new);
         match same {
             Some(call) => {
@@ -165,7 +176,7 @@ impl Filter {
     /// The client has given a call up by its clock: the work goes on. False if the call has to be cancelled.
     pub(crate) fn keep_late(&mut self, now: Instant, id: CallId, event: LateEvent) -> bool {
         let Some(call) = self.correlator.ledger.get(id) else { return false };
-        let late = self.late_of(call.tool.as_deref());
+        let late = self.late_of(call.settings(), call.tool.as_deref());
         let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
         if !self.late.has_room() || self.late.in_batch {
             return false;
@@ -176,6 +187,7 @@ impl Filter {
             paired: call.paired,
             principal: self.late_principal(call.stream),
             signature: (**signature).clone(),
+            policy: Arc::clone(&call.policy),
             began: call.opened,
             attempts: call.attempts,
             answer: None,
@@ -196,9 +208,8 @@ impl Filter {
     pub(crate) fn note_given(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let Some(signature) = &call.signature else { return };
-        let Some(late) = self.late_of(call.tool.as_deref()).filter(|_| !self.late.in_batch) else {
-            return;
-        };
+        let late = self.late_of(call.settings(), call.tool.as_deref());
+        let Some(late) = late.filter(|_| !self.late.in_batch) else { return };
         let is_young = now < call.opened + CLOCK_MIN;
         if is_young || self.late.bytes() + message.raw().len() > late.bytes {
             return;
@@ -209,6 +220,7 @@ impl Filter {
             paired: None,
             principal: self.late_principal(call.stream),
             signature: (**signature).clone(),
+            policy: Arc::clone(&call.policy),
             began: call.opened,
             attempts: call.attempts,
             answer: Some(Message::parse(Bytes::copy_from_slice(message.raw()))),
@@ -226,12 +238,38 @@ impl Filter {
             return false;
         }
         let Some(mut call) = self.late.take_given(who, id) else { return false };
-        call.until = now + self.policy.of(Some(&call.signature.tool)).late.finished;
+        call.until = now + call.terms().finished;
         self.events.push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Finished, now))));
         let what = call.signature.clone();
         self.late.keep(call);
         self.join_held(now, who, &what);
         true
+    }
+
+    /// The server's id of the call that goes on without its client, and that an answer with this id is for.
+    fn late_id(&self, id: &Key) -> Option<Key> {
+        let ledger = &self.correlator.ledger;
+        if self.late.any_running().is_none() || ledger.by_id(id).is_some() {
+            return None;
+        }
+        if self.late.is_running(id) {
+            return Some(id.clone());
+        }
+        let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
+        is_unknown.then(|| self.late.running_in_other_spelling(id)).flatten()
+    }
+
+    /// Whether an answer with this id is for a call that goes on without its client.
+    pub(crate) fn is_late_answer(&self, id: &Key) -> bool {
+        self.late_id(id).is_some()
+    }
+
+    /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
+    /// call. `None` if the answer is for no call that goes on without its client.
+    pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
+        let some = self.late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(id)));
+        let room = some?.policy.call.late.bytes;
+        Some(room.saturating_sub(self.late.bytes()))
     }
 
     /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
@@ -241,24 +279,13 @@ impl Filter {
         message: &Message,
         number: u64,
     ) -> bool {
-        let Some(mut key) = message.id_key() else { return false };
-        let ledger = &self.correlator.ledger;
-        if ledger.by_id(&key).is_some() {
-            return false;
-        }
-        if self.late.running(&key).is_none()
-            && ledger.call_of_answer(&key).is_none()
-            && ledger.was_id(&key).is_none()
-            && let Some(other) = self.late.running_in_other_spelling(&key)
-        {
-            key = other;
-        }
+        let key = message.id_key().and_then(|key| self.late_id(&key));
+        let Some(key) = key else { return false };
         let bytes = message.raw().len() + self.late.bytes();
-        let room = self.policy.call.late.bytes;
         let Some(call) = self.late.running(&key) else { return false };
-        let settings = &self.policy.of(Some(&call.signature.tool)).late;
-        call.until = now + settings.finished;
-        let event = if bytes <= room { LateEvent::Finished } else { LateEvent::Dropped };
+        call.until = now + call.terms().finished;
+        let has_room = bytes <= call.policy.call.late.bytes;
+        let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
         self.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
         if event == LateEvent::Finished {
             // A copy: the answer may wait for minutes, and would keep a whole read buffer.
@@ -348,7 +375,7 @@ impl Filter {
     /// Plans the answer in words to a call that has just opened.
     pub(crate) fn plan_late(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
-        let Some(late) = self.late_of(call.tool.as_deref()) else { return };
+        let Some(late) = self.late_of(call.settings(), call.tool.as_deref()) else { return };
         if late.tell && call.signature.is_some() && !call.shadow {
             let at = now + late.before;
             self.late.plan_words(at, id);

@@ -20,6 +20,8 @@ pub(crate) struct Policies {
     standard_alone: Option<bool>,
     /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,
+    /// Whether a policy before `now` lets the work of calls go on without their clients.
+    had_late: bool,
 }
 
 impl std::ops::Deref for Policies {
@@ -32,7 +34,8 @@ impl std::ops::Deref for Policies {
 
 impl Policies {
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
-        Self { wanted: Arc::clone(&policy), now: policy, older: Vec::new(), standard_alone: None }
+        let wanted = Arc::clone(&policy);
+        Self { wanted, now: policy, older: Vec::new(), standard_alone: None, had_late: false }
     }
 
     /// Whether the standard dialect alone reads the standard's progress, whatever the call.
@@ -43,9 +46,15 @@ impl Policies {
 
     /// Replaces the policy of new calls; the one before is that of open calls.
     pub(crate) fn replace(&mut self, now: Arc<Policy>) {
+        self.had_late |= self.now.has_late();
         self.older.retain(|older| !Arc::ptr_eq(older, &now));
         self.older.push(std::mem::replace(&mut self.now, now));
         self.standard_alone = None;
+    }
+
+    /// Whether the work of any call may go on after its client gave the call up, be it one that began earlier.
+    pub(crate) fn keeps_late(&self) -> bool {
+        self.had_late || self.now.has_late()
     }
 
     /// The one for calls from now on.

@@ -5,10 +5,12 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::TaskNotes;
+use crate::progress::dialect::Fields;
 use crate::progress::filter::Filter;
 use crate::progress::gate::heartbeat;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Payload, spliced};
+use crate::progress::policy::CallPolicy;
 use crate::progress::tasks::offer::first_member;
 use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskState};
 use crate::protocol::json;
@@ -123,4 +125,16 @@ impl Filter {
             None => heartbeat::text(&task.tool, last, running, silence),
         }
     }
+}
+
+/// The words and the figure of a notification about a call with these settings, as the status of a task shows them.
+/// `None` if no dialect of the settings reads the notification.
+pub(crate) fn task_words(settings: &CallPolicy, message: &Message, now: Instant) -> Option<String> {
+    let method = message.method()?;
+    let fields = Fields::read(&message.params()?)?;
+    let mut dialects = settings.dialects.iter().filter(|dialect| dialect.claims(&method));
+    let report = dialects.find_map(|dialect| dialect.read(&method, message, &fields))?;
+    let mut notes = TaskNotes::new(now);
+    notes.note(&report, report.figure.as_ref(), now);
+    Some(notes.words()).filter(|words| !words.is_empty())
 }

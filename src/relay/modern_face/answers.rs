@@ -175,9 +175,13 @@ impl ModernFace {
     }
 
     /// A notification as a client gets it; `None` if no client does.
-    pub(super) fn server_notification(&mut self, message: Message) -> Option<Message> {
+    pub(super) fn server_notification(
+        &mut self,
+        message: Message,
+        now: Instant,
+    ) -> Option<Message> {
         let method = message.method()?.into_owned();
-        self.note_task_words(&message);
+        self.note_task_words(&message, now);
         match &*method {
             mcp::LOG if !self.wants_log(&message) => None,
             URL_DONE => None,

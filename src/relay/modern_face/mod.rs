@@ -66,6 +66,7 @@ enum FacePhase {
 struct FaceRequest {
     method: String,
     tool: Option<String>,
+    came: Instant,
     /// The time at which the call becomes a task.
     task_at: Option<Instant>,
     /// The level of the log messages that the client wants.
@@ -196,7 +197,7 @@ impl ModernFace {
                         self.question(origin, message, now);
                         return None;
                     }
-                    Kind::Notification => self.server_notification(message)?,
+                    Kind::Notification => self.server_notification(message, now)?,
                     _ => message,
                 };
                 Some(FromServer::Message(origin, message))

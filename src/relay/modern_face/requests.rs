@@ -53,6 +53,7 @@ impl ModernFace {
         let open = FaceRequest {
             task_at: self.task_time((&method, tool.as_deref()), &capabilities, now),
             tool,
+            came: now,
             digest: is_asked.then(|| digest_of(&method, &params)),
             method,
             wants_logs,

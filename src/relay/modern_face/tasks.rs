@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::questions::Asked;
 use super::{FaceRequest, ModernFace, result_answer};
-use crate::progress::{TaskEvent, TaskNews, rfc_3339};
+use crate::progress::{TaskEvent, TaskNews, rfc_3339, task_words};
 use crate::protocol::jsonrpc::{
     INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer,
 };
@@ -93,7 +93,7 @@ impl FaceTask {
     /// The members of the task as JSON, without braces.
     fn show(&self, now: Instant) -> String {
         let running = || {
-            let seconds = now.saturating_duration_since(self.began).as_secs();
+            let seconds = now.saturating_duration_since(self.request.came).as_secs();
             format!("{}: running {seconds}s", self.tool())
         };
         let words = match &self.phase {
@@ -382,7 +382,7 @@ impl ModernFace {
     }
 
     /// Notes what the server says of a call that runs as a task.
-    pub(super) fn note_task_words(&mut self, message: &Message) {
+    pub(super) fn note_task_words(&mut self, message: &Message, now: Instant) {
         if self.tasks.iter().all(|task| !task.is_working()) {
             return;
         }
@@ -403,9 +403,14 @@ impl ModernFace {
         else {
             return;
         };
-        if let Some(words) = words_in(&params) {
-            working[place].words = Some(words);
-            working[place].updated = millis();
+        let task = &mut working[place];
+        let settings = self.policy.of(task.request.tool.as_deref());
+        if let Some(words) =
+            task_words(settings, message, now.into_std()).or_else(|| words_in(&params))
+        {
+            let letters = words.chars().filter(|letter| !letter.is_control());
+            task.words = Some(letters.take(WORDS_MAX).collect());
+            task.updated = millis();
         }
     }
 }
@@ -425,26 +430,11 @@ fn names(object: Bytes) -> Vec<Key> {
     all.collect()
 }
 
-/// What a notification says, with its figure.
+/// What a notification of no dialect says.
 fn words_in(params: &Bytes) -> Option<String> {
     let text = |name: &&str| {
         let value = json::member(params, name)?;
         Some(json::decode_str(&value).filter(|_| value.starts_with(b"\""))?.into_owned())
     };
-    let figure = |name: &str| {
-        let value = json::member(params, name)?;
-        json::number(&value)?;
-        Some(String::from_utf8_lossy(&value).into_owned())
-    };
-    let words = WORDS.iter().find_map(text);
-    let figure = figure("progress").map(|done| match figure("total") {
-        Some(total) => format!("{done} of {total}"),
-        None => done,
-    });
-    let all = match (words, figure) {
-        (Some(words), Some(figure)) => format!("{words} ({figure})"),
-        (Some(words), None) => words,
-        (None, figure) => figure?,
-    };
-    Some(all.chars().filter(|letter| !letter.is_control()).take(WORDS_MAX).collect())
+    WORDS.iter().find_map(text)
 }

@@ -417,7 +417,7 @@ fn a_slow_call_becomes_a_task_and_its_answer_is_in_the_task() {
     face.client(&of_task(3, "tasks/get", &task, ""));
     let shown = &face.own()[0]["result"];
     assert_eq!((&shown["resultType"], &shown["status"]), (&json!("complete"), &json!("working")));
-    assert_eq!(shown["statusMessage"], "rows (3 of 7)");
+    assert_eq!(shown["statusMessage"], "rows, 3 of 7");
     assert_eq!(face.0.held(), 1);
     assert_eq!(
         face.server(r#"{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true}}"#),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use milepost::progress::dialect;
+use milepost::progress::policy::late::Late;
 use milepost::progress::{Messages, Mode, Pacing, Policy, Reason, Scale, TokenIs, Verdict};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::core::checker::Checker;
 use crate::core::properties::{AGES, hear, play, policies};
 use crate::core::random_talk::{Talk, steps};
 use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
-use crate::support::messages::{call_of, notification, result};
+use crate::support::messages::{self, call_of, notification, request, result};
 
 /// Whoever opens a call now goes by `policy`.
 fn take(rig: &mut Rig, policy: &Arc<Policy>) {
@@ -272,4 +273,66 @@ fn policies_that_no_call_needs_are_forgotten_and_too_many_are_not_taken() {
     assert!(
         !rig.verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Withheld(Reason::Unknown))
     );
+}
+
+/// The client's clock has run out for the request with this id.
+fn given_up(id: u8) -> String {
+    let params = format!(r#"{{"requestId":{id},"reason":"Request timed out"}}"#);
+    notification("notifications/cancelled", params)
+}
+
+fn late(change: impl FnOnce(&mut Late)) -> Arc<Policy> {
+    with(|policy| {
+        policy.call.late.enabled = true;
+        change(&mut policy.call.late);
+    })
+}
+
+#[test]
+fn the_work_of_an_open_call_goes_on_as_its_settings_say_whatever_they_are_now() {
+    let ignore = || vec!["/at".to_owned()];
+    let begins = late(|late| late.ignore = ignore());
+    for now in [with(|_| ()), late(|_| ()), late(|late| late.bytes = 1)] {
+        let mut rig = Rig::new((*begins).clone());
+        let asks = |id: u8, at: u8| {
+            let call = call_of("t", id, format!(r#""t{id}""#));
+            call.replace(r#""name":"t""#, &format!(r#""name":"t","arguments":{{"at":{at}}}"#))
+        };
+        rig.client(asks(1, 1).as_bytes());
+        take(&mut rig, &now);
+        assert!(rig.client(given_up(1).as_bytes()).is_empty(), "the cancellation is kept");
+        rig.server(result(1).as_bytes());
+        assert!(rig.told_bytes().is_empty(), "the client does not wait");
+        // An argument differs that the settings of the first call let differ.
+        assert!(rig.client(asks(2, 2).as_bytes()).is_empty(), "the call joins");
+        assert_eq!(rig.told_bytes(), result(2).as_bytes());
+        // A new call goes by the new settings.
+        rig.client(asks(3, 3).as_bytes());
+        let kept = rig.client(given_up(3).as_bytes()).is_empty();
+        assert_eq!(kept, now.call.late.enabled);
+    }
+}
+
+#[test]
+fn a_call_that_began_without_late_answers_is_cancelled() {
+    let mut rig = Rig::new(quick());
+    open(&mut rig, 1);
+    take(&mut rig, &late(|_| ()));
+    assert_eq!(rig.client(given_up(1).as_bytes()), given_up(1));
+}
+
+#[test]
+fn tools_that_were_listed_before_a_change_of_settings_may_destroy_something() {
+    let mut rig = Rig::new(quick());
+    let lists = |rig: &mut Rig, id: u8| {
+        rig.client(request(id, "tools/list", "{}").as_bytes());
+        rig.server(messages::answer(id, r#"{"tools":[{"name":"t","inputSchema":{}}]}"#).as_bytes());
+    };
+    lists(&mut rig, 7);
+    take(&mut rig, &late(|_| ()));
+    open(&mut rig, 1);
+    assert_eq!(rig.client(given_up(1).as_bytes()), given_up(1), "nothing is known of the tool");
+    lists(&mut rig, 8);
+    open(&mut rig, 2);
+    assert!(rig.client(given_up(2).as_bytes()).is_empty());
 }

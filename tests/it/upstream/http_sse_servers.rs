@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, initialize, modern};
 use crate::http::rig::{Asked, ms, pass, secs, settle};
-use crate::support::messages::{INITIALIZED, agreement_to, call, progress, result};
+use crate::support::messages::{INITIALIZED, agreement_to, call, notification, progress, result};
 
 async fn open(rig: &mut Rig, path: &str) -> Asked {
     let get = rig.asked().await;
@@ -15,7 +15,12 @@ async fn open(rig: &mut Rig, path: &str) -> Asked {
 
 /// A session on a route that names its HTTP+SSE endpoint.
 async fn session() -> (Rig, Asked) {
-    let mut rig = Rig::with("upstream.sse = \"http://up.example/base/sse\"");
+    session_with("").await
+}
+
+/// The same with these keys.
+async fn session_with(keys: &str) -> (Rig, Asked) {
+    let mut rig = Rig::with(&format!("upstream.sse = \"http://up.example/base/sse\"\n{keys}"));
     rig.say(initialize("2024-11-05")).await;
     let get = open(&mut rig, "/base/sse").await;
     let post = rig.asked().await;
@@ -214,4 +219,20 @@ async fn nobody_waits_for_an_answer_that_http_sse_does_not_know() {
     rig.say(initialize("2025-11-25")).await;
     let _get = open(&mut rig, "/base/sse").await;
     assert_eq!(rig.asked().await.text(), initialize("2025-11-25"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_waits_for_the_client_that_gave_its_call_up() {
+    let (mut rig, get) = session_with("late = {}\nheartbeat = { enabled = false }").await;
+    let text = "x".repeat(5 << 20);
+    let large = |id| format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#);
+    rig.say(call("1", "1")).await;
+    rig.asked().await.accept();
+    let reason = r#"{"requestId":1,"reason":"Request timed out"}"#;
+    rig.say(notification("notifications/cancelled", reason)).await;
+    get.say(large(1));
+    assert_eq!(rig.told().await, Vec::<String>::new());
+    rig.say(call("2", "2")).await;
+    assert!(rig.line().await == large(2), "the answer");
+    rig.not_asked().await;
 }

@@ -57,3 +57,32 @@ async fn a_call_that_waits_joins_when_the_cancellation_comes() {
     one.chunk(format!("data: {}\n\n", result("1")));
     assert_eq!(rig.line().await, result("2"));
 }
+
+/// A result of 5 MB, which a relay does not hold in one piece, as the TypeScript SDK writes one: with its id last.
+fn large(id: &str) -> String {
+    let text = "x".repeat(5 << 20);
+    format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_waits_for_its_client_in_an_event_and_in_json() {
+    for is_json in [false, true] {
+        let late = "late = {}\nheartbeat = { enabled = false }";
+        let mut rig = Rig::with(&format!("upstream.url = \"http://up.example/base/mcp\"\n{late}"));
+        rig.session(Some("s"), "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        let one = rig.asked().await;
+        rig.say(given_up("1")).await;
+        match is_json {
+            true => one.json(&[], &large("1")),
+            false => {
+                one.events(&[]);
+                one.say(large("1"));
+            }
+        }
+        assert_eq!(rig.told().await, Vec::<String>::new());
+        rig.say(call("2", "2")).await;
+        assert!(rig.line().await == large("2"), "JSON: {is_json}");
+        rig.not_asked().await;
+    }
+}

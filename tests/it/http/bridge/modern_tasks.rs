@@ -5,7 +5,9 @@ use tokio::sync::mpsc;
 
 use super::modern_face::{ask, begin, value};
 use crate::http::rig::{Answer, Lines, Rig, pass, secs, settle};
-use crate::support::messages::{answer, headers_of, modern, modern_with, progress, report};
+use crate::support::messages::{
+    answer, headers_of, modern, modern_with, notification, progress, report,
+};
 
 const KEYS: &str = "modern = true\nheartbeat.enabled = false\n\
                     tasks = { after = \"20s\", ttl = \"20m\" }";
@@ -83,7 +85,13 @@ async fn a_call_of_20_s_becomes_a_task_whose_state_and_answer_are_fetched() {
     settle().await;
     let shown = task.get("2").await;
     assert_eq!((&shown["status"], &shown["taskId"]), (&json!("working"), &json!(task.id)));
-    assert_eq!(shown["statusMessage"], "half (4)");
+    assert_eq!(shown["statusMessage"], "half, 4");
+    // In a dialect of the route.
+    let text = r#"[{"type":"text","text":"{\"percentComplete\":15}"}]"#;
+    let params = format!(r#"{{"id":{},"content":{text}}}"#, task.sent["id"]);
+    task.server.say(notification("tools/progress", params));
+    settle().await;
+    assert_eq!(task.get("3").await["statusMessage"], "15 of 100");
     task.server.say(answer(&task.sent["id"], r#"{"content":[7],"isError":true}"#));
     pass(secs(1)).await;
     let told: Vec<Value> = listens.messages().iter().map(|text| value(text)).collect();
