@@ -21,7 +21,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::idle::{IdleRule, LastingBody, OpenAnswers};
 use crate::observe::metrics::{MeteredIo, Traffic};
-use crate::transport::http::client::Io;
+use crate::transport::http::io::Io;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
