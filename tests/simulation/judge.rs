@@ -1008,10 +1008,16 @@ impl Judge {
         if !self.world.is_paced() {
             let broken = self.was_broken(Place::Post(number));
             let compliant = said.iter().any(|index| {
-                let SaidState { say, value, .. } = &self.said[*index];
+                let SaidState { say, value, heard, .. } = &self.said[*index];
+                // Words are shown again with a report that has none.
+                let is_fresh = heard.is_empty();
                 let rises = value.is_none_or(|value| figure(&say.with("0", "0")) > value);
                 let is_mixed = self.is_mixed(*index, number);
-                say.kind == Kind::Compliant && say.about == Some(number) && rises && !is_mixed
+                is_fresh
+                    && say.kind == Kind::Compliant
+                    && say.about == Some(number)
+                    && rises
+                    && !is_mixed
             });
             let stalled = said.iter().any(|index| self.said[*index].stalled);
             // What waits for the interval between reports takes the newest with it.

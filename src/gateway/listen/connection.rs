@@ -111,10 +111,10 @@ impl ConnectionEnd {
 }
 
 /// The answer to a request while it is made. In a box: the connection keeps room for one, also while there is none.
-pub(super) type Answer<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
+pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
 
 /// Answers the requests of a connection.
-pub(super) type Answerer<'a, B> = dyn Fn(Request<Incoming>) -> Answer<B> + Send + Sync + 'a;
+pub(super) type Answerer<'a, B> = dyn Fn(Request<Incoming>) -> AnswerFuture<B> + Send + Sync + 'a;
 
 /// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]

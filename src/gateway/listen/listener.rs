@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, info, warn};
 
-use super::connection::{Answer, ConnectionEnd, HEAD, Http};
+use super::connection::{AnswerFuture, ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
 use super::idle::IdleRule;
 use super::last_use::{LastUse, SilentConnections};
@@ -378,7 +378,7 @@ impl AcceptedConnection {
             Ok((io, name)) => {
                 let write = write_state.clone();
                 let client = Peer { remote, local, secure, name, write_state: write, last_use };
-                let answer = |request| -> Answer<B> {
+                let answer = |request| -> AnswerFuture<B> {
                     client.last_use.iter().for_each(LastUse::renew);
                     Box::pin(answer(client.clone(), request))
                 };

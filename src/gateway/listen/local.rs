@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
 use super::admin::{AdminBody, AdminStreams, JSON, plain, typed};
-use super::connection::{Answer, Http};
+use super::connection::{AnswerFuture, Http};
 use crate::observe::calls::{PATH_OF_TAP, Table};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::write_state::WriteState;
@@ -84,7 +84,7 @@ impl LocalApi {
             let stream = socket.accept().await;
             let (http, api) = (http.clone(), Arc::clone(&self));
             tokio::spawn(async move {
-                let answer = |request: Request<Incoming>| -> Answer<AdminBody> {
+                let answer = |request: Request<Incoming>| -> AnswerFuture<AdminBody> {
                     Box::pin(ready(api.answer(&request.into_parts().0)))
                 };
                 let never = pin!(pending());

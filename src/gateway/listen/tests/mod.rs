@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::timeout;
 
-use super::connection::{Answer, ConnectionEnd, Http};
+use super::connection::{AnswerFuture, ConnectionEnd, Http};
 use super::handler::{Admitted, Handler, Peer, Routed};
 use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::Dispatcher;
@@ -118,7 +118,7 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
         last_use: None,
     };
     let connection = tokio::spawn(async move {
-        let answer = |request: Request<Incoming>| -> Answer<_> {
+        let answer = |request: Request<Incoming>| -> AnswerFuture<_> {
             Box::pin(Arc::clone(&front).answer(client.clone(), request))
         };
         let never = pin!(std::future::pending());
