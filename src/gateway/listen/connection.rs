@@ -236,12 +236,16 @@ struct Impatient {
     io: MeteredIo<Io>,
     /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
+    /// The first bytes of HTTP/1.1. Whoever asks for the version is told that nothing has come, which means HTTP/1.1,
+    /// and hyper reads these bytes with those behind them: a head in two reads would double its buffer.
+    first: Vec<u8>,
     write_state: WriteState,
 }
 
 impl Impatient {
     fn new(io: MeteredIo<Io>, write_state: WriteState) -> Self {
-        Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), write_state }
+        let undecided = Some((Box::pin(sleep(HEAD)), 0));
+        Self { io, undecided, first: Vec::new(), write_state }
     }
 }
 
@@ -253,7 +257,13 @@ impl AsyncRead for Impatient {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let Some((limit, seen)) = &mut this.undecided else {
-            return Pin::new(&mut this.io).poll_read(context, buffer);
+            if this.first.is_empty() {
+                return Pin::new(&mut this.io).poll_read(context, buffer);
+            }
+            let rest = this.first.split_off(this.first.len().min(buffer.remaining()));
+            buffer.put_slice(&std::mem::replace(&mut this.first, rest));
+            let more = Pin::new(&mut this.io).poll_read(context, buffer);
+            return if more.is_pending() { Poll::Ready(Ok(())) } else { more };
         };
         let before = buffer.filled().len();
         match Pin::new(&mut this.io).poll_read(context, buffer) {
@@ -263,9 +273,14 @@ impl AsyncRead for Impatient {
             }
             Poll::Ready(done) => {
                 let new = &buffer.filled()[before..];
-                let preface = &PREFACE[*seen..];
-                *seen += new.len();
-                if new.is_empty() || preface.len() <= new.len() || !preface.starts_with(new) {
+                let (count, preface) = (new.len(), &PREFACE[*seen..]);
+                let is_http1 = !preface.starts_with(new);
+                if is_http1 && *seen == 0 {
+                    this.first = new.to_vec();
+                    buffer.set_filled(before);
+                }
+                *seen += count;
+                if is_http1 || count == 0 || preface.len() <= count {
                     this.undecided = None;
                 }
                 Poll::Ready(done)

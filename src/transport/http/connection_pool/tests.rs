@@ -187,6 +187,26 @@ async fn a_request_that_is_given_up_closes_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_before_the_end_of_its_request_closes_the_connection() {
+    for engine in ENGINES {
+        let pooled = Pooled::new(engine);
+        // More than a connection holds.
+        let request = Request::new(RequestBody::from(Bytes::from(vec![b'x'; 2 << 20])));
+        let answered = async {
+            sleep(Duration::from_millis(1)).await;
+            let mut server = pooled.server();
+            told(&mut server).await;
+            server.write_all(LENGTH.as_bytes()).await.unwrap();
+            server
+        };
+        let (response, mut server) = tokio::join!(pooled.pool.send(request), answered);
+        assert_eq!(read(response.unwrap().into_body()).await.unwrap(), "hi", "{engine:?}");
+        let rest = timeout(Duration::from_millis(1), server.read_to_end(&mut Vec::new())).await;
+        assert!(rest.is_ok_and(|read| read.unwrap() < 2 << 20), "{engine:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_is_none_is_an_error_and_closes_its_connection() {
     for engine in ENGINES {
         for text in [
