@@ -433,7 +433,8 @@ settings! { CallPolicy, Self::default();
              gives it up"
         ))
     }
-    /// The age of a call at which `late.tell` answers: a little less than the limit of the client.
+    /// The age of a call at which `late.tell` answers: a little less than the limit of the client. With the default,
+    /// clients with another known limit than a minute are answered shortly before that limit.
     "late.before" Period => late.before { flag: Some(Flag::new(SILENCE, "TIME")) }
     /// Clients of 2025-11-25 may run calls of tools as tasks, where the server has no tasks. Not over HTTP+SSE on both
     /// sides.

@@ -6,6 +6,7 @@
 mod table;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use table::CLIENTS;
 
@@ -165,6 +166,23 @@ pub fn titled(name: &str) -> Option<&'static Row> {
 /// then: VS Code (October 2026).
 pub(crate) fn drops_failed_tasks(client: &Client) -> bool {
     find(client.name(), client.version()).is_some_and(|row| row.client == "VS Code")
+}
+
+/// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and is
+/// not a minute: a little less than that limit ([`CLIENTS`]).
+const TOLD_AT: [(&str, u64); 5] = [
+    ("Gemini CLI", 590),
+    ("GitHub Copilot CLI", 27),
+    ("goose", 290),
+    ("LibreChat", 27),
+    ("Spring AI", 18),
+];
+
+/// The age of a call at which `late.tell` answers a client, if its own limit is known.
+pub(crate) fn told_at(client: &Client) -> Option<Duration> {
+    let row = find(client.name(), client.version())?;
+    let known = TOLD_AT.iter().find(|(name, _)| *name == row.client);
+    known.map(|(_, seconds)| Duration::from_secs(*seconds))
 }
 
 /// The words of a name in lower case, each between spaces: ` visual studio code `.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::progress::clients;
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::summary::Outcome;
@@ -377,7 +378,10 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let Some(late) = self.late_of(call.settings(), call.tool.as_deref()) else { return };
         if late.tell && call.signature.is_some() && !call.shadow {
-            let at = now + late.before;
+            let client = call.client.as_deref().or(self.client.as_deref());
+            let known = || client.and_then(clients::told_at);
+            let known = late.before_is_default().then(known).flatten();
+            let at = now + known.unwrap_or(late.before);
             self.late.plan_words(at, id);
         }
     }

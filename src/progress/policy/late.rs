@@ -25,6 +25,16 @@ pub struct Late {
     pub destructive: bool,
 }
 
+/// The age of a call at which `tell` answers, unless the settings or the client's known limit say otherwise.
+const BEFORE: Duration = Duration::from_secs(55);
+
+impl Late {
+    /// Whether `before` is the default, so that the known limit of the client counts.
+    pub(crate) fn before_is_default(&self) -> bool {
+        self.before == BEFORE
+    }
+}
+
 impl Default for Late {
     fn default() -> Self {
         Self {
@@ -35,7 +45,7 @@ impl Default for Late {
             ignore: Vec::new(),
             repeated_after: None,
             tell: false,
-            before: Duration::from_secs(55),
+            before: BEFORE,
             destructive: false,
         }
     }

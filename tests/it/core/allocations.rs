@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::{FastPath, Filter, Origin, Policy, StreamId, StreamKind, StreamPacing};
+use milepost::progress::{
+    FastPath, Filter, FilterEvent, LateEvent, Origin, Policy, StreamId, StreamKind, StreamPacing,
+};
 use milepost::protocol::jsonrpc::Message;
 
 const OWN: StreamId = StreamId(0);
@@ -122,4 +124,47 @@ fn late_answers_and_tasks_that_are_off_take_no_allocation() {
     policy.call.late.enabled = true;
     let on = call_allocations(policy);
     assert!(on > off && on <= off + 40.0, "{on} instead of {off}");
+}
+
+#[test]
+fn answers_that_wait_take_no_more_memory_than_the_settings_allow() {
+    const ROOM: usize = 8 << 20;
+    const CALLS: usize = 100;
+    let answer = |id: usize| {
+        let text = "x".repeat(1 << 20);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":["{text}"]}}}}"#)
+    };
+    let mut policy = Policy::default();
+    (policy.call.late.enabled, policy.call.late.bytes) = (true, ROOM);
+    let now = Instant::now();
+    let (mut kept, mut dropped) = (0, 0);
+    let counted = allocation_counter::measure(|| {
+        let mut filter = Filter::new(policy);
+        filter.open_stream(OWN, StreamKind::Shared, StreamPacing::Immediate);
+        for id in 0..CALLS {
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"work","arguments":{{"at":{id}}}}}}}"#
+            );
+            filter.client_message(now, OWN, &Message::parse(call.into()));
+        }
+        for id in 0..CALLS {
+            let cancel = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"Request timed out"}}}}"#
+            );
+            filter.client_message(now, OWN, &Message::parse(cancel.into()));
+        }
+        for id in 0..CALLS {
+            filter.server_message(now, Origin::Shared, &Message::parse(answer(id).into()));
+            while let Some(event) = filter.poll_event() {
+                if let FilterEvent::Late(news) = event {
+                    kept += usize::from(news.event == LateEvent::Finished);
+                    dropped += usize::from(news.event == LateEvent::Dropped);
+                }
+            }
+        }
+    });
+    assert_eq!((kept, dropped), (7, CALLS - 7));
+    // Besides them the test makes its answers.
+    let most = usize::try_from(counted.bytes_max).unwrap();
+    assert!(most <= ROOM + (4 << 20), "{most} bytes");
 }
