@@ -332,7 +332,7 @@ impl Filter {
         let Some(call) = call else {
             // The task goes on: the request that made it has its answer.
             let is_settled =
-                self.made_task(&id) || is_by_clock(&params) && self.regain_late(now, stream, &id);
+                self.made_task(&id) || self.regain_late(now, stream, &id, is_by_clock(&params));
             let unknown = if is_settled { Payload::default() } else { unknown };
             let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {

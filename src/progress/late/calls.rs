@@ -49,10 +49,13 @@ pub(crate) struct LateCall {
 
 /// A call whose answer was given to its client, which may have given the call up before the answer came.
 #[derive(Debug)]
-struct GivenCall {
+pub(crate) struct GivenCall {
     /// The client's text of the request's id.
-    client_id: Bytes,
-    call: LateCall,
+    pub(crate) client_id: Bytes,
+    /// The call, with its answer if the answer may be given once more.
+    pub(crate) call: LateCall,
+    /// The call joined some work: the server has never seen its id.
+    pub(crate) is_joined: bool,
 }
 
 /// Something that happened to the work of a call that was given up.
@@ -190,20 +193,20 @@ impl LateCalls {
     }
 
     /// Remembers a call whose answer goes to its client.
-    pub(crate) fn note_given(&mut self, client_id: Bytes, call: LateCall) {
+    pub(crate) fn note_given(&mut self, given: GivenCall) {
         if self.given.len() >= GIVEN_MAX {
             self.given.pop_front();
         }
-        self.given.push_back(GivenCall { client_id, call });
+        self.given.push_back(given);
     }
 
     /// Takes the call whose answer was just given to this principal under this id.
-    pub(crate) fn take_given(&mut self, who: Principal, client_id: &Key) -> Option<LateCall> {
+    pub(crate) fn take_given(&mut self, who: Principal, client_id: &Key) -> Option<GivenCall> {
         let is_meant = |given: &GivenCall| {
             given.call.principal == who && Key::read(&given.client_id).as_ref() == Some(client_id)
         };
         let place = self.given.iter().rposition(is_meant)?;
-        self.given.remove(place).map(|given| given.call)
+        self.given.remove(place)
     }
 
     /// Forgets the answers that were just given to a principal.

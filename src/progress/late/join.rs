@@ -17,7 +17,7 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::heartbeat;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
-use crate::progress::late::calls::{LateCall, LateEvent};
+use crate::progress::late::calls::{GivenCall, LateCall, LateEvent};
 use crate::progress::late::signature::Signature;
 use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::policy::late::Late;
@@ -212,7 +212,11 @@ impl Filter {
         let late = self.late_of(call.settings(), call.tool.as_deref());
         let Some(late) = late.filter(|_| !self.late.in_batch) else { return };
         let is_young = now < call.opened + CLOCK_MIN;
-        if is_young || self.late.bytes() + message.raw().len() > late.bytes {
+        let has_room = self.late.bytes() + message.raw().len() <= late.bytes;
+        let answer =
+            (!is_young && has_room).then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
+        let is_joined = call.is_joined;
+        if answer.is_none() && !is_joined {
             return;
         }
         let given = LateCall {
@@ -224,21 +228,29 @@ impl Filter {
             policy: Arc::clone(&call.policy),
             began: call.opened,
             attempts: call.attempts,
-            answer: Some(Message::parse(Bytes::copy_from_slice(message.raw()))),
+            answer,
             until: now + CROSSING_MAX,
         };
         let client_id = call.id.client.clone();
-        self.late.note_given(client_id, given);
+        self.late.note_given(GivenCall { client_id, call: given, is_joined });
     }
 
-    /// The client's clock ran out while the answer was on its way: the answer waits for the same call. False if no
-    /// answer with this id was given just now.
-    pub(crate) fn regain_late(&mut self, now: Instant, stream: StreamId, id: &Key) -> bool {
+    /// The client gave a call up while the answer was on its way. If its clock ran out, the answer waits for the same
+    /// call. False if the server has to see the cancellation.
+    pub(crate) fn regain_late(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        id: &Key,
+        is_by_clock: bool,
+    ) -> bool {
         let who = self.late_principal(stream);
-        if !self.late.has_room() {
+        let Some(GivenCall { mut call, is_joined, .. }) = self.late.take_given(who, id) else {
             return false;
+        };
+        if !is_by_clock || call.answer.is_none() || !self.late.has_room() {
+            return is_joined;
         }
-        let Some(mut call) = self.late.take_given(who, id) else { return false };
         call.until = now + call.terms().finished;
         self.events.push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Finished, now))));
         let what = call.signature.clone();
