@@ -839,14 +839,15 @@ impl Judge {
         let (say, at) = (say.clone(), *at);
         let about = say.about.and_then(|call| self.calls.get(&call));
         let shared = self.world == World::Shared;
-        let name = match (&say.names, about) {
-            (Names::Token, Some(state)) => Some(state.call.token.clone()),
-            (Names::Id, Some(state)) => Some(state.call.id.clone()),
+        // A server knows work that goes on by the names of the call that began it.
+        let work = about.map(|state| &self.calls[&state.work].call);
+        let name = match (&say.names, work) {
+            (Names::Token, Some(work)) => Some(work.token.clone()),
+            (Names::Id, Some(work)) => Some(work.id.clone()),
             (Names::Other(text), _) => Some(text.clone()),
             _ => None,
         };
         let target = &self.calls[&number].call;
-        // A server knows work that goes on by the names of the call that began it.
         let known = &self.calls[&self.calls[&number].work].call;
         let scope = self.session_of(say.place);
         let foreign = about.is_some_and(|state| {
@@ -1190,9 +1191,7 @@ impl Judge {
         }
         // What names nobody may have been taken for this call's, and may have raised its figure.
         let mut earlier = self.said[..index].iter().map(|earlier| &earlier.say);
-        if earlier.any(|earlier| {
-            earlier.about != say.about && !matches!(earlier.names, Names::Token | Names::Id)
-        }) {
+        if earlier.any(|earlier| earlier.about != say.about && !self.has_name(earlier)) {
             return "";
         }
         let early = self.world.is_paced() && *at < state.asked + FIRST_AFTER;
@@ -1220,6 +1219,15 @@ impl Judge {
             () if overtaken || self.died.is_some_and(|died| died <= due) => "",
             () if early => "early-update",
             () => "lost-update",
+        }
+    }
+
+    /// Whether a report has a name that clients and servers have agreed on.
+    fn has_name(&self, say: &Say) -> bool {
+        match say.names {
+            Names::Token => say.about.is_none_or(|call| !self.calls[&call].call.token.is_empty()),
+            Names::Id => true,
+            Names::Other(_) | Names::Tool | Names::Nothing => false,
         }
     }
 
