@@ -17,7 +17,7 @@ use crate::commands::args::{
     AdoptArgs, CheckArgs, CheckProgressArgs, CheckProgressTask, Cli, Command, DoctorArgs,
     ReferenceOptions, ReplayArgs, ServeArgs, TryArgs, WrapArgs, WrapError, WrappedServer,
 };
-use crate::commands::check_progress::{self, scenarios};
+use crate::commands::check_progress::{self, CheckProgressOptions, scenarios};
 use crate::commands::doctor::playground;
 use crate::commands::export::{self, ExportError};
 use crate::commands::init::{self, InitArgs, InitError};
@@ -349,7 +349,9 @@ fn man(folder: Option<&Path>) -> ExitCode {
 
 /// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if there is no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
+    let by_suite = args.suite;
     let options = match args.resolve() {
+        Ok(options) if by_suite => return judge(CheckProgressOptions::of_server(options)).await,
         Ok(options) => options,
         Err(error) => return report(&error, 2),
     };
@@ -386,6 +388,10 @@ async fn check_progress(args: CheckProgressArgs) -> ExitCode {
         Ok(CheckProgressTask::Serve(options)) => return serve_reference(options).await,
         Err(error) => return report(&error, 2),
     };
+    judge(options).await
+}
+
+async fn judge(options: CheckProgressOptions) -> ExitCode {
     match check_progress::run(options).await {
         Ok(checked) if checked.is_passed => print(&checked.text),
         Ok(checked) => {

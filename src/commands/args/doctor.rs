@@ -15,6 +15,9 @@ use crate::transport::child::Program;
 /// `milepost doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Judge by the named scenarios of `milepost check-progress` instead, in each revision of the server
+    #[arg(long, conflicts_with_all = ["concurrent", "without_token", "config", "through", "client"])]
+    pub suite: bool,
     /// The tool to call; without this option no tool is called
     #[arg(long, value_name = "NAME")]
     call: Option<String>,

@@ -18,6 +18,7 @@ mod shell;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::commands::color::ColorChoice;
 use crate::commands::doctor::findings::Finding;
 use crate::commands::doctor::traffic::TransportKind;
 use crate::commands::doctor::{DoctorError, Options};
@@ -38,6 +39,20 @@ pub struct CheckProgressOptions {
     pub junit: Option<PathBuf>,
     /// The file for the report as SARIF 2.1.0.
     pub sarif: Option<PathBuf>,
+}
+
+impl CheckProgressOptions {
+    /// All scenarios of a server, with the options of `doctor`.
+    pub fn of_server(mut options: Options) -> Self {
+        if let Some(call) = &mut options.call {
+            (call.concurrent, call.without_token) = (!call.once, !call.once);
+        }
+        let json = std::mem::take(&mut options.session.json);
+        options.session.color = ColorChoice::Never;
+        let only = Scenario::of_subject(ScenarioSubject::Server).collect();
+        let checked = CheckedProgram::Server(Box::new(options));
+        Self { checked, only, json, junit: None, sarif: None }
+    }
 }
 
 /// The program to judge.

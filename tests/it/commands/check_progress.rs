@@ -61,6 +61,14 @@ fn the_defects_of_a_server_are_named_in_its_revision() {
     let faults = faults.map(|id| format!("{id}@2025-06-18"));
     assert_eq!(ids(&report, "failed"), faults);
     assert_eq!(report["passed"], false);
+    // `doctor` has the same suite.
+    let args = [&["doctor", "--suite", "--json"], &args[..], &server].concat();
+    let output = Command::new(MILEPOST).args(args).stdin(Stdio::null()).output().unwrap();
+    let suite: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), code);
+    for outcome in ["passed", "failed", "not assessed"] {
+        assert_eq!(ids(&suite, outcome), ids(&report, outcome));
+    }
 }
 
 #[test]
