@@ -1,5 +1,7 @@
 //! Clients and servers made with the official SDKs, with and without Milepost between them.
 #![allow(clippy::unwrap_used, missing_docs)]
+// The tests start shells and send signals.
+#![cfg(unix)]
 
 mod never_worse;
 mod sdk_bridge;

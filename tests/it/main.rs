@@ -1,5 +1,7 @@
 //! One test binary: what Milepost does, as facts. A folder holds the tests of one part.
 #![allow(clippy::unwrap_used, missing_docs)]
+// The tests start shells and send signals.
+#![cfg(unix)]
 
 mod codec;
 mod commands;

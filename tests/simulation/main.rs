@@ -1,6 +1,8 @@
 //! Conversations from seeds, played through the product and held against the rules by a judge that shares
 //! nothing with it. `docs/testing.md` says how to run more of them.
 #![allow(clippy::unwrap_used, missing_docs)]
+// The tests start shells and send signals.
+#![cfg(unix)]
 
 mod conversation;
 mod dice;

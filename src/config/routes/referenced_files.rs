@@ -63,6 +63,7 @@ fn search_value(value: &DeValue<'_>, name: &str, found: &mut impl FnMut(&str)) {
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 

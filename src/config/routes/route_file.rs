@@ -173,7 +173,10 @@ impl Routes {
     /// If somebody else may write them.
     pub fn with_strict_files(self, strict: bool) -> Result<Self, RoutesError> {
         let unknown = || "this system does not tell who may write the file".to_owned();
-        match self.other_writer().or_else(|| (strict && !files::TELLS_WRITERS).then(unknown)) {
+        match self
+            .other_writer()
+            .or_else(|| (strict && !files::TELLS_WRITERS && self.names_commands()).then(unknown))
+        {
             Some(who) if strict => Err(RoutesError::Writable { path: self.path, who }),
             _ => Ok(Self { strict_files: strict, ..self }),
         }
@@ -184,10 +187,13 @@ impl Routes {
         self.strict_files
     }
 
+    fn names_commands(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route.upstream, Upstream::Command(_)))
+    }
+
     /// The users besides root and this user who may write the file, if it names commands.
     fn other_writer(&self) -> Option<String> {
-        let is_command = |route: &Route| matches!(route.upstream, Upstream::Command(_));
-        self.routes.iter().any(is_command).then(|| writers::other_writer(&self.path)).flatten()
+        self.names_commands().then(|| writers::other_writer(&self.path)).flatten()
     }
 
     /// The warnings about an accepted file: others may write it though it names

@@ -133,6 +133,7 @@ mod tests {
         assert_ne!(label("https://example.com/a"), label("https://example.com/b"));
     }
 
+    #[cfg(unix)]
     #[test]
     fn the_folder_is_where_such_things_belong() {
         let of = |state: &str, home: &str| {

@@ -230,6 +230,7 @@ mod tests {
         assert!(!folder.grow(&new, 351), "the only one is being written");
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_link_is_followed_neither_by_the_trial_nor_by_a_recording() {
         use std::os::unix::fs::symlink;

@@ -30,6 +30,7 @@ pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use tokio::net::TcpListener;
 

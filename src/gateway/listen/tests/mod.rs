@@ -88,7 +88,7 @@ impl Spoken {
     /// The statuses of all answers.
     fn statuses(&self) -> Vec<u16> {
         let lines = self.answer.split("HTTP/1.").skip(1);
-        lines.map(|line| line[2..5].parse().unwrap()).collect()
+        lines.map(|line| line[2..5].parse::<u16>().unwrap()).collect()
     }
 
     /// The name that a refusal carries in its JSON form, or how the connection ended.
