@@ -464,7 +464,12 @@ impl Judge {
 
     /// The server gets what no client has just sent.
     fn took_more(&mut self, text: &str) {
-        if !self.expires(text) {
+        // A client may give up what it has read the answer of; what comes of that is the client's affair.
+        let is_idle = |state: &CallState| {
+            let is_read = state.answer_heard.is_some_and(|heard| state.cancelled > Some(heard));
+            is_read && text == cancellation(&state.call.id)
+        };
+        if !self.expires(text) && !self.calls.values().any(is_idle) {
             self.find("to-server", format!("the server got what no client sent: {text}"));
         }
     }
@@ -760,7 +765,11 @@ impl Judge {
         let own = self.calls.values().filter(|state| same(&state.call.token, &token));
         let own =
             own.filter(|state| open(state) && self.passes_at(place, state) && !token.is_empty());
-        let state = own.min_by_key(|state| state.over_heard().is_some());
+        // A token may be that of a newer call too, where a client never got the answer to the older one.
+        let meant = marks('m', text).first().and_then(|mark| self.by_mark.get(mark));
+        let meant = meant.and_then(|index| self.said[*index].say.about);
+        let is_other = |state: &CallState| meant != Some(state.call.number);
+        let state = own.min_by_key(|state| (state.over_heard().is_some(), is_other(state)));
         let Some(number) = state.map(|state| state.call.number) else {
             return self.find("token", format!("{place:?} reads a token of no open call: {text}"));
         };
