@@ -329,6 +329,11 @@ impl PairTerms<'_> {
     async fn cancel(&self, client: &mut DoctorClient) -> Result<(), Trouble> {
         let script = paced(100, (1..=100).map(|at| json!({ "progress": at })).collect());
         let id = self.begin(client, "wait", &script, Some(json!(7005))).await?;
+        // A proxy that starts a server for the call may need longer on a busy machine.
+        let deadline = Instant::now() + self.terms.timeout;
+        while Instant::now() < deadline && SeenFacts::read(self.notes).token("wait").is_none() {
+            client.drain(LOOK_EVERY).await;
+        }
         client.drain(Duration::from_millis(700)).await;
         if self.terms.is_modern() && self.template.front == TransportKind::Streamable {
             // The end of the stream is the cancellation.

@@ -16,6 +16,7 @@ use crate::commands::doctor::findings::shown;
 use crate::commands::doctor::link::{Arrival, Link};
 use crate::commands::doctor::traffic::TrafficEvent;
 use crate::transport::child::{Program, SpawnError};
+use crate::transport::random::random_bytes;
 
 /// Lines of its output that are kept.
 const LAST_WORDS: usize = 3;
@@ -106,10 +107,23 @@ async fn attend(mut link: Link, words: LastWords, mut stopped: oneshot::Receiver
     link.close().await;
 }
 
+/// The first of the ports for proxies, and their number: the system gives none of them to others, which could take a
+/// port before the proxy listens at it.
+const PORTS: (u16, u16) = (10_000, 20_000);
+
+/// Ports that are tried.
+const PORTS_TRIED: usize = 20;
+
 /// A port that nobody listens at.
 ///
 /// # Errors
 /// If the system gives none.
 pub(super) fn free_port() -> std::io::Result<u16> {
+    for bytes in std::iter::repeat_with(random_bytes::<2>).take(PORTS_TRIED).flatten() {
+        let port = PORTS.0 + u16::from_le_bytes(bytes) % PORTS.1;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
