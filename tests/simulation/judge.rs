@@ -387,7 +387,7 @@ impl Judge {
         let is_repeated = |state: &CallState| {
             let is_same = state.call.client == call.client && state.call.first() == call.first();
             let is_open = state.over_said().is_none() && state.cancelled.is_none();
-            is_same && is_open && state.asked + REPEATED <= self.now
+            is_same && is_open && state.began + REPEATED <= self.now
         };
         self.calls.values().any(is_repeated)
     }
@@ -469,7 +469,14 @@ impl Judge {
             let is_read = state.answer_heard.is_some_and(|heard| state.cancelled > Some(heard));
             is_read && text == cancellation(&state.call.id)
         };
-        if !self.expires(text) && !self.calls.values().any(is_idle) {
+        // What a client has moved on from may be answered in that moment.
+        let crosses = |state: &CallState| {
+            let id = &self.calls[&state.work].call.id;
+            let is_answered = state.answer_said.is_some_and(|said| self.now < said + self.race());
+            is_answered && state.cancelled.is_some() && text == cancellation(id)
+        };
+        let may_come = |state: &CallState| is_idle(state) || crosses(state);
+        if !self.expires(text) && !self.calls.values().any(may_come) {
             self.find("to-server", format!("the server got what no client sent: {text}"));
         }
     }
@@ -1088,7 +1095,15 @@ impl Judge {
         let lost: Vec<String> =
             self.gave.iter().filter(|gave| gave.2 == 0).map(|gave| gave.1.clone()).collect();
         let died = self.died.is_some();
-        for text in lost.into_iter().filter(|_| !died) {
+        let crosses = |text: &String| {
+            let is_over = |state: &CallState| {
+                let id = &self.calls[&state.work].call.id;
+                self.world.is_real() && state.answer_said.is_some() && *text == cancellation(id)
+            };
+            self.calls.values().any(is_over)
+        };
+        let lost: Vec<String> = lost.into_iter().filter(|text| !died && !crosses(text)).collect();
+        for text in lost {
             self.find("to-server", format!("the server did not get {text}"));
         }
     }
