@@ -475,8 +475,8 @@ impl Judge {
             let is_answered = state.answer_said.is_some_and(|said| self.now < said + self.race());
             is_answered && state.cancelled.is_some() && text == cancellation(id)
         };
-        let may_come = |state: &CallState| is_idle(state) || crosses(state);
-        if !self.expires(text) && !self.calls.values().any(may_come) {
+        let may_come = self.calls.values().any(|state| is_idle(state) || crosses(state));
+        if !may_come && !self.expires(text) {
             self.find("to-server", format!("the server got what no client sent: {text}"));
         }
     }
@@ -615,23 +615,11 @@ impl Judge {
             }
             Kind::Extra => {}
             Kind::Odd => {
-                let has = |name: &str| message.contains_key(name);
-                let id_is_own = message.get("id").is_some_and(|own| own == id);
-                let error = message.get("error").map(|error| members(error).unwrap_or_default());
-                let is_error = error.is_none_or(|error| {
-                    let is = |name: &str, fits: fn(&str) -> bool| {
-                        error.get(name).is_some_and(|value| fits(value))
-                    };
-                    is("code", |code| code.parse::<i64>().is_ok())
-                        && is("message", |text| text.starts_with('"'))
-                });
                 // A response of HTTP needs some body, so JSON for who gave the call up passes as it came.
                 let is_body = self.world.is_direct()
                     && about
                         .is_some_and(|state| state.begun.is_none() && state.cancelled.is_some());
-                let is_odd =
-                    !id_is_own || !is_error || has("result") == has("error") || has("method");
-                if is_odd && !is_body {
+                if !is_answer(id, message) && !is_body {
                     wrong.push(("odd-answer", format!("call {id} is answered with {text}")));
                 }
             }
@@ -751,9 +739,8 @@ impl Judge {
         }
     }
 
-    fn heard_progress(&mut self, place: Place, text: &str, message: &BTreeMap<String, String>) {
-        let params = message.get("params").and_then(|params| members(params)).unwrap_or_default();
-        let token = params.get("progressToken").cloned().unwrap_or_default();
+    /// The call that a token at a place is that of.
+    fn call_of_token(&self, place: Place, token: &str, text: &str) -> Option<usize> {
         // Who has left a stream may hear of its call on another.
         let gone =
             |state: &CallState| state.left.is_some() && place == Place::Post(state.call.number);
@@ -769,7 +756,7 @@ impl Judge {
             let answered = state.over_heard().is_some_and(|over| now >= over + crossing);
             !answered && !cancelled && !gone(state)
         };
-        let own = self.calls.values().filter(|state| same(&state.call.token, &token));
+        let own = self.calls.values().filter(|state| same(&state.call.token, token));
         let own =
             own.filter(|state| open(state) && self.passes_at(place, state) && !token.is_empty());
         // A token may be that of a newer call too, where a client never got the answer to the older one.
@@ -777,7 +764,14 @@ impl Judge {
         let meant = meant.and_then(|index| self.said[*index].say.about);
         let is_other = |state: &CallState| meant != Some(state.call.number);
         let state = own.min_by_key(|state| (state.over_heard().is_some(), is_other(state)));
-        let Some(number) = state.map(|state| state.call.number) else {
+        state.map(|state| state.call.number)
+    }
+
+    fn heard_progress(&mut self, place: Place, text: &str, message: &BTreeMap<String, String>) {
+        let params = message.get("params").and_then(|params| members(params)).unwrap_or_default();
+        let token = params.get("progressToken").cloned().unwrap_or_default();
+        let (now, race) = (self.now, self.race());
+        let Some(number) = self.call_of_token(place, &token, text) else {
             return self.find("token", format!("{place:?} reads a token of no open call: {text}"));
         };
         self.holds_for_schema(message, &params, text);
@@ -849,34 +843,32 @@ impl Judge {
         }
     }
 
+    /// Whether a report names a call. A server knows work that goes on by the names of the call that began it.
+    fn is_name_of(&self, say: &Say, number: usize) -> bool {
+        let known = |call: usize| &self.calls[&self.calls[&call].work].call;
+        let name = match (&say.names, say.about.filter(|call| self.calls.contains_key(call))) {
+            (Names::Token, Some(call)) => &known(call).token,
+            (Names::Id, Some(call)) => &known(call).id,
+            (Names::Other(text), _) => text,
+            _ => return false,
+        };
+        let (target, known) = (&self.calls[&number].call, known(number));
+        [&target.token, &target.id, &known.token, &known.id].iter().any(|own| same(name, own))
+    }
+
     /// Whether a report may be shown for a call.
     fn belongs(&mut self, index: usize, number: usize, text: &str) {
         let SaidState { say, at, .. } = &self.said[index];
         let (say, at) = (say.clone(), *at);
         let about = say.about.and_then(|call| self.calls.get(&call));
         let shared = self.world == World::Shared;
-        // A server knows work that goes on by the names of the call that began it.
-        let work = about.map(|state| &self.calls[&state.work].call);
-        let name = match (&say.names, work) {
-            (Names::Token, Some(work)) => Some(work.token.clone()),
-            (Names::Id, Some(work)) => Some(work.id.clone()),
-            (Names::Other(text), _) => Some(text.clone()),
-            _ => None,
-        };
         let target = &self.calls[&number].call;
-        let known = &self.calls[&self.calls[&number].work].call;
         let scope = self.session_of(say.place);
         let foreign = about.is_some_and(|state| {
             scope.is_some_and(|scope| *scope != self.sessions[state.call.client])
         });
         let on_own = say.about.is_some_and(|call| say.place == Place::Post(call));
-        let exact = !shared
-            && !on_own
-            && name.is_some_and(|name| {
-                [&target.token, &target.id, &known.token, &known.id]
-                    .iter()
-                    .any(|own| same(&name, own))
-            });
+        let exact = !shared && !on_own && self.is_name_of(&say, number);
         // A name that a server invents twice is that of the call that had it first, or was taken to have it.
         let had = |earlier: &SaidState| {
             earlier.say.about == Some(number) || earlier.shown.contains(&number)
@@ -1368,6 +1360,20 @@ impl Judge {
             self.find("lost-answer", format!("call {number} waits for a server that is gone"));
         }
     }
+}
+
+/// Whether a message is an answer that clients take.
+fn is_answer(id: &str, message: &BTreeMap<String, String>) -> bool {
+    let has = |name: &str| message.contains_key(name);
+    let id_is_own = message.get("id").is_some_and(|own| own == id);
+    let error = message.get("error").map(|error| members(error).unwrap_or_default());
+    let is_error = error.is_none_or(|error| {
+        let is =
+            |name: &str, fits: fn(&str) -> bool| error.get(name).is_some_and(|value| fits(value));
+        is("code", |code| code.parse::<i64>().is_ok())
+            && is("message", |text| text.starts_with('"'))
+    });
+    id_is_own && is_error && has("result") != has("error") && !has("method")
 }
 
 /// The cancellation of a request, without a reason. Strings have one spelling.
