@@ -216,6 +216,8 @@ pub(crate) struct Judge {
     waits: BTreeMap<usize, usize>,
     /// Calls that were given up by a clock, whose work the same call may join.
     kept: Vec<usize>,
+    /// A call has been cancelled before the server got it.
+    withdrawn: bool,
     /// Clients that read what belongs to no request.
     listens: Vec<usize>,
     stalled: bool,
@@ -253,6 +255,7 @@ pub(crate) fn judge(world: World, sessions: &[String], log: &[Entry]) -> Vec<Fin
         gave: Vec::new(),
         waits: BTreeMap::new(),
         kept: Vec::new(),
+        withdrawn: false,
         listens: Vec::new(),
         stalled: false,
         was_stalled: false,
@@ -285,10 +288,13 @@ impl Judge {
                     self.kept.push(*call);
                 }
             }
+            // The cancellation of what the server has never seen.
+            What::Gave(_) if std::mem::take(&mut self.withdrawn) => {}
             What::Gave(text) => self.gave.push((now, text.clone(), 0)),
             What::Took(text) => self.took(text),
             What::Cancelled(call) => {
                 self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
+                self.withdrawn = self.withdraws(*call);
             }
             What::Begun(call, numbered) => {
                 let state = self.calls.get_mut(call).unwrap();
@@ -1090,7 +1096,11 @@ impl Judge {
         let crosses = |text: &String| {
             let is_over = |state: &CallState| {
                 let id = &self.calls[&state.work].call.id;
-                self.world.is_real() && state.answer_said.is_some() && *text == cancellation(id)
+                // Who has read the answer has nothing left to cancel.
+                let is_read =
+                    state.answer_heard.is_some_and(|heard| state.cancelled >= Some(heard));
+                let is_over = is_read || self.world.is_real() && state.answer_said.is_some();
+                is_over && *text == cancellation(id)
             };
             self.calls.values().any(is_over)
         };

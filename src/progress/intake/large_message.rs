@@ -216,6 +216,8 @@ impl Filter {
         let likely = likely.and_then(|id| self.correlator.ledger.get(id));
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
         let known = call.and_then(|id| self.correlator.ledger.get(id));
+        // A client that has come back reads the stream on which the answer comes.
+        let moves = known.is_some_and(|call| self.topology.is_whole() || call.shadow);
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
         passing.call = call;
@@ -228,7 +230,7 @@ impl Filter {
         if let Some((stream, id)) = known.filter(|_| !passing.repairs.has_request()) {
             passing.repairs.answer(id);
             // Pieces that have been forwarded cannot be taken back to another stream.
-            if !begun {
+            if !begun && moves {
                 passing.stream = Some(stream);
             }
         }
