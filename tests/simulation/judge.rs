@@ -88,6 +88,8 @@ const LINGERS: u64 = 10_000;
 /// For so long an answer waits for the client that gave its call up, and the work goes on without its client.
 const FINISHED: u64 = 120_000;
 const KEEP: u64 = 1_800_000;
+/// A cancellation that comes so long after the answer has crossed the answer.
+const CROSSING: u64 = 5000;
 /// For so long a call that repeats an open one waits, if the open one is so old.
 const HELD: u64 = 1000;
 const REPEATED: u64 = 5000;
@@ -427,10 +429,17 @@ impl Judge {
     /// The answer that came when nobody waited for it is that of this call; when it came.
     fn fetch(&mut self, before: usize, call: usize) -> Option<u64> {
         let (now, mut came) = (self.now, None);
+        // Who gives a call up just when the answer comes may get the answer once more.
+        let CallState { answer_heard, cancelled, .. } = self.calls[&before];
+        let crosses = answer_heard.zip(cancelled);
+        let crosses =
+            crosses.is_some_and(|(heard, gone)| heard <= gone && gone <= heard + CROSSING);
         let is_answer = |said: &&mut SaidState| {
-            said.say.about == Some(before) && said.say.kind.ends_call() && said.heard.is_empty()
+            let is_free = crosses || said.heard.is_empty();
+            said.say.about == Some(before) && said.say.kind.ends_call() && is_free
         };
         for said in self.said.iter_mut().filter(is_answer) {
+            said.heard.clear();
             said.say.about = Some(call);
             said.fetched = Some(now);
             came.get_or_insert(said.at);
@@ -808,7 +817,11 @@ impl Judge {
         }
         let fresh = said.iter().any(|index| self.said[*index].heard.is_empty());
         if fresh {
-            self.paced(number, &said, asked);
+            // The token of a task that runs may be given to another call.
+            let alike = self.calls.values().filter(|state| same(&state.call.token, &token));
+            let first = alike.filter(|state| state.over_heard().is_none());
+            let first = first.map(|state| state.began).min().unwrap_or(asked);
+            self.paced(number, &said, first);
             let total = params.get("total").and_then(|total| total.parse().ok());
             self.is_as_counted(number, &said, [before, Some(value), total], text);
         } else {
@@ -915,7 +928,10 @@ impl Judge {
         });
         let guess = guess || shared && unnamed && forgotten;
         let standard = say.text.contains("notifications/progress");
-        let ended = over || after_end;
+        let was_left = |state: &CallState| {
+            self.calls.values().any(|call| call.work == state.work && call.cancelled.is_some())
+        };
+        let ended = over || after_end || about.is_some_and(was_left);
         let rule = match () {
             () if foreign => "foreign-token",
             () if shared && unnamed => "shared-guess",
