@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
@@ -217,7 +218,8 @@ impl Filter {
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
         let known = call.and_then(|id| self.correlator.ledger.get(id));
         // A client that has come back reads the stream on which the answer comes.
-        let moves = known.is_some_and(|call| self.topology.is_whole() || call.shadow);
+        let is_read = |call: &Call| call.shadow && self.has_stream(call.stream);
+        let moves = known.is_some_and(|call| self.topology.is_whole() || is_read(call));
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
         passing.call = call;
