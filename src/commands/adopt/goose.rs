@@ -169,7 +169,7 @@ mod tests {
             one("flow", "npx", &["-y", "x"], ""),
         ];
         assert_eq!(servers(text), expected);
-        let words = servers(text)[1].wrapped("milepost");
+        let words = servers(text)[1].wrapped(&OurCommand::direct("milepost"));
         let expected = "  reports:\n    type: stdio\n    cmd: \"milepost\"\n    args: [\"wrap\", \"--\", \"node\", \"server.js\", \"-v\"]";
         assert_eq!(lines("reports", &words), expected);
     }
