@@ -1089,10 +1089,6 @@ impl Judge {
     /// What the proxy says itself comes after a silence, and pretends no work.
     fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
         let state = &self.calls[&number];
-        let is_task = state.call.is_task() && !self.reads_late();
-        if is_task && state.answer_said.is_some_and(|said| said < self.now) {
-            self.find("beat-of-task", format!("call {number} is a task: {text}"));
-        }
         // The token of a task that runs may be given to another call. What the server says under it is either's, and
         // the other is told that it goes on.
         let is_twin = |other: &CallState| {
@@ -1102,6 +1098,10 @@ impl Judge {
                 && same(&other.call.token, &state.call.token)
         };
         let has_twin = self.calls.values().any(is_twin);
+        let is_task = state.call.is_task() && !self.reads_late();
+        if is_task && state.answer_said.is_some_and(|said| said < self.now) {
+            self.find("beat-of-task", format!("call {number} is a task: {text}"));
+        }
         let is_early = self.now + self.tolerance() < last + BEAT_AFTER && !has_twin;
         if is_early && !self.reads_late() {
             self.find(
