@@ -139,17 +139,17 @@ mod tests {
         check("/usr/bin/milepost", "/usr/bin/milepost wrap", "milepost wrap");
         check("/x/archive-videos/milepost", "/x/archive-videos/milepost wrap", "milepost wrap");
         check(
-            "/home/a/.npm/_npx/3f1c/node_modules/milepost-linux-x64/bin/milepost",
+            "/Users/a/.npm/_npx/3f1c/node_modules/milepost-linux-x64/bin/milepost",
             "npx -y milepost wrap",
             "npx -y milepost wrap",
         );
         check(
-            "/home/a/shop/node_modules/milepost-linux-x64/bin/milepost",
-            "/home/a/shop/node_modules/milepost-linux-x64/bin/milepost wrap",
+            "/Users/a/shop/node_modules/milepost-linux-x64/bin/milepost",
+            "/Users/a/shop/node_modules/milepost-linux-x64/bin/milepost wrap",
             "npx -y milepost wrap",
         );
         check(
-            "/home/a/.cache/uv/archive-v0/AbC/bin/milepost",
+            "/Users/a/.cache/uv/archive-v0/AbC/bin/milepost",
             "uvx milepost wrap",
             "uvx milepost wrap",
         );
