@@ -136,7 +136,7 @@ fn draw_table(
     let rows = screen.rows(now);
     let Some(chosen) = screen.place(&rows) else {
         let text = nothing(screen);
-        return text.lines().map(|line| TopLine::plain(line).to_middle(width)).collect();
+        return text.lines().map(|line| TopLine::plain(line).in_middle(width)).collect();
     };
     let columns: Vec<TopColumn> =
         COLUMNS.into_iter().filter(|column| !column.only_wide || width >= WIDE).collect();
@@ -147,7 +147,7 @@ fn draw_table(
     let first = (chosen + 1).saturating_sub(shown);
     for (at, row) in rows.iter().enumerate().skip(first).take(shown) {
         let cells = columns.iter().map(|column| cell(column.name, row, styles));
-        let line = side_by_side(cells, &widths).to_left(width);
+        let line = side_by_side(cells, &widths).at_left(width);
         lines.push(if at == chosen { line.reversed() } else { line });
     }
     lines
@@ -170,7 +170,7 @@ fn widths(columns: &[TopColumn], width: usize) -> Vec<usize> {
 
 /// The cells of one row.
 fn side_by_side(cells: impl Iterator<Item = TopLine>, widths: &[usize]) -> TopLine {
-    let cells = cells.zip(widths).map(|(cell, width)| cell.to_left(*width).into_spans());
+    let cells = cells.zip(widths).map(|(cell, width)| cell.at_left(*width).into_spans());
     let cells: Vec<Vec<TopSpan>> = cells.collect();
     TopLine::from(cells.join(&TopSpan::plain(" ".repeat(GAP))))
 }
@@ -200,7 +200,7 @@ fn cell(name: &str, row: &TopRow, styles: &Styles) -> TopLine {
         "PROGRESS" => TopLine::new(row.outcome(), style),
         "MESSAGE" => words(row, styles),
         "CHANGES" => TopLine::new(call.changes_within(CHANGES), &styles.dim),
-        "TIME" => TopLine::plain(spell(row.took())).to_right(TIME),
+        "TIME" => TopLine::plain(spell(row.took())).at_right(TIME),
         _ => TopLine::new(sign, style),
     }
 }
@@ -318,7 +318,7 @@ fn lay_help(lines: &mut [TopLine], width: usize, styles: &Styles) {
     };
     let row = |(key, does): &(&str, &str)| {
         let key = TopSpan::new(format!(" {key:<9} "), &styles.bold);
-        let text = TopLine::from(vec![key, TopSpan::plain(*does)]).to_left(inner);
+        let text = TopLine::from(vec![key, TopSpan::plain(*does)]).at_left(inner);
         let side = || vec![TopSpan::plain("│")];
         TopLine::from([side(), text.into_spans(), side()].concat())
     };
@@ -327,7 +327,7 @@ fn lay_help(lines: &mut [TopLine], width: usize, styles: &Styles) {
     help.push(edge("└", "", "┘"));
     let from = lines.len().saturating_sub(help.len()) / 2;
     for (line, help) in lines.iter_mut().skip(from).zip(help) {
-        *line = help.to_middle(width);
+        *line = help.in_middle(width);
     }
 }
 

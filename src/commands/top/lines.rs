@@ -89,17 +89,17 @@ impl TopLine {
     }
 
     /// The line at the left of so many columns.
-    pub(super) fn to_left(self, width: usize) -> Self {
+    pub(super) fn at_left(self, width: usize) -> Self {
         self.filled(width, |_| 0)
     }
 
     /// The line at the right of so many columns.
-    pub(super) fn to_right(self, width: usize) -> Self {
+    pub(super) fn at_right(self, width: usize) -> Self {
         self.filled(width, |left| left)
     }
 
     /// The line in the middle of so many columns.
-    pub(super) fn to_middle(self, width: usize) -> Self {
+    pub(super) fn in_middle(self, width: usize) -> Self {
         self.filled(width, |left| left / 2)
     }
 
@@ -135,10 +135,10 @@ mod tests {
     fn lines_are_cut_and_filled_by_columns() {
         let cut = |width| line().cut(width).to_string();
         assert_eq!([3, 5, 7, 9].map(cut), ["日", "日本a", "日本abc", "日本abc"]);
-        assert_eq!(line().to_left(9).to_string(), "日本abc  ");
-        assert_eq!(line().to_right(9).to_string(), "  日本abc");
-        assert_eq!(line().to_middle(10).to_string(), " 日本abc  ");
-        assert_eq!(line().to_left(3).to_string(), "日 ");
+        assert_eq!(line().at_left(9).to_string(), "日本abc  ");
+        assert_eq!(line().at_right(9).to_string(), "  日本abc");
+        assert_eq!(line().in_middle(10).to_string(), " 日本abc  ");
+        assert_eq!(line().at_left(3).to_string(), "日 ");
     }
 
     #[test]
