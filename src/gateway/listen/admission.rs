@@ -32,7 +32,7 @@ const ONCE: [&str; 7] = [
 ];
 
 /// The header in which a browser says from which site a request comes; no page can change it.
-const SITE: &str = "sec-fetch-site";
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Types of bodies that a browser sends for a page without asking the listener first; the last one is
 /// no type at all.
@@ -50,7 +50,9 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
     if head_bytes(parts) > server.max_header_bytes {
         return Err(Refusal::HeadTooLarge);
     }
-    if let Some(name) = ONCE.into_iter().find(|name| is_twice(&parts.headers, name)) {
+    // Nearly no request has any header twice.
+    let has_twice = parts.headers.len() != parts.headers.keys_len();
+    if has_twice && let Some(name) = ONCE.into_iter().find(|name| is_twice(&parts.headers, name)) {
         return Err(Refusal::Twice(name));
     }
     if let Some(host) = host(parts)?

@@ -86,6 +86,15 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// Whether nothing is added to any request.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { token_in_arguments, token_type, meta, arguments } = self;
+        !token_in_arguments
+            && *token_type == TokenType::Same
+            && meta.is_empty()
+            && arguments.is_empty()
+    }
+
     /// The server's form of a token; `None`: the client's own.
     pub(crate) fn token(&self, token: &Key) -> Option<Key> {
         match (self.token_type, token) {

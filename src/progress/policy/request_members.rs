@@ -29,9 +29,8 @@ pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
 impl Policy {
     /// Whether members are put into the requests for any tool.
     fn asks(&self) -> bool {
-        let none = Ask::default();
         let asks = |call: &CallPolicy| {
-            !call.observes() && (!self.capabilities.is_empty() || call.ask != none)
+            !call.observes() && (!self.capabilities.is_empty() || !call.ask.is_empty())
         };
         self.everywhere().any(asks)
     }

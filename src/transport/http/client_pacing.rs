@@ -3,8 +3,8 @@
 //!
 //! The listener's connection reports slowness, because data in buffers is old before the client
 //! takes it. While a client is blocked, nothing is read for this client, and the server waits. The
-//! progress of a client that is behind for 5 s is thinned until the client has kept up for a second;
-//! other messages wait their turn.
+//! progress of a client that is behind for 5 s is thinned until the client has kept up for a second, and if
+//! it falls behind again, for a minute; other messages wait their turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,6 +26,14 @@ const SLOW_AFTER: Duration = Duration::from_secs(5);
 /// A client that has kept up for so long is neither behind nor slow.
 const CAUGHT_UP_AFTER: Duration = Duration::from_secs(1);
 
+/// A client that was slow and falls behind again within this time is slow at once: it keeps up with thinned progress
+/// only.
+const RELAPSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Such a client is slow until it has kept up for so long. Whenever it counts as fast, what it reads becomes old
+/// before that shows.
+const CAUGHT_UP_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
 /// The time for which nothing is read for a client that takes nothing.
 const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
@@ -44,6 +52,10 @@ pub(crate) struct ClientPacing {
     /// The first and the last time at which the client was seen to be behind.
     behind: Option<(Instant, Instant)>,
     slow: bool,
+    /// The time when the client was last slow no longer.
+    recovered: Option<Instant>,
+    /// The client was slow, kept up with thinned progress, and fell behind again.
+    relapsed: bool,
     blocked_since: Option<Instant>,
 }
 
@@ -58,6 +70,8 @@ impl ClientPacing {
             asked: false,
             behind: None,
             slow: false,
+            recovered: None,
+            relapsed: false,
             blocked_since: None,
         }
     }
@@ -116,7 +130,12 @@ impl ClientPacing {
         let still = self.behind.filter(|(_, last)| since < *last + CAUGHT_UP_AFTER);
         let first = still.map_or(since, |(first, _)| first);
         self.behind = Some((first, now));
-        now >= first + SLOW_AFTER && !std::mem::replace(&mut self.slow, true)
+        if self.slow {
+            return false;
+        }
+        self.relapsed = self.recovered.is_some_and(|at| now < at + RELAPSE_WITHIN);
+        self.slow = self.relapsed || now >= first + SLOW_AFTER;
+        self.slow
     }
 
     /// Notices a client that reads too slowly, and one that does no more. That its connection is full for a
@@ -139,11 +158,17 @@ impl ClientPacing {
     /// Whether the slow client has kept up long enough to count as fast again.
     pub(crate) fn keeps_up(&mut self) -> bool {
         let now = Instant::now();
-        if self.behind.is_none_or(|(_, last)| now < last + CAUGHT_UP_AFTER) {
+        let patience =
+            if self.slow && self.relapsed { CAUGHT_UP_AGAIN_AFTER } else { CAUGHT_UP_AFTER };
+        if self.behind.is_none_or(|(_, last)| now < last + patience) {
             return false;
         }
         self.behind = None;
-        std::mem::take(&mut self.slow)
+        let was_slow = std::mem::take(&mut self.slow);
+        if was_slow {
+            self.recovered = Some(now);
+        }
+        was_slow
     }
 
     /// Whether the client has taken nothing for a while, or nothing just now and is slow.
@@ -171,5 +196,43 @@ impl ClientPacing {
         }
         self.waiting_since = None;
         Poll::Ready(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Looks at the client every 10 ms for so long; whether the client is slow at the end.
+    async fn watched(
+        pacing: &mut ClientPacing,
+        state: &WriteState,
+        is_blocked: bool,
+        ms: u64,
+    ) -> bool {
+        state.block(is_blocked);
+        for _ in 0..ms / 10 {
+            advance(Duration::from_millis(10)).await;
+            pacing.watch();
+        }
+        pacing.is_slow()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_falls_behind_again_is_slow_at_once_and_for_a_minute() {
+        let state = WriteState::default();
+        let mut pacing = ClientPacing::new(state.clone(), None);
+        assert!(!watched(&mut pacing, &state, true, 4900).await);
+        assert!(watched(&mut pacing, &state, true, 300).await);
+        assert!(watched(&mut pacing, &state, false, 900).await);
+        assert!(!watched(&mut pacing, &state, false, 200).await);
+        assert!(watched(&mut pacing, &state, true, 100).await);
+        assert!(watched(&mut pacing, &state, false, 59_000).await);
+        assert!(!watched(&mut pacing, &state, false, 1200).await);
+        // It has kept up for long enough to count as any other.
+        assert!(!watched(&mut pacing, &state, false, 20_000).await);
+        assert!(!watched(&mut pacing, &state, true, 4900).await);
     }
 }

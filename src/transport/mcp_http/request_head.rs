@@ -35,16 +35,19 @@ pub(crate) struct RequestHead {
 impl RequestHead {
     pub(crate) fn of(caller: u64, parts: &Parts) -> Self {
         let headers = &parts.headers;
-        let date = headers.get(REVISION).and_then(|date| date.to_str().ok());
+        let date = headers.get(REVISION);
+        let events: &[&str] = &["text/event-stream"];
+        let [reads_events, reads_json] =
+            accepts(headers, [events, &["application/json", "application/*", "*/*"]]);
         Self {
             method: parts.method.clone(),
             session: headers.get(SESSION_ID).cloned(),
             origin: headers.get(header::ORIGIN).cloned(),
             caller,
-            names_revision: headers.contains_key(REVISION),
-            revision: date.and_then(Revision::from_date),
-            reads_events: accepts(headers, &["text/event-stream"]),
-            reads_json: accepts(headers, &["application/json", "application/*", "*/*"]),
+            names_revision: date.is_some(),
+            revision: date.and_then(|date| date.to_str().ok()).and_then(Revision::from_date),
+            reads_events,
+            reads_json,
             limits_events: limits_events(headers),
             last_event: headers.get(LAST_EVENT_ID).cloned(),
         }
@@ -70,21 +73,27 @@ fn limits_events(headers: &HeaderMap) -> bool {
 
 /// Whether the client of a GET takes events. A page's image does not, and must start no server.
 pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
-    let types = ["text/event-stream", "text/*", "*/*"];
-    !headers.contains_key(header::ACCEPT) || accepts(headers, &types)
+    let types: &[&str] = &["text/event-stream", "text/*", "*/*"];
+    !headers.contains_key(header::ACCEPT) || accepts(headers, [types]) == [true]
 }
 
-fn accepts(headers: &HeaderMap, names: &[&str]) -> bool {
+/// Whether the client takes any type of each of these sets.
+fn accepts<const N: usize>(headers: &HeaderMap, sets: [&[&str]; N]) -> [bool; N] {
+    let mut found = [false; N];
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|range| {
+    for range in accepted.flat_map(|value| value.split(',')) {
         let mut parts = range.split(';').map(str::trim);
-        let named = parts
-            .next()
-            .is_some_and(|range| names.iter().any(|name| name.eq_ignore_ascii_case(range)));
+        let named = parts.next().unwrap_or_default();
         let weight = |part: &str| part.split_once('=')?.1.trim().parse::<f64>().ok();
         let is_weight = |part: &&str| part.starts_with(['q', 'Q']);
-        named && !parts.filter(is_weight).any(|part| weight(part) == Some(0.0))
-    })
+        if parts.filter(is_weight).any(|part| weight(part) == Some(0.0)) {
+            continue;
+        }
+        for (found, names) in found.iter_mut().zip(sets) {
+            *found |= names.iter().any(|name| name.eq_ignore_ascii_case(named));
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -97,7 +106,8 @@ mod tests {
         for line in accept {
             headers.append(header::ACCEPT, line.parse().unwrap());
         }
-        assert_eq!(accepts(&headers, &["text/event-stream"]), reads, "{accept:?}");
+        let events: &[&str] = &["text/event-stream"];
+        assert_eq!(accepts(&headers, [events]), [reads], "{accept:?}");
     }
 
     #[test]
