@@ -151,6 +151,8 @@ struct SaidState {
     say: Say,
     /// Calls that the client waited for then, with the token that each had.
     open: Vec<usize>,
+    /// It has the token of a call without one, which names nobody.
+    nameless: bool,
     /// A call has ended just now.
     soon: bool,
     stalled: bool,
@@ -198,7 +200,7 @@ impl SaidState {
     fn may_be_replaced(&self) -> bool {
         let is_over = self.say.about.is_some_and(|call| !self.open.contains(&call));
         let names_nobody = match self.say.names {
-            Names::Token => false,
+            Names::Token => self.nameless,
             Names::Id => is_over && self.say.text.contains("notifications/progress"),
             Names::Other(_) | Names::Tool | Names::Nothing => true,
         };
@@ -525,7 +527,10 @@ impl Judge {
         self.by_mark.insert(say.mark, self.said.len());
         let (at, stalled) = (self.now, self.stalled);
         let (heard, shown, fetched) = (Vec::new(), Vec::new(), None);
-        self.said.push(SaidState { at, say, open, soon, stalled, fetched, heard, shown, value });
+        let nameless = say.names == Names::Token && !self.has_name(&say);
+        let said =
+            SaidState { at, say, open, nameless, soon, stalled, fetched, heard, shown, value };
+        self.said.push(said);
     }
 
     /// What may be late or early.
@@ -1109,8 +1114,8 @@ impl Judge {
                 format!("call {number}, {} ms after the last: {text}", self.now - last),
             );
         }
-        // Who reads several streams late reads their figures in any order.
-        let in_order = !(self.reads_late() && self.world.reads_streams());
+        // Who reads several streams late reads their figures in any order. The figures under one token rise together.
+        let in_order = !(self.reads_late() && self.world.reads_streams() || has_twin);
         if value - before > 0.01 && before.abs() < 16_384.0 && in_order {
             self.find("beat-size", format!("call {number}: from {before} to {value}"));
         }

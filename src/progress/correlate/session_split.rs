@@ -134,15 +134,18 @@ impl Filter {
     }
 
     /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
-    /// requests where no other filter knows requests of the session: some servers put ids in the place of tokens.
+    /// requests with a token where no other filter knows requests of the session: some servers put ids in the place of
+    /// tokens. A request without one is told nothing, and another request of its session must not be told in its place.
     pub fn tokens_named(&mut self, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
             Kind::Notification => self.named_token(message).into_iter().collect(),
             Kind::Batch => message.elements().filter_map(|one| self.token_in(&one)).collect(),
             _ => Vec::new(),
         };
-        let is_id =
-            |token: &Key| self.topology.is_whole() && self.correlator.ledger.by_id(token).is_some();
+        let ledger = &self.correlator.ledger;
+        let by_id = |id: &Key| ledger.by_id(id).and_then(|call| ledger.get(call));
+        let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
+        let is_id = |token: &Key| self.topology.is_whole() && is_told(token);
         named.into_iter().filter(|token| !self.has_token(token) && !is_id(token)).collect()
     }
 
