@@ -26,7 +26,9 @@ fn check(name: &str, heard: &str) {
         assert_eq!(event["method"], "notifications/progress", "{heard}");
         assert_eq!(event["params"]["progressToken"], 1, "{heard}");
         let words = event["params"]["message"].as_str().unwrap();
-        assert!(words.ends_with(&format!(" for {name}.")), "{name}: {heard}");
+        // A heartbeat names no client: on a busy machine the calls wait for each other longer than its silence.
+        let is_beat = words.starts_with("work: running ");
+        assert!(is_beat || words.ends_with(&format!(" for {name}.")), "{name}: {heard}");
         let figure = event["params"]["progress"].as_f64().unwrap();
         assert!(figure > before, "{heard}");
         before = figure;
