@@ -16,7 +16,8 @@ const TRIES_MAX: usize = 3;
 
 /// The first lines of a new file.
 const HEAD: &str = "# The routes of `milepost serve`. `milepost check --print` shows every setting, and \
-                    docs/settings.md explains them.\n";
+                    docs/settings.md explains them.\n\n\
+                    # Health checks, metrics and the live page, at http://127.0.0.1:7333:\n# [admin]\n";
 
 /// The arguments.
 #[derive(Debug, clap::Args)]
@@ -170,8 +171,9 @@ fn path_of(words: &[String]) -> String {
         Some(url) => {
             let mut segments = url.path_segments().into_iter().flatten();
             let telling = segments.rfind(|part| !["", "mcp", "sse"].contains(part));
-            let host = || url.host_str().unwrap_or_default().split('.').next().map(str::to_owned);
-            telling.map(str::to_owned).or_else(host).unwrap_or_default()
+            // An address of numbers names nothing.
+            let host = || url.domain().filter(|domain| *domain != "localhost")?.split('.').next();
+            telling.or_else(host).unwrap_or_default().to_owned()
         }
         None => {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
@@ -252,6 +254,9 @@ mod tests {
             ("uvx mcp_server_git --repository /x", "/mcp-server-git"),
             ("https://reports.example.com/mcp", "/reports"),
             ("https://example.com/team/mcp", "/team"),
+            ("http://127.0.0.1:8080/mcp", "/server"),
+            ("http://[::1]:8080/", "/server"),
+            ("http://localhost:8080/reports/sse", "/reports"),
             ("---", "/server"),
         ] {
             assert_eq!(path_of(&words_of(server)), path, "{server}");

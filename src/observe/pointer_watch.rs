@@ -22,21 +22,41 @@ pub struct PointerMiss {
     pub pointer: String,
     /// The messages of the dialect in which the pointer was tried.
     pub messages: u64,
+    /// The pointer that finds a value, where a string of JSON stands in the way.
+    pub meant: Option<String>,
 }
 
 impl fmt::Display for PointerMiss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dialect, key, pointer, messages } = self;
+        let Self { dialect, key, pointer, messages, meant } = self;
         let messages = match messages {
             1 => "the only message".to_owned(),
             count => format!("any of {count} messages"),
         };
-        write!(f, "the dialect {dialect:?}: `{key}` ({pointer}) found nothing in {messages}")
+        write!(f, "the dialect {dialect:?}: `{key}` ({pointer}) found nothing in {messages}")?;
+        match meant {
+            Some(meant) => write!(f, "; a string of JSON stands there, did you mean {meant:?}?"),
+            None => Ok(()),
+        }
     }
 }
 
-/// Pointers, by key and text, and whether they have found a value.
-type FoundPointers = BTreeMap<(&'static str, String), bool>;
+/// What has become of a pointer.
+#[derive(Debug, Clone, Default)]
+struct PointerFate {
+    is_found: bool,
+    meant: Option<String>,
+}
+
+impl PointerFate {
+    fn add(&mut self, is_found: bool, meant: Option<String>) {
+        self.is_found |= is_found;
+        self.meant = self.meant.take().or(meant);
+    }
+}
+
+/// Pointers, by key and text.
+type FoundPointers = BTreeMap<(&'static str, String), PointerFate>;
 
 /// What the pointers of dialects have found.
 #[derive(Debug, Clone, Default)]
@@ -56,8 +76,9 @@ impl PointerFinds {
             if dialect.methods.iter().any(|claimed| **claimed == *method) {
                 let (count, finds) = self.dialects.entry(dialect.name.clone()).or_default();
                 *count += 1;
-                for (key, pointer, is_found) in dialect.finds(message.raw()) {
-                    *finds.entry((key, pointer.to_owned())).or_default() |= is_found;
+                for find in dialect.finds(message.raw()) {
+                    let fate = finds.entry((find.key, find.pointer.to_owned())).or_default();
+                    fate.add(find.is_found, find.meant);
                 }
             }
         }
@@ -68,8 +89,8 @@ impl PointerFinds {
         for (name, (count, finds)) in &other.dialects {
             let (all, known) = self.dialects.entry(name.clone()).or_default();
             *all += count;
-            for (pointer, is_found) in finds {
-                *known.entry(pointer.clone()).or_default() |= is_found;
+            for (pointer, fate) in finds {
+                known.entry(pointer.clone()).or_default().add(fate.is_found, fate.meant.clone());
             }
         }
     }
@@ -78,13 +99,14 @@ impl PointerFinds {
     pub fn missed(&self) -> Vec<PointerMiss> {
         let mut missed = Vec::new();
         for (name, (count, finds)) in &self.dialects {
-            for ((key, pointer), is_found) in finds {
-                if !is_found {
+            for ((key, pointer), fate) in finds {
+                if !fate.is_found {
                     missed.push(PointerMiss {
                         dialect: name.clone(),
                         key,
                         pointer: pointer.clone(),
                         messages: *count,
+                        meant: fate.meant.clone(),
                     });
                 }
             }
@@ -188,6 +210,7 @@ impl Drop for PointerObserver {
                     dialect = miss.dialect,
                     key = miss.key,
                     pointer = miss.pointer,
+                    meant = miss.meant,
                     messages = miss.messages,
                     "a pointer of a dialect has found nothing; `milepost doctor --config` shows the messages"
                 );
@@ -211,7 +234,7 @@ mod tests {
             methods: vec!["farm/tick".to_owned()],
             sources: Vec::new(),
             request_id: None,
-            token: None,
+            token: pointer("/params/s/of"),
             progress: pointer("/params/at"),
             total: pointer("/params/ende"),
             message: pointer("/params/words"),
@@ -225,11 +248,19 @@ mod tests {
             finds.see(&policy, &Message::parse(Bytes::from_static(text.as_bytes())));
         };
         see(r#"{"jsonrpc":"2.0","method":"farm/tick","params":{"at":1,"end":3}}"#);
-        see(r#"{"jsonrpc":"2.0","method":"farm/tick","params":{"words":"x","end":3}}"#);
+        see(
+            r#"{"jsonrpc":"2.0","method":"farm/tick","params":{"words":"x","end":3,"s":"{\"of\":9}"}}"#,
+        );
         see(r#"{"jsonrpc":"2.0","method":"farm/else","params":{"ende":3}}"#);
         let missed: Vec<String> = finds.missed().iter().map(ToString::to_string).collect();
-        let expected =
-            r#"the dialect "farm": `total` (/params/ende) found nothing in any of 2 messages"#;
-        assert_eq!(missed, [expected]);
+        let nothing = "found nothing in any of 2 messages";
+        let meant = r#"; a string of JSON stands there, did you mean "/params/s#/of"?"#;
+        assert_eq!(
+            missed,
+            [
+                format!(r#"the dialect "farm": `token` (/params/s/of) {nothing}{meant}"#),
+                format!(r#"the dialect "farm": `total` (/params/ende) {nothing}"#),
+            ]
+        );
     }
 }

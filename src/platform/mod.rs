@@ -7,6 +7,7 @@
 //! | [`files`] | private files, their owner, their identity | modes, user ids, inodes | access lists of the user's profile |
 //! | [`sockets`] | local sockets, options of connections | Unix sockets | named pipes |
 //! | [`streams`] | standard input and output of this process | pipes and sockets of the event loop | threads |
+//! | [`terminal`] | keys that are handed over at once | `termios` | nothing |
 //! | [`service`] | the service manager is told the state | systemd | nothing |
 //! | [`desktop`] | a file is opened as the desktop does | `xdg-open`, `open` | `explorer` |
 //!
@@ -24,4 +25,4 @@ use self::unix as system;
 #[cfg(windows)]
 use self::windows as system;
 
-pub use self::system::{desktop, files, service, signals, sockets, streams};
+pub use self::system::{desktop, files, service, signals, sockets, streams, terminal};

@@ -117,14 +117,14 @@ impl World {
         matches!(self, Self::Pair { by: Between::Processes, .. })
     }
 
-    /// Whether the work of calls that are given up may go on: the connection to the server is that of one client.
+    /// Whether the work of calls that are given up may go on: the connection to the server is that of one client, who
+    /// has a name where clients share a server.
     pub(crate) fn can_be_late(self) -> bool {
         match self {
-            Self::Wire { .. } => true,
+            Self::Wire { .. } | Self::Shared => true,
             Self::Pair { client, server, by } => {
                 client != Speaks::Stdio && server == Speaks::Stdio && by != Between::Fleet
             }
-            Self::Shared => false,
         }
     }
 

@@ -147,6 +147,9 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
     };
     let open_max = 1 + dice.below(5);
     let clients = if world.has_clients() { 1 + dice.below(3) } else { 1 };
+    // Who shares a server and comes back has a name, and every client with that name is the same one.
+    let is_named = world == World::Shared && mix.clocks;
+    let clients = if is_named { 1 } else { clients };
     let is_direct = world.is_pair() && world.is_direct();
     let alike = dice.once_in(3) && (is_direct || world == World::Shared);
     let sessions = (0..clients).map(|client| format!("s{}", if alike { 0 } else { client }));
@@ -155,6 +158,8 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
         numbered: dice.once_in(2),
         batches: dice.once_in(4),
         cuts: dice.once_in(4),
+        // There the end of a stream is the end of a client's patience.
+        cancels: if is_named { 0 } else { mix.cancels },
         ..mix
     };
     let mix = if alike && is_direct && dice.once_in(2) {

@@ -151,6 +151,8 @@ struct SaidState {
     say: Say,
     /// Calls that the client waited for then, with the token that each had.
     open: Vec<usize>,
+    /// It has the token of a call without one, which names nobody.
+    nameless: bool,
     /// A call has ended just now.
     soon: bool,
     stalled: bool,
@@ -198,7 +200,7 @@ impl SaidState {
     fn may_be_replaced(&self) -> bool {
         let is_over = self.say.about.is_some_and(|call| !self.open.contains(&call));
         let names_nobody = match self.say.names {
-            Names::Token => false,
+            Names::Token => self.nameless,
             Names::Id => is_over && self.say.text.contains("notifications/progress"),
             Names::Other(_) | Names::Tool | Names::Nothing => true,
         };
@@ -525,7 +527,10 @@ impl Judge {
         self.by_mark.insert(say.mark, self.said.len());
         let (at, stalled) = (self.now, self.stalled);
         let (heard, shown, fetched) = (Vec::new(), Vec::new(), None);
-        self.said.push(SaidState { at, say, open, soon, stalled, fetched, heard, shown, value });
+        let nameless = say.names == Names::Token && !self.has_name(&say);
+        let said =
+            SaidState { at, say, open, nameless, soon, stalled, fetched, heard, shown, value };
+        self.said.push(said);
     }
 
     /// What may be late or early.
@@ -681,7 +686,12 @@ impl Judge {
     fn shared_note_may_be_at(&self, index: usize, place: Place) -> bool {
         let SaidState { say, soon, .. } = &self.said[index];
         let is_own = say.about.is_some_and(|call| place == Place::Post(call));
-        is_own || say.about.is_none() && !soon
+        is_own || !self.has_strangers() || say.about.is_none() && !soon
+    }
+
+    /// Whether the server has clients that must not see each other's messages.
+    fn has_strangers(&self) -> bool {
+        self.world == World::Shared && self.sessions.len() > 1
     }
 
     /// Milepost answers a client itself only where the server is gone.
@@ -778,7 +788,11 @@ impl Judge {
         let meant = marks('m', text).first().and_then(|mark| self.by_mark.get(mark));
         let meant = meant.and_then(|index| self.said[*index].say.about);
         let is_other = |state: &CallState| meant != Some(state.call.number);
-        let state = own.min_by_key(|state| (state.over_heard().is_some(), is_other(state)));
+        // What nobody said is about a call that still waits for its answer, not about a task with its token.
+        let is_told = |state: &CallState| meant.is_none() && state.answer_said.is_some();
+        let rank =
+            |state: &CallState| (state.over_heard().is_some(), is_other(state), is_told(state));
+        let state = own.min_by_key(|state| rank(state));
         state.map(|state| state.call.number)
     }
 
@@ -880,7 +894,7 @@ impl Judge {
         let SaidState { say, at, .. } = &self.said[index];
         let (say, at) = (say.clone(), *at);
         let about = say.about.and_then(|call| self.calls.get(&call));
-        let shared = self.world == World::Shared;
+        let shared = self.has_strangers();
         let target = &self.calls[&number].call;
         let scope = self.session_of(say.place);
         let foreign = about.is_some_and(|state| {
@@ -1080,18 +1094,28 @@ impl Judge {
     /// What the proxy says itself comes after a silence, and pretends no work.
     fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
         let state = &self.calls[&number];
+        // The token of a task that runs may be given to another call. What the server says under it is either's, and
+        // the other is told that it goes on.
+        let is_twin = |other: &CallState| {
+            other.call.number != number
+                && other.over_heard().is_none()
+                && other.call.client == state.call.client
+                && same(&other.call.token, &state.call.token)
+        };
+        let has_twin = self.calls.values().any(is_twin);
         let is_task = state.call.is_task() && !self.reads_late();
         if is_task && state.answer_said.is_some_and(|said| said < self.now) {
             self.find("beat-of-task", format!("call {number} is a task: {text}"));
         }
-        if self.now + self.tolerance() < last + BEAT_AFTER && !self.reads_late() {
+        let is_early = self.now + self.tolerance() < last + BEAT_AFTER && !has_twin;
+        if is_early && !self.reads_late() {
             self.find(
                 "beat-early",
                 format!("call {number}, {} ms after the last: {text}", self.now - last),
             );
         }
-        // Who reads several streams late reads their figures in any order.
-        let in_order = !(self.reads_late() && self.world.reads_streams());
+        // Who reads several streams late reads their figures in any order. The figures under one token rise together.
+        let in_order = !(self.reads_late() && self.world.reads_streams() || has_twin);
         if value - before > 0.01 && before.abs() < 16_384.0 && in_order {
             self.find("beat-size", format!("call {number}: from {before} to {value}"));
         }

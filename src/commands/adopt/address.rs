@@ -9,7 +9,8 @@ use jsonc_parser::common::Ranged;
 use url::{Host, Url};
 
 use super::document::Edit;
-use super::entry::{Alone, ServerObject, WRAP, quote, range};
+use super::entry::{Alone, ServerObject, quote, range};
+use super::our_command::OurCommand;
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
@@ -32,7 +33,7 @@ impl ServerObject<'_> {
     pub(super) fn wrap_address(
         &self,
         (member, url): (&ObjectProp<'_>, &StringLit<'_>),
-        program: &str,
+        ours: &OurCommand,
         is_named: bool,
     ) -> Result<Vec<Edit>, Alone> {
         for key in SIGN_IN {
@@ -48,7 +49,7 @@ impl ServerObject<'_> {
             }
         }
         let host = may_be_shown(&url.value).map_err(|why| Alone::new(url.start(), why))?;
-        let mut words = vec![quote(WRAP)];
+        let mut words: Vec<String> = ours.args().map(quote).collect();
         let mut edits = Vec::new();
         if let Some((_, kind)) = self.string("type")? {
             words.extend([quote("--transport"), self.raw(kind).to_owned()]);
@@ -77,7 +78,7 @@ impl ServerObject<'_> {
         words.push(self.raw(url).to_owned());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         edits.push(Edit::replace(range(&member.name), quote("command")));
-        let command = quote(program) + &self.args_member(member, &words);
+        let command = quote(&ours.program) + &self.args_member(member, &words);
         edits.push(Edit::replace(range(url), command));
         Ok(edits)
     }

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::AdoptError;
 use super::file::ClientFile;
+use super::our_command::OurCommand;
 use super::repository::Sharing;
 use super::show::plain;
-use super::{AdoptError, entry};
 use crate::commands::args::AdoptArgs;
 use crate::config::values::nearest;
 
@@ -105,7 +106,7 @@ impl FileTerms<'_> {
             let _ = writeln!(
                 head,
                 "  the repository {folder} may share this file: its servers are to start `milepost` \
-                 from PATH, and the backup is kept outside"
+                 by its name, and the backup is kept outside"
             );
         }
         head
@@ -117,11 +118,24 @@ impl FileTerms<'_> {
         (is_named || self.args.servers.is_empty(), is_named)
     }
 
-    /// The program that the client is to start.
-    pub(super) fn program(&self) -> Result<String, AdoptError> {
-        let given = self.args.milepost.as_deref();
-        let shared = self.sharing.repository().map(|_| Path::new("milepost"));
-        if self.args.undo { Ok(String::new()) } else { program(given.or(shared)) }
+    /// The command that the client is to start in front of its servers.
+    pub(super) fn our_command(&self) -> Result<OurCommand, AdoptError> {
+        if self.args.undo {
+            return Ok(OurCommand::direct(""));
+        }
+        let Some(given) = self.args.milepost.as_deref() else {
+            let exe = std::env::current_exe().map_err(|error| {
+                AdoptError::Program(format!(
+                    "the path of this program is not known ({error}); give a path"
+                ))
+            })?;
+            return OurCommand::of_running(&exe, self.sharing.repository().is_some());
+        };
+        // The client starts it in a folder of its own.
+        if given.components().count() > 1 && given.exists() {
+            return OurCommand::named(&std::path::absolute(given)?);
+        }
+        OurCommand::named(given)
     }
 
     /// Checks that every named server exists.
@@ -148,29 +162,4 @@ impl FileTerms<'_> {
         }
         Ok(())
     }
-}
-
-/// The program that the client is to start.
-fn program(given: Option<&Path>) -> Result<String, AdoptError> {
-    let path = match given {
-        None => std::env::current_exe().map_err(|error| {
-            AdoptError::Program(format!(
-                "the path of this program is not known ({error}); give a path"
-            ))
-        })?,
-        // The client starts it in a folder of its own.
-        Some(given) if given.components().count() > 1 && given.exists() => {
-            std::path::absolute(given)?
-        }
-        Some(given) => given.to_owned(),
-    };
-    let Some(path) = path.to_str() else {
-        return Err(AdoptError::Program(format!("{} is no Unicode", path.display())));
-    };
-    if !entry::is_milepost(path) {
-        let why =
-            format!("{path:?}: its name has to begin with `milepost`, so that it is known again");
-        return Err(AdoptError::Program(why));
-    }
-    Ok(path.to_owned())
 }

@@ -9,7 +9,8 @@ use toml::de::{DeTable, DeValue};
 use super::AdoptError;
 use super::change::{Change, FileTerms, ServerFate};
 use super::document::{self, Edit};
-use super::entry::{WRAP, is_milepost, quote};
+use super::entry::quote;
+use super::our_command::{OurCommand, WRAP, is_milepost, wrap_at};
 use super::show::{hidden_words, plain};
 
 /// The key of the servers.
@@ -29,7 +30,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     })?;
     let names: Vec<&str> = servers.iter().map(|(name, _)| &**name.get_ref()).collect();
     terms.all_known(&names)?;
-    let program = terms.program()?;
+    let ours = terms.our_command()?;
     let (mut edits, mut fates, mut shown) = (Vec::new(), Vec::new(), String::new());
     for (name, value) in servers {
         let name = name.get_ref();
@@ -39,7 +40,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
         let server = CodexServer { text, server, is_inline };
         let fate = match terms.args.undo {
             true => server.unwrap(),
-            false => server.wrap(&program),
+            false => server.wrap(&ours),
         };
         match fate {
             Ok(Some(change)) => {
@@ -104,19 +105,20 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         elements.iter().map(word).collect::<Option<_>>().ok_or_else(expected)
     }
 
-    fn is_wrapped(&self) -> bool {
-        let has_wrap =
-            self.args().is_ok_and(|args| args.first().is_some_and(|(_, word)| *word == WRAP));
-        has_wrap && self.command().is_some_and(|(_, command)| is_milepost(command))
+    /// The position of `wrap` in the arguments, if Milepost is in front of the server.
+    fn wrap_at(&self) -> Option<usize> {
+        let args = self.args().ok()?;
+        let args: Vec<_> = args.iter().map(|(_, word)| Some((*word).to_owned())).collect();
+        wrap_at(self.command()?.1, &args)
     }
 
     fn raw(&self, span: std::ops::Range<usize>) -> &'t str {
         self.text.get(span).unwrap_or_default()
     }
 
-    fn wrap(&self, program: &str) -> CodexFate {
+    fn wrap(&self, ours: &OurCommand) -> CodexFate {
         let Some((value, command)) = self.command() else { return Err(self.lines()) };
-        if self.is_wrapped() {
+        if self.wrap_at().is_some() {
             return Ok(None);
         }
         if is_milepost(command) {
@@ -127,24 +129,25 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         }
         let args = self.args()?;
         let raw = self.raw(value.span());
-        let ours = format!("{}, \"--\", {raw}", quote(WRAP));
-        let mut edits = vec![Edit::replace(value.span(), quote(program))];
+        let begin = ours.args().map(quote).collect::<Vec<_>>().join(", ");
+        let list = format!("{begin}, \"--\", {raw}");
+        let mut edits = vec![Edit::replace(value.span(), quote(&ours.program))];
         edits.push(match (member(self.server, "args"), args.first()) {
-            (_, Some((first, _))) => Edit::insert(first.start, format!("{ours}, ")),
-            (Some((_, list)), None) => Edit::insert(list.span().start + 1, ours),
+            (_, Some((first, _))) => Edit::insert(first.start, format!("{list}, ")),
+            (Some((_, empty)), None) => Edit::insert(empty.span().start + 1, list),
             (None, None) => {
                 let before = if self.is_inline { ", " } else { "\n" };
-                let list = format!("{before}args = [{}, {raw}]", quote(WRAP));
+                let list = format!("{before}args = [{begin}, {raw}]");
                 Edit::insert(value.span().end, list)
             }
         });
-        let words = [program, WRAP, "--", command].map(str::to_owned).into_iter();
+        let words = ours.words().chain(["--", command]).map(str::to_owned);
         let words = words.chain(args.iter().map(|(_, word)| (*word).to_owned())).collect();
         Ok(Some(CodexChange { edits, words }))
     }
 
     fn unwrap(&self) -> CodexFate {
-        let Some((value, _)) = self.command().filter(|_| self.is_wrapped()) else {
+        let (Some((value, _)), Some(wrap)) = (self.command(), self.wrap_at()) else {
             return Ok(None);
         };
         let args = self.args()?;
@@ -152,10 +155,10 @@ impl<'t, 'a> CodexServer<'t, 'a> {
             let why = "it was wrapped by hand: options stand behind `wrap`";
             (value.span().start, why.to_owned())
         };
-        let at = match args.get(1) {
-            Some((_, "--")) => 2,
+        let at = match args.get(wrap + 1) {
+            Some((_, "--")) => wrap + 2,
             Some((_, word)) if word.starts_with('-') => return Err(by_hand()),
-            _ => 1,
+            _ => wrap + 1,
         };
         let Some((target, command)) = args.get(at) else { return Err(by_hand()) };
         let mut edits = vec![Edit::replace(value.span(), self.raw(target.clone()))];
@@ -164,7 +167,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         edits.extend(match (args.get(at + 1), list) {
             (Some((next, _)), _) => Some(Edit::remove(first..next.start)),
             // `adopt` has added the list if no `--` stands in it.
-            (None, Some((_, list))) if at == 1 && value.span().end <= list.span().start => {
+            (None, Some((_, list))) if at == wrap + 1 && value.span().end <= list.span().start => {
                 Some(Edit::remove(value.span().end..list.span().end))
             }
             (None, _) => Some(Edit::remove(first..target.end)),
@@ -226,7 +229,11 @@ mod tests {
         for (_, value) in table(value).unwrap() {
             let is_inline = text[value.span()].starts_with('{');
             let server = CodexServer { text, server: table(value).unwrap(), is_inline };
-            let fate = if undo { server.unwrap() } else { server.wrap("/opt/milepost") };
+            let fate = if undo {
+                server.unwrap()
+            } else {
+                server.wrap(&OurCommand::direct("/opt/milepost"))
+            };
             edits.extend(fate.unwrap().into_iter().flat_map(|change| change.edits));
         }
         document::apply(text, edits)
@@ -268,7 +275,7 @@ mod tests {
         let (_, value) = member(file.get_ref(), SERVERS).unwrap();
         let server = table(value).unwrap().iter().next().unwrap().1;
         let server = CodexServer { text, server: table(server).unwrap(), is_inline: false };
-        let Err((_, why)) = server.wrap("milepost") else { panic!("edited") };
+        let Err((_, why)) = server.wrap(&OurCommand::direct("milepost")) else { panic!("edited") };
         let lines = r#"command = "milepost", args = ["wrap", "--bearer-env", "T", "https://a.b/mcp"], env_vars = ["T"]"#;
         assert!(why.ends_with(lines), "{why}");
     }

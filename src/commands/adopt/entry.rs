@@ -12,13 +12,8 @@ use jsonc_parser::common::Ranged;
 use super::address::{ADDRESSES, TRANSPORTS};
 use super::command_list::CommandList;
 use super::document::Edit;
+use super::our_command::{OurCommand, WRAP, is_milepost, wrap_at};
 use crate::commands::args::{Cli, Command};
-
-/// The subcommand that stands in front of a server.
-pub(super) const WRAP: &str = "wrap";
-
-/// Programs that run a package by its name.
-const RUNNERS: [&str; 4] = ["npx", "bunx", "pnpx", "yarn"];
 
 /// The decision about an entry: its changes; `None` if no change is needed; or the reason against a
 /// change.
@@ -37,15 +32,20 @@ impl Alone {
     }
 }
 
-/// Puts `program` before the server. `is_named`: the user has asked for just this one.
-pub(super) fn wrap(text: &str, object: &Object<'_>, program: &str, is_named: bool) -> EntryChange {
+/// Puts `ours` before the server. `is_named`: the user has asked for just this one.
+pub(super) fn wrap(
+    text: &str,
+    object: &Object<'_>,
+    ours: &OurCommand,
+    is_named: bool,
+) -> EntryChange {
     let server = ServerObject::new(text, object);
     if let Some(list) = server.command_list()? {
-        return list.wrap(&server, program);
+        return list.wrap(&server, ours);
     }
     match server.is_wrapped()? {
         Some(_) => Ok(None),
-        None => server.wrap(program, is_named).map(Some),
+        None => server.wrap(ours, is_named).map(Some),
     }
 }
 
@@ -76,7 +76,10 @@ pub(super) fn wrapped_by(text: &str, object: &Object<'_>) -> Option<WrappedBy> {
     let server = ServerObject::new(text, object);
     let words: Vec<String> = match server.command_list() {
         Ok(Some(list)) => {
-            list.is_wrapped().then(|| list.words().into_iter().skip(1).collect::<Vec<_>>())?
+            if list.wrap_at()? > 1 {
+                return Some(WrappedBy::Hand);
+            }
+            list.words().into_iter().skip(1).collect()
         }
         _ => {
             let at = server.is_wrapped().ok()??;
@@ -98,15 +101,6 @@ pub(super) fn wrapped_by(text: &str, object: &Object<'_>) -> Option<WrappedBy> {
         }
     }
     Some(WrappedBy::Form)
-}
-
-/// Whether a word is this program's name, with or without its folder, its version or its platform.
-pub(super) fn is_milepost(word: &str) -> bool {
-    file_name(word).starts_with("milepost")
-}
-
-fn file_name(word: &str) -> &str {
-    word.rsplit(['/', '\\']).next().unwrap_or(word)
 }
 
 pub(super) struct ServerObject<'a> {
@@ -200,22 +194,11 @@ impl<'a> ServerObject<'a> {
         let (Some((_, command)), Some(args)) = (self.string(self.command)?, self.args()?) else {
             return Ok(None);
         };
-        let word = |at: usize| args.elements.get(at).and_then(word);
-        let is_wrap = |at: &usize| word(*at).is_some_and(|word| word == WRAP);
-        if is_milepost(&command.value) {
-            return Ok(Some(0).filter(is_wrap));
-        }
-        if !RUNNERS.contains(&file_name(&command.value)) {
-            return Ok(None);
-        }
-        // The package is the first word that is no option of the program that runs it.
-        let package = (0..args.elements.len())
-            .find(|at| word(*at).is_none_or(|word| !word.starts_with('-') && word != "dlx"));
-        let ours = package.filter(|at| word(*at).is_some_and(|word| is_milepost(&word)));
-        Ok(ours.map(|at| at + 1).filter(is_wrap))
+        let words: Vec<_> = args.elements.iter().map(word).collect();
+        Ok(wrap_at(&command.value, &words))
     }
 
-    fn wrap(&self, program: &str, is_named: bool) -> Result<Vec<Edit>, Alone> {
+    fn wrap(&self, ours: &OurCommand, is_named: bool) -> Result<Vec<Edit>, Alone> {
         let kind = self.string("type")?;
         let kind_is = |known: &[&str]| kind.is_none_or(|(_, kind)| known.contains(&&*kind.value));
         let unknown = || {
@@ -235,8 +218,8 @@ impl<'a> ServerObject<'a> {
             (Some((_, command)), None) if is_milepost(&command.value) => {
                 Err(Alone::new(command.start(), "the server is Milepost itself"))
             }
-            (Some(command), None) if kind_is(&["stdio"]) => self.wrap_command(command, program),
-            (None, Some(url)) if kind_is(&TRANSPORTS) => self.wrap_address(url, program, is_named),
+            (Some(command), None) if kind_is(&["stdio"]) => self.wrap_command(command, ours),
+            (None, Some(url)) if kind_is(&TRANSPORTS) => self.wrap_address(url, ours, is_named),
             (None, None) => Err(Alone::new(
                 self.object.start(),
                 "the server has neither a \"command\" nor a \"url\"",
@@ -248,10 +231,12 @@ impl<'a> ServerObject<'a> {
     fn wrap_command(
         &self,
         (member, command): (&ObjectProp<'_>, &StringLit<'_>),
-        program: &str,
+        ours: &OurCommand,
     ) -> Result<Vec<Edit>, Alone> {
-        let mut edits = vec![Edit::replace(range(command), quote(program))];
-        let words = |separator: &str| [&quote(WRAP), "\"--\"", self.raw(command)].join(separator);
+        let mut edits = vec![Edit::replace(range(command), quote(&ours.program))];
+        let begin: Vec<String> = ours.args().map(quote).collect();
+        let raw = self.raw(command);
+        let words = |separator: &str| [&begin.join(separator), "\"--\"", raw].join(separator);
         edits.push(match self.args()? {
             Some(args) => match args.elements.first() {
                 Some(first) => {
@@ -262,7 +247,7 @@ impl<'a> ServerObject<'a> {
             },
             // Without `--`, which shows that there were no arguments.
             None => {
-                let words = [&quote(WRAP), self.raw(command)];
+                let words: Vec<&str> = begin.iter().map(String::as_str).chain([raw]).collect();
                 Edit::insert(command.end(), self.args_member(member, &words))
             }
         });
@@ -301,7 +286,7 @@ impl<'a> ServerObject<'a> {
         let start = args.elements.first().map_or_else(|| target.start(), Ranged::start);
         edits.extend(match args.elements.get(first + 1) {
             Some(next) => Some(Edit::remove(start..next.start())),
-            None if (at, first) == (0, 1) && self.follows("args", self.command)? => {
+            None if first == at + 1 && self.follows("args", self.command)? => {
                 self.without("args")?
             }
             None => Some(Edit::remove(start..self.comma_end(target.end()))),

@@ -30,7 +30,7 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
         AdoptError::wrong(path, text, 0, what)
     })?;
     terms.all_known(&entries.iter().map(|entry| entry.name).collect::<Vec<_>>())?;
-    let program = terms.program()?;
+    let ours = terms.our_command()?;
     let before = Earlier::new(terms.backup);
     let (mut edits, mut changed, mut fates) = (Vec::new(), Vec::new(), Vec::new());
     for (at, entry) in entries.iter().enumerate() {
@@ -47,7 +47,7 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
                 continue;
             }
             true => entry::unwrap(text, entry.object),
-            false => entry::wrap(text, entry.object, &program, is_named),
+            false => entry::wrap(text, entry.object, &ours, is_named),
         };
         fates.push(match fate {
             Ok(Some(more)) => {

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use super::AdoptError;
 use super::change::{Change, FileTerms, ServerFate};
-use super::entry::{WRAP, is_milepost, quote};
+use super::entry::quote;
+use super::our_command::{OurCommand, wrap_at};
 use super::show::{hidden_words, plain};
 
 /// Servers of one file that are looked at.
@@ -36,15 +37,15 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
         return Err(AdoptError::wrong(terms.path, text, 0, what));
     }
     terms.all_known(&servers.iter().map(|server| &*server.name).collect::<Vec<_>>())?;
-    let program = if terms.args.undo { "milepost".to_owned() } else { terms.program()? };
+    let ours = terms.our_command()?;
     let (mut fates, mut shown) = (Vec::new(), String::new());
     for server in servers {
         if !terms.is_wanted(&server.name).0 {
             continue;
         }
-        let is_wrapped =
-            is_milepost(&server.command) && server.args.first().is_some_and(|word| word == WRAP);
-        if is_wrapped != terms.args.undo {
+        let args: Vec<_> = server.args.iter().cloned().map(Some).collect();
+        let wrap = wrap_at(&server.command, &args);
+        if wrap.is_some() != terms.args.undo {
             let words = if terms.args.undo { "not wrapped" } else { "wrapped already" };
             fates.push(ServerFate::new(&server.name, "unchanged", words));
             continue;
@@ -52,8 +53,8 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
         let words = "left alone: YAML cannot be edited safely; write these lines in its place";
         fates.push(ServerFate::new(&server.name, "left", words));
         let command = match terms.args.undo {
-            true => server.args.iter().skip(1).filter(|word| *word != "--").cloned().collect(),
-            false => server.wrapped(&program),
+            true => server.unwrapped(wrap.unwrap_or_default()),
+            false => server.wrapped(&ours),
         };
         let _ = writeln!(shown, "{}", lines(&server.name, &command));
     }
@@ -62,12 +63,18 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
 
 impl GooseServer {
     /// The command behind Milepost, word by word.
-    fn wrapped(&self, program: &str) -> Vec<String> {
-        let ours = [program, WRAP].map(str::to_owned).into_iter();
+    fn wrapped(&self, ours: &OurCommand) -> Vec<String> {
+        let ours = ours.words().map(str::to_owned);
         if self.command.is_empty() {
             return ours.chain([self.address.clone()]).collect();
         }
         ours.chain(["--".to_owned(), self.command.clone()]).chain(self.args.clone()).collect()
+    }
+
+    /// The command without Milepost, whose `wrap` stands at `wrap` in the arguments.
+    fn unwrapped(&self, wrap: usize) -> Vec<String> {
+        let behind = self.args.iter().skip(wrap + 1);
+        behind.skip_while(|word| *word == "--").cloned().collect()
     }
 }
 
@@ -162,7 +169,7 @@ mod tests {
             one("flow", "npx", &["-y", "x"], ""),
         ];
         assert_eq!(servers(text), expected);
-        let words = servers(text)[1].wrapped("milepost");
+        let words = servers(text)[1].wrapped(&OurCommand::direct("milepost"));
         let expected = "  reports:\n    type: stdio\n    cmd: \"milepost\"\n    args: [\"wrap\", \"--\", \"node\", \"server.js\", \"-v\"]";
         assert_eq!(lines("reports", &words), expected);
     }

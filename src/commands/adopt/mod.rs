@@ -13,6 +13,7 @@ mod file;
 mod formats;
 mod found_clients;
 mod goose;
+mod our_command;
 mod repository;
 mod show;
 #[cfg(test)]

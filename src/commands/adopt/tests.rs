@@ -7,16 +7,21 @@ use serde_json::Value as Json;
 
 use super::document::{self, apply};
 use super::entry;
+use super::our_command::OurCommand;
 
 /// Every entry of a file wrapped (or unwrapped), as `adopt` does it.
 fn changed(text: &str, undo: bool) -> String {
+    changed_by(&OurCommand::direct("/opt/milepost"), text, undo)
+}
+
+fn changed_by(ours: &OurCommand, text: &str, undo: bool) -> String {
     let parsed = document::parse(text).unwrap();
     let entries = parsed.as_ref().and_then(document::entries).unwrap_or_default();
     let mut edits = Vec::new();
     for entry in entries {
         let fate = match undo {
             true => entry::unwrap(text, entry.object),
-            false => entry::wrap(text, entry.object, "/opt/milepost", false),
+            false => entry::wrap(text, entry.object, ours, false),
         };
         if let Ok(Some(more)) = fate {
             edits.extend(more);
@@ -62,6 +67,33 @@ fn commands_are_put_behind_wrap() {
 }
 
 #[test]
+fn a_launcher_is_put_before_every_kind_of_server_and_taken_away() {
+    let exe = "/home/a/.npm/_npx/3f1c/node_modules/milepost-linux-x64/bin/milepost";
+    let ours = OurCommand::of_running(exe.as_ref(), false).unwrap();
+    let list = r#"{"mcp":{"s":{"type":"local","command":["node","x"]}}}"#.to_owned();
+    let wrapped_list = list.replace(r#"["node""#, r#"["npx","-y","milepost","wrap","--","node""#);
+    for (before, after) in [
+        (
+            entry(r#"{"command":"node","args":["x"]}"#),
+            entry(r#"{"command":"npx","args":["-y","milepost","wrap","--","node","x"]}"#),
+        ),
+        (
+            entry(r#"{"command":"a"}"#),
+            entry(r#"{"command":"npx","args":["-y","milepost","wrap","a"]}"#),
+        ),
+        (
+            entry(r#"{"url":"http://localhost/mcp"}"#),
+            entry(r#"{"command":"npx","args":["-y","milepost","wrap","http://localhost/mcp"]}"#),
+        ),
+        (list, wrapped_list),
+    ] {
+        assert_eq!(changed_by(&ours, &before, false), after);
+        assert_eq!(changed_by(&ours, &after, false), after, "not the same twice");
+        assert_eq!(changed(&after, true), before, "not undone");
+    }
+}
+
+#[test]
 fn addresses_are_put_behind_wrap_and_headers_into_the_environment() {
     check(
         r#"{"url":"http://127.0.0.1:1/mcp"}"#,
@@ -104,7 +136,7 @@ fn alone(text: &str, undo: bool) -> String {
     let entry = document::entries(&parsed).unwrap()[0];
     let fate = match undo {
         true => entry::unwrap(&text, entry.object),
-        false => entry::wrap(&text, entry.object, "milepost", false),
+        false => entry::wrap(&text, entry.object, &OurCommand::direct("milepost"), false),
     };
     match fate {
         Err(alone) => alone.why,

@@ -29,8 +29,8 @@ pub struct AdoptArgs {
     /// Write without asking
     #[arg(long)]
     pub yes: bool,
-    /// The program that the client is to start; `milepost` for a file that others share [default:
-    /// the full path of this one]
+    /// The program that the client is to start [default: the full path of this one; `milepost` for a
+    /// file that others share; `npx -y milepost` or `uvx milepost` if these have fetched it]
     #[arg(long, value_name = "PATH", conflicts_with = "undo")]
     pub milepost: Option<PathBuf>,
 }

@@ -1,10 +1,9 @@
 //! One call with its messages, as `milepost top` shows it.
 
-use ratatui::text::{Line, Span};
 use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
-use unicode_width::UnicodeWidthChar;
 
+use super::lines::{TopLine, TopSpan, columns};
 use super::style::Styles;
 use crate::progress::clients::is_unprintable;
 
@@ -44,42 +43,42 @@ impl TopDetail {
     }
 
     /// The messages as lines of this width.
-    pub(super) fn lines(&self, width: usize, styles: &Styles) -> Vec<Line<'static>> {
+    pub(super) fn lines(&self, width: usize, styles: &Styles) -> Vec<TopLine> {
         let mut lines = Vec::new();
         for (at, message) in self.messages.iter().enumerate() {
             // Behind the first messages that are kept.
             if self.left_out > 0 && at == self.messages.len().min(16) {
                 let count = self.left_out;
                 let text = format!("{count} messages between are no longer kept");
-                lines.push(Line::from(Span::styled(text, styles.dim)));
-                lines.push(Line::default());
+                lines.push(TopLine::new(text, &styles.dim));
+                lines.push(TopLine::default());
             }
             message.head(styles, &mut lines);
             message.sides(width, styles, &mut lines);
-            lines.push(Line::default());
+            lines.push(TopLine::default());
         }
         lines
     }
 }
 
 impl TopMessage {
-    fn head(&self, styles: &Styles, lines: &mut Vec<Line<'static>>) {
+    fn head(&self, styles: &Styles, lines: &mut Vec<TopLine>) {
         let seconds = std::time::Duration::from_millis(self.at).as_secs_f64();
         let mut spans = vec![
-            Span::styled(format!("+{seconds:.2} s  "), styles.dim),
-            Span::styled(self.what.clone(), styles.of_verdict(&self.what)),
+            TopSpan::new(format!("+{seconds:.2} s  "), &styles.dim),
+            TopSpan::new(self.what.clone(), styles.of_verdict(&self.what)),
         ];
         if !self.why.is_empty() {
             let why = format!(" {}", self.why.join(", "));
-            spans.push(Span::styled(why, styles.of_verdict(&self.what)));
+            spans.push(TopSpan::new(why, styles.of_verdict(&self.what)));
         }
         if !self.because.is_empty() {
-            spans.push(Span::raw(format!(": {}", self.because.join("; "))));
+            spans.push(TopSpan::plain(format!(": {}", self.because.join("; "))));
         }
-        lines.push(Line::from(spans));
+        lines.push(TopLine::from(spans));
     }
 
-    fn sides(&self, width: usize, styles: &Styles, lines: &mut Vec<Line<'static>>) {
+    fn sides(&self, width: usize, styles: &Styles, lines: &mut Vec<TopLine>) {
         let (speaker, hearer) = match self.what.as_str() {
             "request" | "said" => ("the client said", "the server got"),
             _ => ("the server said", "the client got"),
@@ -94,30 +93,31 @@ impl TopMessage {
                     "withheld" => format!("{speaker}; {hearer} nothing"),
                     _ => format!("{speaker}; {hearer} the same"),
                 };
-                lines.push(Line::from(Span::styled(title, styles.dim)));
-                lines.extend(left.iter().flat_map(|line| wrapped(line, width)).map(Line::from));
+                lines.push(TopLine::new(title, &styles.dim));
+                lines.extend(left.iter().flat_map(|line| wrapped(line, width)).map(TopLine::plain));
             }
             (None, Some(right)) => {
                 let title = format!("{hearer}, from Milepost");
-                lines.push(Line::from(Span::styled(title, styles.dim)));
-                lines.extend(right.iter().flat_map(|line| wrapped(line, width)).map(Line::from));
+                lines.push(TopLine::new(title, &styles.dim));
+                lines
+                    .extend(right.iter().flat_map(|line| wrapped(line, width)).map(TopLine::plain));
             }
             (Some(left), Some(right)) if width >= BESIDE_MIN => {
                 let title = format!("{}   {hearer}", padded(speaker, half));
-                lines.push(Line::from(Span::styled(title, styles.dim)));
+                lines.push(TopLine::new(title, &styles.dim));
                 beside(&left, &right, half, styles, lines);
             }
             (Some(left), Some(right)) => {
                 for (title, side, other, style) in [
-                    (speaker, &left, &right, styles.removed),
-                    (hearer, &right, &left, styles.added),
+                    (speaker, &left, &right, &styles.removed),
+                    (hearer, &right, &left, &styles.added),
                 ] {
-                    lines.push(Line::from(Span::styled(title.to_owned(), styles.dim)));
+                    lines.push(TopLine::new(title, &styles.dim));
                     for line in side {
                         let is_same = other.iter().any(|other| bare(other) == bare(line));
-                        let style = if is_same { styles.plain } else { style };
+                        let style = if is_same { &styles.plain } else { style };
                         let parts = wrapped(line, width).into_iter();
-                        lines.extend(parts.map(|part| Line::from(Span::styled(part, style))));
+                        lines.extend(parts.map(|part| TopLine::new(part, style)));
                     }
                 }
             }
@@ -131,7 +131,7 @@ fn beside(
     right: &[String],
     half: usize,
     styles: &Styles,
-    lines: &mut Vec<Line<'static>>,
+    lines: &mut Vec<TopLine>,
 ) {
     let [old, new] =
         [left, right].map(|side| side.iter().map(|line| bare(line)).collect::<Vec<_>>());
@@ -157,12 +157,15 @@ fn beside(
             [before, after].map(|line| line.map(|line| wrapped(line, half)).unwrap_or_default());
         for at in 0..before.len().max(after.len()) {
             let one = |side: &[String]| side.get(at).cloned().unwrap_or_default();
-            let (minus, plus) =
-                if is_same { (styles.plain, styles.plain) } else { (styles.removed, styles.added) };
-            lines.push(Line::from(vec![
-                Span::styled(padded(&one(&before), half), minus),
-                Span::styled(" │ ", styles.dim),
-                Span::styled(one(&after), plus),
+            let (minus, plus) = if is_same {
+                (&styles.plain, &styles.plain)
+            } else {
+                (&styles.removed, &styles.added)
+            };
+            lines.push(TopLine::from(vec![
+                TopSpan::new(padded(&one(&before), half), minus),
+                TopSpan::new(" │ ", &styles.dim),
+                TopSpan::new(one(&after), plus),
             ]));
         }
     }
@@ -185,11 +188,6 @@ fn pair_up<'a>(
 /// A line without its last comma, which tells of the next line.
 fn bare(line: &str) -> &str {
     line.strip_suffix(',').unwrap_or(line)
-}
-
-/// The columns of a character.
-fn columns(sign: char) -> usize {
-    sign.width().unwrap_or_default()
 }
 
 /// A text in lines of at most this width.

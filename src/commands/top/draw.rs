@@ -2,25 +2,30 @@
 
 use std::time::{Duration, Instant};
 
-use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
-use ratatui::style::Style;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
+use console::Style;
 
 use super::calls::TopRow;
+use super::lines::{TopLine, TopSpan};
 use super::screen::{OpenedCall, TopScreen, TopView};
 use super::style::Styles;
-use crate::progress::clients::is_unprintable;
 
 /// Columns of a bar.
 const BAR: usize = 10;
 
 /// Columns from which the table shows the client and the changes.
-const WIDE: u16 = 110;
+const WIDE: usize = 110;
 
 /// Columns of the changes: a number in them is never cut.
-const CHANGES: u16 = 16;
+const CHANGES: usize = 16;
+
+/// Columns of the time.
+const TIME: usize = 8;
+
+/// Columns between two columns of the table.
+const GAP: usize = 2;
+
+/// Columns of the help.
+const HELP: usize = 92;
 
 /// The silence of a server that is mentioned.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
@@ -41,31 +46,60 @@ const KEYS: [(&str, &str); 12] = [
     ("", "press any key"),
 ];
 
-/// Draws the screen.
-pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut TopScreen, now: Instant) {
+/// A column of the table.
+struct TopColumn {
+    name: &'static str,
+    /// Its width, or else its share of what the others leave.
+    width: usize,
+    share: usize,
+    only_wide: bool,
+}
+
+const fn column(name: &'static str, width: usize, share: usize, only_wide: bool) -> TopColumn {
+    TopColumn { name, width, share, only_wide }
+}
+
+const COLUMNS: [TopColumn; 8] = [
+    column("", 1, 0, false),
+    column("TOOL", 0, 2, false),
+    column("SERVER", 0, 2, false),
+    column("CLIENT", 0, 2, true),
+    column("PROGRESS", 26, 0, false),
+    column("MESSAGE", 0, 3, false),
+    column("CHANGES", CHANGES, 0, true),
+    column("TIME", TIME, 0, false),
+];
+
+/// The lines of a screen of so many columns and lines.
+pub(super) fn draw(
+    screen: &mut TopScreen,
+    (width, height): (usize, usize),
+    now: Instant,
+) -> Vec<TopLine> {
     let styles = Styles::new(screen.has_colours);
-    let [head, body, foot] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)])
-            .areas(frame.area());
-    draw_head(frame, head, screen, &styles, now);
-    match &mut screen.view {
+    let room = height.saturating_sub(2);
+    let head = draw_head(screen, &styles, now);
+    let (mut body, foot) = match &mut screen.view {
         TopView::Table => {
-            draw_table(frame, body, screen, &styles, now);
-            draw_table_foot(frame, foot, screen, &styles);
+            (draw_table(screen, width, room, &styles, now), draw_table_foot(screen, &styles))
         }
         TopView::Call(opened) => {
             let row = screen.calls.row(&opened.key, now);
-            draw_call(frame, body, opened, row.as_ref(), &styles);
             let keys = "Esc back  j/k scroll  g first  G newest  p pause  ? help  q back";
-            frame.render_widget(Paragraph::new(keys).style(styles.dim), foot);
+            let body = draw_call(width, room, opened, row.as_ref(), &styles);
+            (body, TopLine::new(keys, &styles.dim))
         }
-    }
+    };
+    body.resize(room, TopLine::default());
+    let mut lines = [vec![head], body, vec![foot]].concat();
     if screen.has_help {
-        draw_help(frame, &styles);
+        lay_help(&mut lines, width, &styles);
     }
+    lines.truncate(height);
+    lines.into_iter().map(|line| line.cut(width)).collect()
 }
 
-fn draw_head(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, styles: &Styles, now: Instant) {
+fn draw_head(screen: &TopScreen, styles: &Styles, now: Instant) -> TopLine {
     let rows = screen.rows(now);
     let open = rows.iter().filter(|row| row.is_open()).count();
     let servers = screen.calls.running().len();
@@ -74,8 +108,8 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, styles: &Sty
         count => format!("{count} {many}"),
     };
     let mut spans = vec![
-        Span::styled("milepost top", styles.bold),
-        Span::raw(format!(
+        TopSpan::new("milepost top", &styles.bold),
+        TopSpan::plain(format!(
             "  {}, {}, {} ended",
             count(servers, "process", "processes"),
             count(open, "call in flight", "calls in flight"),
@@ -84,50 +118,61 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, styles: &Sty
     ];
     if let Some((_, since)) = &screen.paused {
         let ago = spell(now.saturating_duration_since(*since));
-        spans.push(Span::styled(format!("  PAUSED {ago} ago, p goes on"), styles.bad));
+        spans.push(TopSpan::new(format!("  PAUSED {ago} ago, p goes on"), &styles.bad));
     }
     if let Some(trouble) = screen.calls.trouble() {
-        spans.push(Span::styled(format!("  {}", clean(&trouble)), styles.bad));
+        spans.push(TopSpan::new(format!("  {}", one_line(&trouble)), &styles.bad));
     }
-    frame.render_widget(Line::from(spans), area);
+    TopLine::from(spans)
 }
 
 fn draw_table(
-    frame: &mut Frame<'_>,
-    area: Rect,
     screen: &TopScreen,
+    width: usize,
+    height: usize,
     styles: &Styles,
     now: Instant,
-) {
+) -> Vec<TopLine> {
     let rows = screen.rows(now);
-    if rows.is_empty() {
+    let Some(chosen) = screen.place(&rows) else {
         let text = nothing(screen);
-        frame.render_widget(Paragraph::new(text).alignment(Alignment::Center), area);
-        return;
+        return text.lines().map(|line| TopLine::plain(line).in_middle(width)).collect();
+    };
+    let columns: Vec<TopColumn> =
+        COLUMNS.into_iter().filter(|column| !column.only_wide || width >= WIDE).collect();
+    let widths = widths(&columns, width);
+    let names = columns.iter().map(|column| TopLine::new(column.name, &styles.dim));
+    let mut lines = vec![side_by_side(names, &widths)];
+    let shown = height.saturating_sub(1);
+    let first = (chosen + 1).saturating_sub(shown);
+    for (at, row) in rows.iter().enumerate().skip(first).take(shown) {
+        let cells = columns.iter().map(|column| cell(column.name, row, styles));
+        let line = side_by_side(cells, &widths).at_left(width);
+        lines.push(if at == chosen { line.reversed() } else { line });
     }
-    let is_wide = area.width >= WIDE;
-    let mut names = vec!["", "TOOL", "SERVER", "PROGRESS", "MESSAGE", "TIME"];
-    let mut widths = vec![
-        Constraint::Length(1),
-        Constraint::Fill(2),
-        Constraint::Fill(2),
-        Constraint::Length(26),
-        Constraint::Fill(3),
-        Constraint::Length(8),
-    ];
-    if is_wide {
-        names.splice(3..3, ["CLIENT"]);
-        widths.insert(3, Constraint::Fill(2));
-        names.insert(6, "CHANGES");
-        widths.insert(6, Constraint::Length(CHANGES));
-    }
-    let lines = rows.iter().map(|row| table_row(row, is_wide, styles));
-    let table = Table::new(lines, widths)
-        .header(Row::new(names).style(styles.dim))
-        .column_spacing(2)
-        .row_highlight_style(styles.chosen);
-    let mut state = TableState::new().with_selected(screen.place(&rows));
-    frame.render_stateful_widget(table, area, &mut state);
+    lines
+}
+
+/// The widths of these columns, which fill the whole width.
+fn widths(columns: &[TopColumn], width: usize) -> Vec<usize> {
+    let fixed: usize = columns.iter().map(|column| column.width + GAP).sum();
+    let shares: usize = columns.iter().map(|column| column.share).sum();
+    let left = (width + GAP).saturating_sub(fixed);
+    let (mut share, mut given) = (0, 0);
+    let mut width = |column: &TopColumn| {
+        share += column.share;
+        let part = left * share / shares - given;
+        given += part;
+        column.width + part
+    };
+    columns.iter().map(&mut width).collect()
+}
+
+/// The cells of one row.
+fn side_by_side(cells: impl Iterator<Item = TopLine>, widths: &[usize]) -> TopLine {
+    let cells = cells.zip(widths).map(|(cell, width)| cell.at_left(*width).into_spans());
+    let cells: Vec<Vec<TopSpan>> = cells.collect();
+    TopLine::from(cells.join(&TopSpan::plain(" ".repeat(GAP))))
 }
 
 /// The text in the place of a table without rows.
@@ -143,123 +188,113 @@ fn nothing(screen: &TopScreen) -> String {
     }
 }
 
-fn table_row(row: &TopRow, is_wide: bool, styles: &Styles) -> Row<'static> {
+/// The cell of a call in the column of this name.
+fn cell(name: &str, row: &TopRow, styles: &Styles) -> TopLine {
     let call = &row.call;
     let (sign, style) = sign(row, styles);
-    let text = |text: &str| Cell::from(clean(text));
-    let progress = if row.is_open() {
-        progress(row, styles)
-    } else {
-        Line::from(row.outcome().to_owned()).style(style)
-    };
-    let mut cells = vec![
-        Cell::from(sign).style(style),
-        Cell::from(Line::styled(clean(call.label()), styles.bold)),
-        text(&row.place),
-        Cell::from(progress),
-        Cell::from(words(row, styles)),
-        Cell::from(Line::from(spell(row.took())).alignment(Alignment::Right)),
-    ];
-    if is_wide {
-        cells.insert(3, text(call.client.as_deref().unwrap_or("unknown client")));
-        cells.insert(6, Cell::from(call.changes_within(usize::from(CHANGES))).style(styles.dim));
+    match name {
+        "TOOL" => TopLine::new(one_line(call.label()), &styles.bold),
+        "SERVER" => TopLine::plain(one_line(&row.place)),
+        "CLIENT" => TopLine::plain(one_line(call.client.as_deref().unwrap_or("unknown client"))),
+        "PROGRESS" if row.is_open() => progress(row, styles),
+        "PROGRESS" => TopLine::new(row.outcome(), style),
+        "MESSAGE" => words(row, styles),
+        "CHANGES" => TopLine::new(call.changes_within(CHANGES), &styles.dim),
+        "TIME" => TopLine::plain(spell(row.took())).at_right(TIME),
+        _ => TopLine::new(sign, style),
     }
-    Row::new(cells)
 }
 
-fn sign(row: &TopRow, styles: &Styles) -> (&'static str, Style) {
+fn sign<'s>(row: &TopRow, styles: &'s Styles) -> (&'static str, &'s Style) {
     match () {
-        () if row.is_open() => ("▶", styles.bar),
-        () if row.has_failed() => ("✕", styles.bad),
-        () if row.outcome() == "result" => ("✓", styles.good),
-        () => ("–", styles.dim),
+        () if row.is_open() => ("▶", &styles.bar),
+        () if row.has_failed() => ("✕", &styles.bad),
+        () if row.outcome() == "result" => ("✓", &styles.good),
+        () => ("–", &styles.dim),
     }
 }
 
 /// The progress of a call: a bar where the part that is done is known.
-fn progress(row: &TopRow, styles: &Styles) -> Line<'static> {
-    let figure = clean(&row.call.figure());
-    let Some(share) = row.call.share() else { return Line::styled(figure, styles.dim) };
+fn progress(row: &TopRow, styles: &Styles) -> TopLine {
+    let figure = one_line(&row.call.figure());
+    let Some(share) = row.call.share() else { return TopLine::new(figure, &styles.dim) };
     let full = (0..BAR).filter(|step| (*step as f64 + 0.5) / BAR as f64 <= share).count();
-    Line::from(vec![
-        Span::styled("█".repeat(full), styles.bar),
-        Span::styled("░".repeat(BAR - full), styles.dim),
-        Span::raw(format!(" {figure}")),
+    TopLine::from(vec![
+        TopSpan::new("█".repeat(full), &styles.bar),
+        TopSpan::new("░".repeat(BAR - full), &styles.dim),
+        TopSpan::plain(format!(" {figure}")),
     ])
 }
 
 /// The last words of a call, and how long its server has been silent.
-fn words(row: &TopRow, styles: &Styles) -> Line<'static> {
+fn words(row: &TopRow, styles: &Styles) -> TopLine {
     let mut spans = Vec::new();
     let call = &row.call;
     let quiet = row.now.saturating_sub(call.spoke.unwrap_or(call.opened));
     let quiet = Duration::from_millis(quiet);
     if row.is_open() && quiet >= SILENT_AFTER {
-        spans.push(Span::styled(format!("silent {}  ", spell(quiet)), styles.bad));
+        spans.push(TopSpan::new(format!("silent {}  ", spell(quiet)), &styles.bad));
     }
-    spans.push(Span::raw(clean(call.message.as_deref().unwrap_or_default())));
-    Line::from(spans)
+    spans.push(TopSpan::plain(one_line(call.message.as_deref().unwrap_or_default())));
+    TopLine::from(spans)
 }
 
-fn draw_table_foot(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, styles: &Styles) {
-    let foot = match (screen.is_typing, screen.typed.is_empty()) {
-        (true, _) => Line::from(vec![
-            Span::styled("/", styles.bold),
-            Span::raw(clean(&screen.typed)),
-            Span::styled("█", styles.bar),
-            Span::styled("  Enter keeps, Esc clears", styles.dim),
+fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
+    match (screen.is_typing, screen.typed.is_empty()) {
+        (true, _) => TopLine::from(vec![
+            TopSpan::new("/", &styles.bold),
+            TopSpan::plain(one_line(&screen.typed)),
+            TopSpan::new("█", &styles.bar),
+            TopSpan::new("  Enter keeps, Esc clears", &styles.dim),
         ]),
-        (false, false) => Line::from(vec![
-            Span::styled(format!("/{}", clean(&screen.typed)), styles.bold),
-            Span::styled("  Esc clears  Enter open  p pause  ? help  q quit", styles.dim),
+        (false, false) => TopLine::from(vec![
+            TopSpan::new(format!("/{}", one_line(&screen.typed)), &styles.bold),
+            TopSpan::new("  Esc clears  Enter open  p pause  ? help  q quit", &styles.dim),
         ]),
-        (false, true) => Line::styled(
+        (false, true) => TopLine::new(
             "Enter open  / filter  t all requests  o in flight  p pause  ? help  q quit",
-            styles.dim,
+            &styles.dim,
         ),
-    };
-    frame.render_widget(foot, area);
+    }
 }
 
 fn draw_call(
-    frame: &mut Frame<'_>,
-    area: Rect,
+    width: usize,
+    height: usize,
     opened: &mut OpenedCall,
     row: Option<&TopRow>,
     styles: &Styles,
-) {
-    let facts = match row {
+) -> Vec<TopLine> {
+    let mut lines = match row {
         Some(row) => facts(row, styles),
-        None => vec![Line::from("The call is no longer kept.")],
+        None => vec![TopLine::plain("The call is no longer kept.")],
     };
-    let height = u16::try_from(facts.len()).unwrap_or(u16::MAX).saturating_add(1);
-    let [top, body] =
-        Layout::vertical([Constraint::Length(height), Constraint::Min(1)]).areas(area);
-    frame.render_widget(Paragraph::new(facts), top);
-    let lines = match (&opened.detail, &opened.trouble) {
-        (Some(detail), None) if detail.len() > 0 => detail.lines(body.width.into(), styles),
-        (Some(_), None) => vec![Line::from("No message is kept.")],
-        (None, None) => vec![Line::from("Reading the messages …")],
-        (_, Some(trouble)) => vec![Line::from(clean(trouble))],
+    lines.push(TopLine::default());
+    let height = height.saturating_sub(lines.len());
+    let messages = match (&opened.detail, &opened.trouble) {
+        (Some(detail), None) if detail.len() > 0 => detail.lines(width, styles),
+        (Some(_), None) => vec![TopLine::plain("No message is kept.")],
+        (None, None) => vec![TopLine::plain("Reading the messages …")],
+        (_, Some(trouble)) => vec![TopLine::plain(one_line(trouble))],
     };
-    opened.scroll_max = lines.len().saturating_sub(body.height.into());
+    opened.scroll_max = messages.len().saturating_sub(height);
     let from = opened.scroll.unwrap_or(opened.scroll_max).min(opened.scroll_max);
-    let shown: Vec<Line<'_>> = lines.into_iter().skip(from).take(body.height.into()).collect();
-    frame.render_widget(Paragraph::new(shown), body);
+    lines.extend(messages.into_iter().skip(from).take(height));
+    lines
 }
 
-fn facts(row: &TopRow, styles: &Styles) -> Vec<Line<'static>> {
+fn facts(row: &TopRow, styles: &Styles) -> Vec<TopLine> {
     let call = &row.call;
     let (sign, style) = sign(row, styles);
-    let client = clean(call.client.as_deref().unwrap_or("unknown client"));
+    let client = one_line(call.client.as_deref().unwrap_or("unknown client"));
     let mut first = vec![
-        Span::styled(format!("{sign} {} ", clean(call.label())), style),
-        Span::raw(format!("at {}, for {client}: ", clean(&row.place))),
-        Span::styled(format!("{} after {}", row.outcome(), spell(row.took())), style),
+        TopSpan::new(format!("{sign} {} ", one_line(call.label())), style),
+        TopSpan::plain(format!("at {}, for {client}: ", one_line(&row.place))),
+        TopSpan::new(format!("{} after {}", row.outcome(), spell(row.took())), style),
     ];
     if row.is_open() {
-        first.push(Span::raw("  "));
-        first.extend(progress(row, styles).spans);
+        first.push(TopSpan::plain("  "));
+        first.extend(progress(row, styles).into_spans());
     }
     let heard = match call.overheard {
         0 => format!("{} reports of the server", call.received),
@@ -270,28 +305,35 @@ fn facts(row: &TopRow, styles: &Styles) -> Vec<Line<'static>> {
         changes => changes,
     };
     let second = format!("{heard}, {} notifications to the client; {changes}", call.sent);
-    vec![Line::from(first), Line::styled(second, styles.dim)]
+    vec![TopLine::from(first), TopLine::new(second, &styles.dim)]
 }
 
-fn draw_help(frame: &mut Frame<'_>, styles: &Styles) {
-    let lines: Vec<Line<'_>> = KEYS
-        .iter()
-        .map(|(key, does)| {
-            Line::from(vec![Span::styled(format!(" {key:<9} "), styles.bold), Span::raw(*does)])
-        })
-        .collect();
-    let area = frame.area();
-    let width = area.width.min(92);
-    let height = area.height.min(u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2));
-    let area = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
-    frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" Keys ")), area);
+/// Lays the help over the middle of the screen.
+fn lay_help(lines: &mut [TopLine], width: usize, styles: &Styles) {
+    let box_width = width.min(HELP);
+    let inner = box_width.saturating_sub(2);
+    let edge = |left: &str, text: &str, right: &str| {
+        let rest = "─".repeat(inner.saturating_sub(text.len()));
+        TopLine::plain(format!("{left}{text}{rest}{right}"))
+    };
+    let row = |(key, does): &(&str, &str)| {
+        let key = TopSpan::new(format!(" {key:<9} "), &styles.bold);
+        let text = TopLine::from(vec![key, TopSpan::plain(*does)]).at_left(inner);
+        let side = || vec![TopSpan::plain("│")];
+        TopLine::from([side(), text.into_spans(), side()].concat())
+    };
+    let mut help = vec![edge("┌", " Keys ", "┐")];
+    help.extend(KEYS.iter().map(row));
+    help.push(edge("└", "", "┘"));
+    let from = lines.len().saturating_sub(help.len()) / 2;
+    for (line, help) in lines.iter_mut().skip(from).zip(help) {
+        *line = help.in_middle(width);
+    }
 }
 
-/// A text without control characters, on one line.
-fn clean(text: &str) -> String {
-    let sign = |sign: char| if sign == '\n' { ' ' } else { sign };
-    text.chars().map(sign).filter(|sign| !is_unprintable(*sign)).collect()
+/// A text on one line.
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
 }
 
 /// A time in few characters.

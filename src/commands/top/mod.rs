@@ -4,22 +4,25 @@ mod calls;
 mod detail;
 mod draw;
 mod feed;
+mod lines;
 mod screen;
 mod style;
+mod terminal;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, IsTerminal};
+use std::sync::mpsc as channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event};
+use console::{Key, Term};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use self::feed::{Feeds, TopNews};
 use self::screen::{TopScreen, TopStep, TopView};
+use self::terminal::TopTerminal;
 use crate::commands::args::TopArgs;
 use crate::commands::sites::SiteError;
 
@@ -28,9 +31,6 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// The shortest time between two drawings.
 const FRAME: Duration = Duration::from_millis(40);
-
-/// Keys that wait to be handled.
-const KEYS_MAX: usize = 64;
 
 /// The reason why `top` cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -55,46 +55,58 @@ pub async fn run(args: &TopArgs) -> Result<(), TopError> {
         return Err(TopError::NoTerminal);
     }
     let (feeds, news) = Feeds::begin(&args.admin).await?;
-    // A panic restores the terminal too.
-    let mut terminal = ratatui::try_init()?;
-    let ended = show(&mut terminal, feeds, news).await;
-    let _ = ratatui::try_restore();
-    Ok(ended?)
+    Ok(show(feeds, news).await?)
 }
 
-/// Reads keys in a thread: the terminal cannot be waited for otherwise.
-fn keys() -> mpsc::Receiver<Event> {
-    let (sender, receiver) = mpsc::channel(KEYS_MAX);
-    thread::spawn(move || {
-        while let Ok(event) = event::read() {
-            if sender.blocking_send(event).is_err() {
-                return;
+/// The keys, which a thread reads: the terminal cannot be waited for otherwise.
+struct TopKeys {
+    next: channel::Sender<()>,
+    keys: mpsc::Receiver<Key>,
+}
+
+impl TopKeys {
+    /// Begins to read, with the first key.
+    fn begin() -> Self {
+        let (next, wanted) = channel::channel();
+        let (sender, keys) = mpsc::channel(1);
+        thread::spawn(move || {
+            let terminal = Term::stdout();
+            while wanted.recv().is_ok() {
+                let Ok(key) = terminal.read_key_raw() else { return };
+                if sender.blocking_send(key).is_err() {
+                    return;
+                }
             }
-        }
-    });
-    receiver
+        });
+        let keys = Self { next, keys };
+        keys.read();
+        keys
+    }
+
+    /// Reads one more key. Who reads changes the mode of the terminal: so nobody does behind the last key.
+    fn read(&self) {
+        // A terminal that has gone is told by the next key.
+        let _ = self.next.send(());
+    }
 }
 
-async fn show(
-    terminal: &mut DefaultTerminal,
-    mut feeds: Feeds,
-    mut news: mpsc::Receiver<TopNews>,
-) -> io::Result<()> {
+async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result<()> {
+    let mut terminal = TopTerminal::begin()?;
     let mut screen = TopScreen::new(console::colors_enabled());
-    let mut keys = keys();
+    let mut keys = TopKeys::begin();
     let mut ticks = interval(TICK);
     let mut last_drawn = None;
     loop {
         tokio::select! {
             biased;
-            event = keys.recv() => match event {
-                Some(Event::Key(key)) => {
-                    if screen.press(key, Instant::now()) == TopStep::Quit {
+            key = keys.keys.recv() => match key {
+                Some(key) => {
+                    if screen.press(&key, Instant::now()) == TopStep::Quit {
                         return Ok(());
                     }
+                    keys.read();
                     last_drawn = None;
                 }
-                Some(_) => last_drawn = None,
                 // The terminal has gone.
                 None => return Ok(()),
             },
@@ -108,7 +120,8 @@ async fn show(
         let now = Instant::now();
         if last_drawn.is_none_or(|last: Instant| now.duration_since(last) >= FRAME) {
             last_drawn = Some(now);
-            terminal.draw(|frame| draw::draw(frame, &mut screen, now))?;
+            let size = terminal.size();
+            terminal.show(&draw::draw(&mut screen, size, now))?;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use console::Key;
 
 use super::calls::{CallFilter, CallKey, TopCalls, TopRow};
 use super::detail::TopDetail;
@@ -93,41 +93,39 @@ impl TopScreen {
     }
 
     /// Does what a key says.
-    pub(super) fn press(&mut self, key: KeyEvent, now: Instant) -> TopStep {
-        if key.kind == KeyEventKind::Release {
-            return TopStep::On;
-        }
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-        if is_control && key.code == KeyCode::Char('c') {
+    pub(super) fn press(&mut self, key: &Key, now: Instant) -> TopStep {
+        if *key == Key::CtrlC {
             return TopStep::Quit;
         }
         if self.is_typing {
-            self.type_key(key.code);
+            self.type_key(key);
             return TopStep::On;
         }
         if std::mem::take(&mut self.has_help) {
             return TopStep::On;
         }
-        match (key.code, &self.view) {
-            (KeyCode::Char('?'), _) => self.has_help = true,
-            (KeyCode::Char('p' | ' '), _) => self.pause(now),
-            (KeyCode::Char('q'), TopView::Table) => return TopStep::Quit,
-            (KeyCode::Char('q') | KeyCode::Esc, TopView::Call(_)) => self.view = TopView::Table,
-            (code, TopView::Call(_)) => self.scroll(code),
-            (code, TopView::Table) => self.table_key(code, now),
+        match (key, &self.view) {
+            (Key::Char('?'), _) => self.has_help = true,
+            (Key::Char('p' | ' '), _) => self.pause(now),
+            (Key::Char('q'), TopView::Table) => return TopStep::Quit,
+            (Key::Char('q') | Key::Escape, TopView::Call(_)) => self.view = TopView::Table,
+            (_, TopView::Call(_)) => self.scroll(key),
+            (_, TopView::Table) => self.table_key(key, now),
         }
         TopStep::On
     }
 
-    fn type_key(&mut self, code: KeyCode) {
-        match code {
-            KeyCode::Esc => {
+    fn type_key(&mut self, key: &Key) {
+        match key {
+            Key::Escape => {
                 self.typed.clear();
                 self.is_typing = false;
             }
-            KeyCode::Enter => self.is_typing = false,
-            KeyCode::Backspace => drop(self.typed.pop()),
-            KeyCode::Char(sign) if self.typed.len() < WORDS_MAX => self.typed.push(sign),
+            Key::Enter => self.is_typing = false,
+            Key::Backspace => drop(self.typed.pop()),
+            Key::Char(sign) if self.typed.len() < WORDS_MAX && !sign.is_control() => {
+                self.typed.push(*sign);
+            }
             _ => {}
         }
         self.refilter();
@@ -145,57 +143,57 @@ impl TopScreen {
         };
     }
 
-    fn table_key(&mut self, code: KeyCode, now: Instant) {
+    fn table_key(&mut self, key: &Key, now: Instant) {
         let rows = self.rows(now);
         let last = rows.len().saturating_sub(1);
         let place = self.place(&rows).unwrap_or_default();
-        let place = match code {
-            KeyCode::Char('/') => {
+        let place = match key {
+            Key::Char('/') => {
                 self.is_typing = true;
                 self.paused = None;
                 return;
             }
-            KeyCode::Esc => {
+            Key::Escape => {
                 self.typed.clear();
                 return self.refilter();
             }
-            KeyCode::Char('t') => {
+            Key::Char('t') => {
                 self.filter.every_method = !self.filter.every_method;
                 return;
             }
-            KeyCode::Char('o') => {
+            Key::Char('o') => {
                 self.filter.only_open = !self.filter.only_open;
                 return;
             }
-            KeyCode::Enter | KeyCode::Char('l') => {
+            Key::Enter | Key::Char('l') => {
                 if let Some(row) = rows.get(place) {
                     self.chosen = Some(row.key.clone());
                     self.view = TopView::Call(OpenedCall::new(row.key.clone()));
                 }
                 return;
             }
-            KeyCode::Char('j') | KeyCode::Down => place + 1,
-            KeyCode::Char('k') | KeyCode::Up => place.saturating_sub(1),
-            KeyCode::PageDown => place + PAGE,
-            KeyCode::PageUp => place.saturating_sub(PAGE),
-            KeyCode::Char('g') | KeyCode::Home => 0,
-            KeyCode::Char('G') | KeyCode::End => last,
+            Key::Char('j') | Key::ArrowDown => place + 1,
+            Key::Char('k') | Key::ArrowUp => place.saturating_sub(1),
+            Key::PageDown => place + PAGE,
+            Key::PageUp => place.saturating_sub(PAGE),
+            Key::Char('g') | Key::Home => 0,
+            Key::Char('G') | Key::End => last,
             _ => return,
         };
         self.chosen = rows.get(place.min(last)).map(|row| row.key.clone());
     }
 
-    fn scroll(&mut self, code: KeyCode) {
+    fn scroll(&mut self, key: &Key) {
         let TopView::Call(opened) = &mut self.view else { return };
         let max = opened.scroll_max;
         let at = opened.scroll.unwrap_or(max).min(max);
-        let to = match code {
-            KeyCode::Char('j') | KeyCode::Down => at + 1,
-            KeyCode::Char('k') | KeyCode::Up => at.saturating_sub(1),
-            KeyCode::PageDown => at + PAGE,
-            KeyCode::PageUp => at.saturating_sub(PAGE),
-            KeyCode::Char('g') | KeyCode::Home => 0,
-            KeyCode::Char('G') | KeyCode::End => max,
+        let to = match key {
+            Key::Char('j') | Key::ArrowDown => at + 1,
+            Key::Char('k') | Key::ArrowUp => at.saturating_sub(1),
+            Key::PageDown => at + PAGE,
+            Key::PageUp => at.saturating_sub(PAGE),
+            Key::Char('g') | Key::Home => 0,
+            Key::Char('G') | Key::End => max,
             _ => return,
         };
         // At the end the newest message stays in sight.

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use console::Key;
 
 use super::calls::ProcessNews;
 use super::draw::draw;
@@ -29,12 +27,12 @@ const DETAIL: &str = r#"{"left_out":0,"messages":[
 
 struct Drawn {
     screen: TopScreen,
-    terminal: Terminal<TestBackend>,
+    size: (usize, usize),
     now: Instant,
 }
 
 impl Drawn {
-    fn new(width: u16, height: u16) -> Self {
+    fn new(width: usize, height: usize) -> Self {
         let now = Instant::now();
         let mut screen = TopScreen::new(false);
         screen.calls.take("/run/a", ProcessNews::Begun("wrap npx".to_owned()), now);
@@ -47,28 +45,24 @@ impl Drawn {
             let event = ProcessNews::Event(name.to_owned(), data.to_owned());
             screen.calls.take("/run/a", event, now);
         }
-        let terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        Self { screen, terminal, now }
+        Self { screen, size: (width, height), now }
     }
 
     fn lines(&mut self) -> Vec<String> {
-        let (screen, now) = (&mut self.screen, self.now);
-        self.terminal.draw(|frame| draw(frame, screen, now)).unwrap();
-        let buffer = self.terminal.backend().buffer();
-        let width = usize::from(buffer.area.width);
-        let signs: Vec<&str> = buffer.content.iter().map(|cell| cell.symbol()).collect();
-        signs.chunks(width).map(|row| row.concat().trim_end().to_owned()).collect()
+        let lines = draw(&mut self.screen, self.size, self.now);
+        assert_eq!(lines.len(), self.size.1);
+        lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect()
     }
 
     fn press(&mut self, keys: &str) -> TopStep {
         let mut step = TopStep::On;
         for sign in keys.chars() {
-            let code = match sign {
-                '\n' => KeyCode::Enter,
-                '\u{1b}' => KeyCode::Esc,
-                sign => KeyCode::Char(sign),
+            let key = match sign {
+                '\n' => Key::Enter,
+                '\u{1b}' => Key::Escape,
+                sign => Key::Char(sign),
             };
-            step = self.screen.press(KeyEvent::new(code, KeyModifiers::NONE), self.now);
+            step = self.screen.press(&key, self.now);
         }
         step
     }

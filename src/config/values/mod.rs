@@ -44,13 +44,23 @@ fn unknown<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
+/// The likeness of two words of which one has a single slip of the hand: a letter more, less, another, or two exchanged.
+const SLIP: f64 = 0.85;
+
 /// The word that comes closest, if any is close.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = known.into_iter().map(|name| (strsim::jaro_winkler(word, name), name));
+    let word = word.to_lowercase();
+    let scored = known.into_iter().map(|name| (likeness(&word, &name.to_lowercase()), name));
     scored
         .filter(|(score, _)| *score > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name)
+}
+
+/// How like two words are, from 0 to 1. One slip of the hand in a short word counts as much as in a long one.
+fn likeness(word: &str, name: &str) -> f64 {
+    let is_slip = name.len() > 2 && strsim::osa_distance(word, name) == 1;
+    strsim::jaro_winkler(word, name).max(if is_slip { SLIP } else { 0.0 })
 }
 
 impl Word for Mode {

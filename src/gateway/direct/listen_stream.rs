@@ -7,10 +7,12 @@ use std::task::Context;
 use super::mailbox::Mail;
 use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::EventHandler;
+use crate::progress::input::Input;
 use crate::progress::{Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::Kind;
 use crate::protocol::sse::SseEvent;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
@@ -142,6 +144,8 @@ impl EventHandler for Listening {
     }
 
     fn ended(&mut self, _: Option<&UpstreamError>, out: &mut Batch) {
+        // What still waits for its time would have no stream any more.
+        self.member.session.with_filter(|filter| filter.apply(now(), Input::Flush));
         self.collect(out);
     }
 }

@@ -62,6 +62,8 @@ pub struct FleetMember {
     /// The address where other replicas pass requests on.
     pub(crate) listen: SocketAddr,
     seal: Arc<FleetSeal>,
+    /// What a call of a session of this replica says of its way: one that came here, and one that was passed on.
+    hops: [Arc<ReplicaHop>; 2],
     office: PassportOffice,
     peers: Peers,
     /// Who serves sessions whose owners are gone, if there is a store for that.
@@ -102,6 +104,7 @@ impl FleetMember {
         Some(Arc::new(Self {
             listen: settings.listen,
             heirs: store.map(|store| Heirs::of(me, store)),
+            hops: [false, true].map(|forwarded| Arc::new(hop(me, forwarded))),
             seal: Arc::new(FleetSeal { me, seal: Seal::new(keys())?, seals: settings.seal }),
             office: PassportOffice::new(keys()),
             peers: Peers::new(dial),
@@ -164,9 +167,11 @@ impl FleetMember {
                 let (request, place) = found.await?;
                 session.is_taken_over = place == ServedHere::Unsettled;
                 let (mut parts, body) = request.into_parts();
-                let owner = if place == ServedHere::Unsettled { owner } else { self.seal.me };
-                let owner = owner.address.to_string();
-                parts.extensions.insert(Arc::new(ReplicaHop { owner, forwarded: is_passed_on }));
+                let way = match place {
+                    ServedHere::Unsettled => Arc::new(hop(owner, is_passed_on)),
+                    _ => Arc::clone(&self.hops[usize::from(is_passed_on)]),
+                };
+                parts.extensions.insert(way);
                 rename(kind, &mut parts, &id);
                 let request = Request::from_parts(parts, body);
                 if place != ServedHere::Owned {
@@ -274,6 +279,11 @@ impl FleetMember {
         *response.headers_mut() = events_head();
         Err(Box::new(response))
     }
+}
+
+/// The way of a call: the owner of its session, and whether another replica has passed the call on.
+fn hop(owner: Owner, forwarded: bool) -> ReplicaHop {
+    ReplicaHop { owner: owner.address.to_string(), forwarded }
 }
 
 /// How this replica serves a request of a session.

@@ -22,6 +22,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use ring::hmac;
 
+use crate::protocol::trace_context::to_hex;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 
@@ -34,6 +35,12 @@ pub(crate) const AGE_MAX: Duration = Duration::from_secs(30);
 /// Headers that are kept in mind so that none is taken twice. Beyond it the oldest are forgotten, and headers of
 /// before that time are refused.
 const SEEN_MAX: usize = 1 << 17;
+
+/// The usual length of the header.
+const FACTS_LENGTH: usize = 192;
+
+/// The usual length of what is signed.
+const SIGNED_LENGTH: usize = 512;
 
 /// What the replica that took a request knows of its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,14 +117,11 @@ impl PassportOffice {
         now: u64,
         nonce: u64,
     ) -> Option<HeaderValue> {
-        let ClientFacts { remote, local, secure, name } = client;
-        let name = name.as_ref().map_or("", ClientName::as_str);
-        let name = URL_SAFE_NO_PAD.encode(name);
-        let secure = u8::from(*secure);
-        let facts = format!("1;{now};{nonce:016x};{to};{remote};{local};{secure};{name}");
-        let mac = hmac::sign(self.keys.first()?, &signed(&facts, parts));
-        let mac = URL_SAFE_NO_PAD.encode(mac);
-        HeaderValue::try_from(format!("{facts};{mac}")).ok()
+        let mut text = facts(client, to, now, nonce);
+        let mac = hmac::sign(self.keys.first()?, &signed(&text, parts));
+        text.push(';');
+        URL_SAFE_NO_PAD.encode_string(mac, &mut text);
+        HeaderValue::try_from(text).ok()
     }
 
     /// Reads the header of a request that has reached the replica at `me`.
@@ -155,6 +159,49 @@ impl PassportOffice {
     }
 }
 
+/// What the header says, as text. The formatter of the standard library would take a fifth of the work of a request that is
+/// passed on.
+fn facts(client: &ClientFacts, to: SocketAddr, now: u64, nonce: u64) -> String {
+    let ClientFacts { remote, local, secure, name } = client;
+    let mut text = String::with_capacity(FACTS_LENGTH);
+    text.push_str("1;");
+    push_number(&mut text, now);
+    text.push(';');
+    text.push_str(&to_hex(&nonce.to_be_bytes()));
+    for address in [to, *remote, *local] {
+        text.push(';');
+        push_address(&mut text, address);
+    }
+    text.push_str(if *secure { ";1;" } else { ";0;" });
+    let name = name.as_ref().map_or("", ClientName::as_str);
+    URL_SAFE_NO_PAD.encode_string(name, &mut text);
+    text
+}
+
+fn push_number(text: &mut String, number: u64) {
+    let mut power = 10_u64.pow(number.checked_ilog10().unwrap_or_default());
+    while power > 0 {
+        let digit = u8::try_from(number / power % 10).unwrap_or_default();
+        text.push(char::from(b'0' + digit));
+        power /= 10;
+    }
+}
+
+fn push_address(text: &mut String, address: SocketAddr) {
+    let SocketAddr::V4(address) = address else {
+        text.push_str(&address.to_string());
+        return;
+    };
+    for (at, octet) in address.ip().octets().into_iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        push_number(text, octet.into());
+    }
+    text.push(':');
+    push_number(text, address.port().into());
+}
+
 /// What the header says.
 struct Passport {
     time: u64,
@@ -183,7 +230,7 @@ fn read(facts: &str) -> Option<Passport> {
 /// The bytes that are signed. Each part has its length before it, so that none can lend a byte to the next.
 fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
-    let mut bytes = Vec::with_capacity(256);
+    let mut bytes = Vec::with_capacity(SIGNED_LENGTH);
     let mut add = |part: &[u8]| {
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
         bytes.extend_from_slice(part);
@@ -241,6 +288,24 @@ mod tests {
 
     fn here() -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 2], 7334))
+    }
+
+    #[test]
+    fn the_header_is_what_the_formatter_would_write() {
+        for address in ["0.0.0.0:0", "10.0.0.2:7334", "255.255.255.255:65535", "[2001:db8::7]:80"] {
+            let mut text = String::new();
+            push_address(&mut text, address.parse().unwrap());
+            assert_eq!(text, address);
+        }
+        for number in [0, 9, 10, NOW, u64::MAX] {
+            let mut text = String::new();
+            push_number(&mut text, number);
+            assert_eq!(text, number.to_string());
+        }
+        let ClientFacts { remote, local, .. } = client();
+        let name = URL_SAFE_NO_PAD.encode("cn:a; b");
+        let expected = format!("1;{NOW};{:016x};{};{remote};{local};1;{name}", 77, here());
+        assert_eq!(facts(&client(), here(), NOW, 77), expected);
     }
 
     fn office(keys: &[u8]) -> PassportOffice {

@@ -11,3 +11,4 @@ mod shared_scan;
 pub mod signals;
 pub mod sockets;
 pub mod streams;
+pub mod terminal;

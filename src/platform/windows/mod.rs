@@ -7,3 +7,4 @@ pub mod service;
 pub mod signals;
 pub mod sockets;
 pub mod streams;
+pub mod terminal;

@@ -60,9 +60,11 @@ impl Filter {
             return false;
         }
         match message.kind() {
-            Kind::Response => {
-                message.id_key().is_some_and(|key| self.correlator.ledger.by_id(&key).is_none())
-            }
+            // An id that was its own stays its own: its client may have given it to another request since.
+            Kind::Response => message.id_key().is_some_and(|key| {
+                let ledger = &self.correlator.ledger;
+                ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
+            }),
             Kind::Notification => {
                 self.named_token(message).is_some_and(|token| !self.correlator.knows_token(&token))
             }
@@ -132,15 +134,18 @@ impl Filter {
     }
 
     /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
-    /// requests where no other filter knows requests of the session: some servers put ids in the place of tokens.
+    /// requests with a token where no other filter knows requests of the session: some servers put ids in the place of
+    /// tokens. A request without one is told nothing, and another request of its session must not be told in its place.
     pub fn tokens_named(&mut self, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
             Kind::Notification => self.named_token(message).into_iter().collect(),
             Kind::Batch => message.elements().filter_map(|one| self.token_in(&one)).collect(),
             _ => Vec::new(),
         };
-        let is_id =
-            |token: &Key| self.topology.is_whole() && self.correlator.ledger.by_id(token).is_some();
+        let ledger = &self.correlator.ledger;
+        let by_id = |id: &Key| ledger.by_id(id).and_then(|call| ledger.get(call));
+        let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
+        let is_id = |token: &Key| self.topology.is_whole() && is_told(token);
         named.into_iter().filter(|token| !self.has_token(token) && !is_id(token)).collect()
     }
 
@@ -186,7 +191,8 @@ impl Filter {
         }
         let call = message.id_key().and_then(|id| {
             let own = on.and_then(|on| self.correlator.asked_on(on, &id));
-            own.or_else(|| self.correlator.ledger.call_of_answer(&id))
+            let other = || self.correlator.ledger.call_of_answer(&id);
+            own.or_else(|| other().filter(|call| !self.waits_elsewhere(*call, on)))
         });
         if let Some(call) = call {
             // Waiting progress would come behind the answer.
@@ -194,6 +200,13 @@ impl Filter {
             self.note_answer(now, call, message);
             self.gate.delivered = None;
         }
+    }
+
+    /// Whether a call waits for its answer on an open stream of its own that is not `on`. Its client may have given it
+    /// the id of a request that is over.
+    fn waits_elsewhere(&self, call: CallId, on: Option<StreamId>) -> bool {
+        let (Some(on), Some(call)) = (on, self.correlator.ledger.get(call)) else { return false };
+        call.stream != on && call.resumed_from != Some(on) && self.gate.is_exchange(call.stream)
     }
 
     /// The number of the message that came last.

@@ -86,9 +86,8 @@ impl CustomDialect {
         Some(report)
     }
 
-    /// For each pointer of the dialect its key in a route file, its text, and whether it finds a value in a
-    /// message.
-    pub fn finds(&self, text: &Bytes) -> Vec<(&'static str, &str, bool)> {
+    /// What each pointer of the dialect finds in a message.
+    pub fn finds(&self, text: &Bytes) -> Vec<PointerFind<'_>> {
         let pointers = [
             ("request_id", self.request_id.as_ref()),
             ("token", self.token.as_ref()),
@@ -100,7 +99,9 @@ impl CustomDialect {
         let mut finds = Vec::new();
         for (key, pointer) in pointers {
             if let Some(pointer) = pointer {
-                finds.push((key, pointer.as_str(), pointer.find(text).is_some()));
+                let is_found = pointer.find(text).is_some();
+                let meant = if is_found { None } else { pointer.through_strings(text) };
+                finds.push(PointerFind { key, pointer: pointer.as_str(), is_found, meant });
             }
         }
         finds
@@ -159,6 +160,19 @@ impl Final {
     }
 }
 
+/// What a pointer finds in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PointerFind<'a> {
+    /// Its key in a route file.
+    pub key: &'static str,
+    /// Its text.
+    pub pointer: &'a str,
+    /// Whether it finds a value.
+    pub is_found: bool,
+    /// The pointer that does, where a string of JSON stands in the way.
+    pub meant: Option<String>,
+}
+
 /// A JSON Pointer (RFC 6901) into a message. A `#` at the end of a part descends into JSON that
 /// stands in a string: `/params/content/0/text#/percentComplete`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,16 +225,40 @@ impl Pointer {
         for step in &self.steps {
             value = match step {
                 PointerStep::Part(part) => inner(&value, part)?,
-                PointerStep::Embedded => {
-                    let content = json::unescape(&value)?.into_owned();
-                    let begin = json::skip_space(&content, 0);
-                    let end = json::skip_value(&content, begin)?;
-                    Bytes::from(content).slice(begin..end)
-                }
+                PointerStep::Embedded => embedded(&value)?,
             };
         }
         Some(value)
     }
+
+    /// The pointer with a `#` wherever a string of JSON stands in its way, if that finds a value and is another.
+    fn through_strings(&self, text: &Bytes) -> Option<String> {
+        let (mut value, mut meant) = (text.clone(), String::new());
+        let mut parts = self.text.split('/').skip(1);
+        for step in &self.steps {
+            let PointerStep::Part(part) = step else {
+                value = embedded(&value)?;
+                meant.push('#');
+                continue;
+            };
+            if value.starts_with(b"\"") {
+                value = embedded(&value)?;
+                meant.push('#');
+            }
+            value = inner(&value, part)?;
+            meant.push('/');
+            meant += parts.next()?.trim_end_matches('#');
+        }
+        (meant != self.text).then_some(meant)
+    }
+}
+
+/// The JSON that a string holds.
+fn embedded(value: &Bytes) -> Option<Bytes> {
+    let content = json::unescape(value)?.into_owned();
+    let begin = json::skip_space(&content, 0);
+    let end = json::skip_value(&content, begin)?;
+    Some(Bytes::from(content).slice(begin..end))
 }
 
 fn has_stray_tilde(part: &str) -> bool {
@@ -277,6 +315,24 @@ mod tests {
         check("/k#/p", text, None);
         check("/#k", text, Some("1"));
         check("/k#l", text, Some("2"));
+    }
+
+    #[test]
+    fn a_string_of_json_in_the_way_is_named() {
+        let text = r##"{"t":" {\"p\": 15, \"u\": \"{\\\"q\\\":[7]}\"} ","n":"no","o":{"p":1}}"##;
+        for (pointer, meant) in [
+            ("/t/p", Some("/t#/p")),
+            ("/t/u/q/0", Some("/t#/u#/q/0")),
+            ("/t#/u/q/0", Some("/t#/u#/q/0")),
+            ("/t/x", None),
+            ("/n/p", None),
+            ("/o/p", None),
+        ] {
+            let found = Pointer::read(pointer)
+                .unwrap()
+                .through_strings(&Bytes::from_static(text.as_bytes()));
+            assert_eq!(found.as_deref(), meant, "{pointer}");
+        }
     }
 
     #[test]

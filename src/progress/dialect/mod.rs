@@ -20,7 +20,7 @@ use std::{fmt, slice};
 
 use crate::protocol::jsonrpc::Message;
 
-pub use custom::{Count, CustomDialect, Final, Pointer};
+pub use custom::{Count, CustomDialect, Final, Pointer, PointerFind};
 pub use fields::Fields;
 pub use report::{About, BuiltIn, Report, TextSource};
 

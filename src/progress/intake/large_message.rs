@@ -211,6 +211,11 @@ impl Filter {
         let answered = id.as_ref().and_then(|id| self.correlator.ledger.call_of_answer(id));
         let meant = || id.as_ref().map_or(sole, |id| self.call_of_sole_answer(origin, id));
         let call = passing.call.or(answered).or_else(meant);
+        if let Some(call) = call {
+            // A client that has left the call's stream and come back reads where the answer comes, and paces
+            // of the closed stream hold nothing up there.
+            self.rebind_stream(origin, call);
+        }
         // Before the id has come the only open request tells which result is expected.
         let sole_open = || only(self.correlator.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });

@@ -72,7 +72,9 @@ impl Filter {
             return Some(draft);
         }
         let who = self.late_principal(stream);
-        let asks_for = tool.filter(|_| !draft.asks_for_task);
+        // A client of a shared server that nobody knows could not be told from others when it came back.
+        let is_unknown = matches!(who, Principal::Stream(_));
+        let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| {
             Signature::read(tool, &message.params().unwrap_or_default(), ignore)
         };

@@ -134,6 +134,10 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
 
 /// All headers of a message but those of its connection, for the next connection of the same proxy.
 pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
+    // Without `Connection` no other header is named as one of the connection.
+    if !headers.keys().any(|name| *name == EXPECT || is_hop_by_hop(name)) {
+        return headers;
+    }
     let mut passed = HeaderMap::with_capacity(headers.len() + 2);
     keep(headers, |name| *name == EXPECT, &mut passed);
     passed

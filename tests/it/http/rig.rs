@@ -17,6 +17,7 @@ use milepost::transport::http::endpoints::RouteTable;
 use milepost::transport::http::io::Io;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -796,10 +797,26 @@ impl Answer {
 /// such as the answers of one session.
 #[track_caller]
 pub(crate) fn check<'a>(answers: impl IntoIterator<Item = &'a Answer>) {
+    let answers: Vec<&Answer> = answers.into_iter().collect();
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let cancels = answers.iter().map(|answer| (answer.said.0, read(&answer.said.1)));
+    let cancels = cancels.filter(|(_, said)| said["method"] == "notifications/cancelled");
+    let cancels: Vec<(usize, Value)> =
+        cancels.map(|(order, said)| (order, said["params"]["requestId"].clone())).collect();
     let mut passed = Vec::new();
     for answer in answers {
-        passed.push((answer.said.0, true, answer.said.1.clone()));
-        passed.extend(answer.told().into_iter().map(|told| (told.order, false, told.text)));
+        let (asked, id) = (answer.said.0, read(&answer.said.1)["id"].clone());
+        // The answer to what the client has given up is no answer to a newer request with its id.
+        let gone = cancels.iter().find(|(order, given_up)| *order > asked && *given_up == id);
+        let is_late = |told: &Told| {
+            let message = read(&told.text);
+            gone.is_some_and(|(order, _)| *order < told.order)
+                && message["id"] == id
+                && message["method"].is_null()
+        };
+        passed.push((asked, true, answer.said.1.clone()));
+        let told = answer.told().into_iter().filter(|told| !is_late(told));
+        passed.extend(told.map(|told| (told.order, false, told.text)));
     }
     passed.sort_by_key(|(order, ..)| *order);
     let mut checker = Checker::default();

@@ -149,7 +149,13 @@ impl Server {
             Step::Call(call) => Some(call),
             _ => None,
         });
-        let last = calls.rfind(is_same);
+        let is_asked =
+            |step: &Step| matches!(step, Step::Call(call) if call.number == asked.number);
+        let before = steps.iter().position(is_asked).map_or(steps, |at| &steps[..at]);
+        let is_left = |call: &&Call| before.contains(&Step::GiveUp(call.number));
+        // A client may have the same call open twice: the work goes on that it has given up.
+        let left = calls.clone().filter(is_same).rfind(is_left);
+        let last = left.or_else(|| calls.rfind(is_same));
         last.filter(|_| !self.knows(asked.number)).map(|call| call.number)
     }
 

@@ -155,7 +155,12 @@ impl Player<'_> {
     fn headers(&self, client: usize) -> Vec<String> {
         let mut headers = vec![ACCEPTS.to_owned(), JSON.to_owned()];
         match self.world() {
-            World::Shared => headers.push("MCP-Protocol-Version: 2026-07-28".to_owned()),
+            World::Shared => {
+                headers.push("MCP-Protocol-Version: 2026-07-28".to_owned());
+                if self.conversation.late {
+                    headers.push("Authorization: Bearer one".to_owned());
+                }
+            }
             _ if !self.sessions[client].id.is_empty() => {
                 headers.push(format!("Mcp-Session-Id: {}", self.sessions[client].id));
             }
@@ -584,6 +589,11 @@ impl Player<'_> {
     async fn give_up(&mut self, number: usize) {
         let call = call(&self.conversation.steps, number).unwrap();
         self.note(What::GaveUp(number));
+        if self.world() == World::Shared {
+            // In 2026-07-28 closing the stream says so.
+            self.close(number);
+            return self.hear().await;
+        }
         let text = given_up(call);
         let answer = self.tell(call.client, &[], &text);
         self.stage.settle().await;

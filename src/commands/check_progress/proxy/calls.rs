@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::acts::ActRecord;
-use crate::commands::doctor::traffic::{TrafficEntry, TrafficEvent};
+use crate::commands::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::{PROGRESS, TOOLS_CALL};
 
@@ -14,6 +14,7 @@ pub(super) struct PlacedMessage {
     pub(super) place: usize,
     /// The time since the beginning, in milliseconds.
     pub(super) at: u128,
+    pub(super) stream: TrafficStream,
     pub(super) body: Value,
 }
 
@@ -54,9 +55,9 @@ impl ProxiedCalls {
         for (place, entry) in record.entries.iter().enumerate() {
             match &entry.what {
                 TrafficEvent::Sent(message) => found.sent(place, message),
-                TrafficEvent::Received { message, .. } => {
+                TrafficEvent::Received { message, stream, .. } => {
                     for element in message.elements() {
-                        found.received(place, entry, &element);
+                        found.received(place, entry, *stream, &element);
                     }
                 }
                 _ => {}
@@ -81,13 +82,19 @@ impl ProxiedCalls {
         });
     }
 
-    fn received(&mut self, place: usize, entry: &TrafficEntry, message: &Message) {
+    fn received(
+        &mut self,
+        place: usize,
+        entry: &TrafficEntry,
+        stream: TrafficStream,
+        message: &Message,
+    ) {
         let Ok(body) = serde_json::from_slice::<Value>(message.raw()) else { return };
         let at = entry.at.as_millis();
         if message.kind() == Kind::Response {
             let call = self.calls.iter_mut().find(|call| spelled(&call.id) == spelled(&body["id"]));
             if let Some(call) = call {
-                call.answers.push(PlacedMessage { place, at, body });
+                call.answers.push(PlacedMessage { place, at, stream, body });
             }
         } else if body["method"] == PROGRESS {
             let params = body["params"].clone();
@@ -95,7 +102,7 @@ impl ProxiedCalls {
             let is_its = |call: &&mut ProxiedCall| {
                 call.token.as_ref().is_some_and(|own| spelled(own) == token)
             };
-            let one = PlacedMessage { place, at, body: params };
+            let one = PlacedMessage { place, at, stream, body: params };
             match self.calls.iter_mut().find(is_its) {
                 Some(call) => call.progress.push(one),
                 None => self.strays.push(one),

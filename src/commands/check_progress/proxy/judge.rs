@@ -15,6 +15,10 @@ use crate::commands::reference::seen::SeenFacts;
 /// The shortest time between the first progress and the answer, of 1,200 ms at the server.
 const PROMPT_MS: u128 = 500;
 
+/// The time in milliseconds in which messages of two streams may change places. No proxy decides which stream its
+/// client reads first.
+const CROSSING_MS: u128 = 250;
+
 type Found = Result<Vec<ScenarioFinding>, String>;
 
 /// The judgement of one scenario.
@@ -35,7 +39,9 @@ pub(super) fn outcome(
         Scenario::ProxyValue => judge.value(),
         Scenario::ProxyOrder => judge.order(),
         Scenario::ProxyPrompt => judge.prompt(),
-        Scenario::ProxyAfterAnswer => judge.after_answer(),
+        Scenario::ProxyAfterAnswer => {
+            return judge.after_answer().unwrap_or_else(ScenarioOutcome::NotAssessed);
+        }
         Scenario::ProxyApart => judge.apart(),
         Scenario::ProxyNoToken => judge.no_token(),
         Scenario::ProxyCancel => judge.cancel(),
@@ -232,20 +238,32 @@ impl ProxyJudge<'_> {
         Ok(summed(late))
     }
 
-    fn after_answer(&self) -> Found {
+    /// Failed by progress behind the answer. Noted where both come on streams of their own, whatever their order was.
+    fn after_answer(&self) -> Result<ScenarioOutcome, String> {
         let calls = self.calls(ProxyAct::Calls)?;
+        let all = calls.calls.iter().filter_map(|call| Some((call, call.answers.first()?)));
+        let all: Vec<_> = all
+            .flat_map(|(call, answer)| call.progress.iter().map(move |one| (one, answer)))
+            .collect();
         if calls.calls.iter().all(|call| call.progress.is_empty()) {
             return Err("no progress arrived".to_owned());
         }
-        let late = calls.calls.iter().flat_map(|call| {
-            let end = call.answers.first().map_or(usize::MAX, |answer| answer.place);
-            call.progress.iter().filter(move |one| one.place > end)
-        });
-        Ok(summed(
-            late.map(|one| {
+        let is_late = |one: &PlacedMessage, answer: &PlacedMessage| {
+            one.place > answer.place
+                && (one.stream == answer.stream || one.at > answer.at + CROSSING_MS)
+        };
+        let late =
+            summed(all.iter().filter(|(one, answer)| is_late(one, answer)).map(|(one, _)| {
                 ScenarioFinding::new("progress came behind the answer", text(&one.body))
-            }),
-        ))
+            }));
+        if !late.is_empty() {
+            return Ok(ScenarioOutcome::Failed(late));
+        }
+        let mut apart = all.iter().filter(|(one, answer)| one.stream != answer.stream);
+        Ok(apart.next().map_or(ScenarioOutcome::Passed, |(one, _)| {
+            let what = "progress comes on another stream than its answer: chance decides which one a client reads first";
+            ScenarioOutcome::Noted(vec![ScenarioFinding::new(what, text(&one.body))])
+        }))
     }
 
     fn apart(&self) -> Found {
@@ -430,4 +448,64 @@ fn changed(came: &Value, sent: &[Value]) -> Option<ScenarioFinding> {
     }
     (same["message"] != came["message"])
         .then(|| ScenarioFinding::new("`message` is not what the server sent", text(came)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::commands::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
+    use crate::protocol::jsonrpc::Message;
+
+    /// The outcome of a call on a POST, with progress at a time on a stream, and the answer at 100 ms.
+    fn after_answer(at: u64, stream: TrafficStream) -> &'static str {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"key":"a"},"_meta":{"progressToken":7}}}"#;
+        let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        let received = |at, stream, text: &'static str| TrafficEntry {
+            at: Duration::from_millis(at),
+            what: TrafficEvent::Received {
+                stream,
+                read: 0,
+                event: None,
+                message: Message::parse(text.into()),
+            },
+        };
+        let sent = TrafficEvent::Sent(Message::parse(call.into()));
+        let mut entries = vec![
+            TrafficEntry { at: Duration::ZERO, what: sent },
+            received(at, stream, progress),
+            received(100, TrafficStream::Post(Some(1)), answer),
+        ];
+        entries.sort_by_key(|entry| entry.at);
+        let record = ActRecord {
+            act: ProxyAct::Calls,
+            has_started: true,
+            has_begun: true,
+            tools: Vec::new(),
+            entries,
+            broken_off: 0,
+            trouble: None,
+        };
+        let facts = SeenFacts::default();
+        let template = "proxy {url}".parse().expect("a template");
+        let judge =
+            ProxyJudge { records: &[record], facts: &facts, template: &template, is_modern: false };
+        judge.after_answer().map_or("not assessed", |outcome| outcome.name())
+    }
+
+    #[test]
+    fn only_streams_of_their_own_may_change_places() {
+        let own = TrafficStream::Post(Some(1));
+        for (at, stream, outcome) in [
+            (50, own, "passed"),
+            (101, own, "failed"),
+            (50, TrafficStream::Get, "noted"),
+            (101, TrafficStream::Get, "noted"),
+            (400, TrafficStream::Get, "failed"),
+        ] {
+            assert_eq!(after_answer(at, stream), outcome, "{at} ms, {stream:?}");
+        }
+    }
 }

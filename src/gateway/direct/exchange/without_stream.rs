@@ -48,7 +48,7 @@ impl Exchange {
         self.filter.try_with(|filter| filter.progress_due()).flatten()
     }
 
-    /// Whether the client can be payloads progress of a request.
+    /// Whether the client can be told progress of a request.
     pub(crate) fn has_token(&mut self) -> bool {
         self.filter.try_with(|filter| !filter.tokens().is_empty()) == Some(true)
     }

@@ -30,6 +30,8 @@ pub(super) struct RequestWriter {
     end: &'static [u8],
     /// The rest of the body.
     body: Option<RequestBody>,
+    /// The head has waited for the first piece of the body once.
+    has_waited: bool,
     length: RequestLength,
 }
 
@@ -54,8 +56,9 @@ impl RequestWriter {
             None if [Method::GET, Method::HEAD].contains(&head.method) => RequestLength::Empty,
             None => RequestLength::Chunked,
         };
+        let (text, data) = <(Vec<u8>, Bytes)>::default();
         let mut writer =
-            Self { text: Vec::new(), written: 0, data: Bytes::new(), end: b"", body: None, length };
+            Self { text, written: 0, data, end: b"", body: None, has_waited: false, length };
         match &mut body {
             _ if length == RequestLength::Empty => writer.text = text_of(&head, length, 0),
             RequestBody::Whole(whole) => {
@@ -84,34 +87,48 @@ impl RequestWriter {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), LinkError>> {
         loop {
+            // The head waits for the first piece, so that one write takes both.
+            let waits =
+                self.data.is_empty() && self.end.is_empty() && self.poll_data(cx)?.is_pending();
+            let is_unwritten = self.written == 0 && !self.text.is_empty();
+            if waits && is_unwritten && !std::mem::replace(&mut self.has_waited, true) {
+                // The client's connection gives a piece that it has only when it is polled after the body.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             ready!(self.poll_pieces(io, cx))?;
-            let Some(body) = &mut self.body else {
+            if waits {
+                // What is written may be all that comes for a long time.
+                let _ = Pin::new(&mut *io).poll_flush(cx)?;
+                return Poll::Pending;
+            }
+            if self.body.is_none() {
                 return Pin::new(io).poll_flush(cx).map_err(LinkError::Io);
-            };
-            match Pin::new(body).poll_frame(cx) {
-                Poll::Pending => {
-                    // What is written may be all that comes for a long time.
-                    let _ = Pin::new(io).poll_flush(cx)?;
-                    return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes the next piece of the body, if there is more of it.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, LinkError> {
+        let Some(body) = &mut self.body else { return Ok(Poll::Ready(())) };
+        match Pin::new(body).poll_frame(cx) {
+            Poll::Pending => return Ok(Poll::Pending),
+            Poll::Ready(Some(Err(error))) => return Err(LinkError::RequestBody(error)),
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    self.queue(data)?;
                 }
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(LinkError::RequestBody(error)));
-                }
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.queue(data)?;
-                    }
-                }
-                Poll::Ready(None) => {
-                    self.body = None;
-                    match self.length {
-                        RequestLength::Chunked => self.end = b"0\r\n\r\n",
-                        RequestLength::Empty | RequestLength::Known(0) => {}
-                        RequestLength::Known(_) => return Poll::Ready(Err(other_length())),
-                    }
+            }
+            Poll::Ready(None) => {
+                self.body = None;
+                match self.length {
+                    RequestLength::Chunked => self.end = b"0\r\n\r\n",
+                    RequestLength::Empty | RequestLength::Known(0) => {}
+                    RequestLength::Known(_) => return Err(other_length()),
                 }
             }
         }
+        Ok(Poll::Ready(()))
     }
 
     /// The next piece of the body.

@@ -440,6 +440,46 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     check([&answer, &cancels, &other]);
 }
 
+/// A careless client gives the id of what it has cancelled to its next request. Each stream tells whose answer it has.
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_a_cancelled_request_is_not_that_of_the_next_one_with_its_id() {
+    for begins in [true, false] {
+        let mut rig = Rig::new("upgrade_after = \"off\"");
+        rig.session("s", "2025-06-18").await;
+        let listens = rig.get(&[S]);
+        let listened = rig.asked().await;
+        listened.events(&[]);
+        let first = rig.post(&[S], call("0", "7"));
+        let server = rig.asked().await;
+        if begins {
+            server.events(&[]);
+        }
+        let cancels = rig.post(&[S], cancelled("0"));
+        rig.asked().await.accept();
+        settle().await;
+        let (second, own) = streamed(&mut rig, &[S], &call("0", "8")).await;
+        let late = answer("0", r#"{"late":true}"#);
+        if begins {
+            server.say(&late);
+            server.end();
+        } else {
+            server.json(&[], &late);
+        }
+        pass(ms(20)).await;
+        // The session still knows the second request.
+        listened.say(progress("8", "1"));
+        settle().await;
+        own.say(result("0"));
+        own.end();
+        pass(ms(20)).await;
+        assert_eq!(second.messages(), [progress("8", "1"), result("0")], "begins: {begins}");
+        // A response of JSON needs some body, and that is the first request's own.
+        let told = if begins { vec![] } else { vec![late] };
+        assert_eq!(first.messages(), told, "begins: {begins}");
+        check([&first, &cancels, &second, &listens]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_server_asks_passes_on_the_stream_it_came_on() {
     let mut rig = Rig::new("");

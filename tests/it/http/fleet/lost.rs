@@ -3,7 +3,7 @@
 use super::replicas::{Client, HTTP, Replicas, SSE, STDIO, Spread};
 use super::scenarios::{begin_over_http, begin_over_stdio, endpoint, event_ids};
 use crate::http::rig::{check, ms, pass, secs, settle};
-use crate::support::messages::{call, event_with, initialize, progress, result};
+use crate::support::messages::{call, event_with, initialize, progress, report, result};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_over_http_goes_on_behind_another_replica() {
@@ -263,6 +263,59 @@ async fn a_client_that_comes_back_to_an_heir_loses_nothing_to_a_session_with_equ
     settle().await;
     assert_eq!(theirs.messages(), [progress(1, 50), result(1)]);
     check([&lost, &theirs]);
+}
+
+/// Of two sessions with equal ids and tokens one loses its replica; its heir is the owner of the other, or a third replica.
+#[tokio::test(start_paused = true)]
+async fn sessions_with_equal_ids_and_tokens_do_not_cross_when_a_replica_is_killed() {
+    for round in 0..2 * super::same::sessions() {
+        let mut replicas = Replicas::new(3, HTTP);
+        let mut clients = Vec::new();
+        for owner in 0..2 {
+            let mut client = Client::new(Spread::RoundRobin);
+            for _ in 0..owner {
+                client.next(3);
+            }
+            let begun = client.post(&replicas, initialize("2025-11-25"));
+            let named = format!("Mcp-Session-Id: s{owner}");
+            let agreed = crate::support::messages::agreement("2025-11-25");
+            replicas.asked().await.json(&[&named], &agreed);
+            settle().await;
+            client.session = begun.header("mcp-session-id");
+            let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
+            let headers = [&*named, crate::http::rig::BOTH];
+            let asks = replicas.send(owner, "POST /r", &headers, call(1, 1).as_bytes());
+            let asked = replicas.asked().await;
+            asked.events(&[]);
+            asked.chunk(event_with("e1", &report(1, 1, &format!("of {owner}"))));
+            settle().await;
+            clients.push((named, asks, asked));
+        }
+        replicas.kill(0).await;
+        let heir = 1 + usize::try_from(round % 2).unwrap();
+        let headers = ["Accept: text/event-stream", &*clients[0].0, "Last-Event-ID: e1"];
+        let back = replicas.send(heir, "GET /r", &headers, b"");
+        let resumed = replicas.asked().await;
+        assert_eq!(resumed.request.header("mcp-session-id"), Some("s0"));
+        resumed.events(&[]);
+        for figure in 2..=5 {
+            for (owner, stream) in [(0, &resumed), (1, &clients[1].2)] {
+                let text = report(1, figure, &format!("of {owner}"));
+                stream.chunk(event_with(&format!("e{figure}"), &text));
+                settle().await;
+            }
+        }
+        for stream in [&resumed, &clients[1].2] {
+            stream.say(result(1));
+            stream.end();
+        }
+        settle().await;
+        let told = [back.messages(), clients[1].1.messages()];
+        for (owner, (told, first)) in told.iter().zip([2, 1]).enumerate() {
+            let whole = (first..=5).map(|figure| report(1, figure, &format!("of {owner}")));
+            assert_eq!(*told, whole.chain([result(1)]).collect::<Vec<_>>(), "round {round}");
+        }
+    }
 }
 
 /// The owner of a session knows all of it: what a server says there of another session's call stays a stranger's.

@@ -5,7 +5,7 @@ use super::scenarios::{View, over_http, over_stdio, sse_to_sse, sse_to_stdio};
 use crate::http::rig::settle;
 
 /// Sessions of each cell; `FLEET_SESSIONS=200` plays more.
-fn sessions() -> u64 {
+pub(super) fn sessions() -> u64 {
     std::env::var("FLEET_SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(25)
 }
 
@@ -60,7 +60,8 @@ async fn each_request_goes_over_one_hop_if_the_balancer_is_always_wrong() {
 async fn equal_ids_and_tokens_on_different_replicas_do_not_cross() {
     let mut replicas = Replicas::new(3, STDIO);
     let one = over_stdio(&mut Replicas::alone(STDIO), Spread::Sticky, "").await;
-    for round in 0..50 {
+    // 1,000 sessions with FLEET_SESSIONS=200.
+    for round in 0..sessions() * 5 / 2 {
         // Two sessions with the same ids and tokens, one behind the other on other replicas.
         let mut clients = Vec::new();
         for seed in [round, round + 1000] {

@@ -1,0 +1,181 @@
+//! The command that starts Milepost in front of a server: this program, or a launcher that runs it as a package.
+
+use std::path::Path;
+
+use super::AdoptError;
+
+/// The subcommand that stands in front of a server.
+pub(super) const WRAP: &str = "wrap";
+
+/// Programs that run a package by its name.
+const RUNNERS: [&str; 5] = ["npx", "bunx", "pnpx", "yarn", "uvx"];
+
+/// Launchers whose programs stand in a cache, which is emptied now and then: the name of a folder there, perhaps before a
+/// number, and the words that run the package.
+const CACHES: [(&str, &str, &[&str]); 4] = [
+    ("_npx", "npx", &["-y", PACKAGE]),
+    ("bunx-", "bunx", &[PACKAGE]),
+    ("archive-v", "uvx", &[PACKAGE]),
+    ("environments-v", "uvx", &[PACKAGE]),
+];
+
+/// The folder of packages that belong to one project.
+const PROJECT_PACKAGES: &str = "node_modules";
+
+/// The name of the package.
+const PACKAGE: &str = "milepost";
+
+/// The words in front of `wrap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OurCommand {
+    /// The program that the client starts.
+    pub(super) program: String,
+    /// Its arguments before `wrap`.
+    runs: &'static [&'static str],
+}
+
+impl OurCommand {
+    /// A program that is Milepost itself.
+    pub(super) fn direct(program: &str) -> Self {
+        Self { program: program.to_owned(), runs: &[] }
+    }
+
+    /// The command for a file, where `exe` is the running program. `is_shared`: other people and machines have the file too.
+    ///
+    /// # Errors
+    /// If the program has a name that cannot be written, or would not be known again.
+    pub(super) fn of_running(exe: &Path, is_shared: bool) -> Result<Self, AdoptError> {
+        if let Some((runner, runs)) = launcher(exe, is_shared) {
+            return Ok(Self { program: runner.to_owned(), runs });
+        }
+        Self::named(if is_shared { Path::new(PACKAGE) } else { exe })
+    }
+
+    /// The command for a program that the user names.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn named(program: &Path) -> Result<Self, AdoptError> {
+        let Some(program) = program.to_str() else {
+            return Err(AdoptError::Program(format!("{} is no Unicode", program.display())));
+        };
+        if !is_milepost(program) {
+            let why = format!(
+                "{program:?}: its name has to begin with `milepost`, so that it is known again"
+            );
+            return Err(AdoptError::Program(why));
+        }
+        Ok(Self::direct(program))
+    }
+
+    /// The arguments of the program, up to `wrap`.
+    pub(super) fn args(&self) -> impl Iterator<Item = &str> {
+        let runs: &[&str] = self.runs;
+        runs.iter().copied().chain([WRAP])
+    }
+
+    /// The whole command, up to `wrap`.
+    pub(super) fn words(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.program).chain(self.args())
+    }
+}
+
+/// The launcher that runs the program, where its path is not for the file: it stands in a cache, or in the packages of one
+/// project while others share the file.
+fn launcher(exe: &Path, is_shared: bool) -> Option<(&'static str, &'static [&'static str])> {
+    let folders = || exe.components().filter_map(|folder| folder.as_os_str().to_str());
+    let is_cache = |folder: &str, name: &str| {
+        let rest = folder.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let found = CACHES.iter().find(|(name, ..)| folders().any(|folder| is_cache(folder, name)));
+    let of_project = || folders().any(|folder| folder == PROJECT_PACKAGES).then(|| &CACHES[0]);
+    let found = found.or_else(|| if is_shared { of_project() } else { None });
+    found.map(|(_, runner, runs)| (*runner, *runs))
+}
+
+/// The position of `wrap` in the arguments of a command, if Milepost is in front of the server already. An argument that is
+/// no word is `None`.
+pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
+    let is_wrap = |at: &usize| args.get(*at).is_some_and(|word| word.as_deref() == Some(WRAP));
+    if is_milepost(command) {
+        return Some(0).filter(is_wrap);
+    }
+    if !RUNNERS.contains(&file_name(command)) {
+        return None;
+    }
+    // The package is the first word that is no option of the program that runs it.
+    let is_package = |word: &Option<String>| {
+        word.as_deref().is_none_or(|word| !word.starts_with('-') && word != "dlx")
+    };
+    let package = args.iter().position(is_package)?;
+    let ours = args.get(package)?.as_deref().is_some_and(is_milepost);
+    Some(package + 1).filter(|_| ours).filter(is_wrap)
+}
+
+/// Whether a word is this program's name, with or without its folder, its version or its platform.
+pub(super) fn is_milepost(word: &str) -> bool {
+    file_name(word).starts_with("milepost")
+}
+
+fn file_name(word: &str) -> &str {
+    word.rsplit(['/', '\\']).next().unwrap_or(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(exe: &str, alone: &str, shared: &str) {
+        for (is_shared, words) in [(false, alone), (true, shared)] {
+            let command = OurCommand::of_running(Path::new(exe), is_shared).unwrap();
+            assert_eq!(command.words().collect::<Vec<_>>().join(" "), words);
+        }
+    }
+
+    #[test]
+    fn a_program_in_a_cache_is_named_by_what_runs_it() {
+        check("/usr/bin/milepost", "/usr/bin/milepost wrap", "milepost wrap");
+        check("/x/archive-videos/milepost", "/x/archive-videos/milepost wrap", "milepost wrap");
+        check(
+            "/Users/a/.npm/_npx/3f1c/node_modules/milepost-linux-x64/bin/milepost",
+            "npx -y milepost wrap",
+            "npx -y milepost wrap",
+        );
+        check(
+            "/Users/a/shop/node_modules/milepost-linux-x64/bin/milepost",
+            "/Users/a/shop/node_modules/milepost-linux-x64/bin/milepost wrap",
+            "npx -y milepost wrap",
+        );
+        check(
+            "/Users/a/.cache/uv/archive-v0/AbC/bin/milepost",
+            "uvx milepost wrap",
+            "uvx milepost wrap",
+        );
+        check(
+            "/tmp/bunx-0-milepost@latest/node_modules/milepost-linux-x64/bin/milepost",
+            "bunx milepost wrap",
+            "bunx milepost wrap",
+        );
+    }
+
+    #[test]
+    fn another_name_is_not_written() {
+        assert!(OurCommand::of_running(Path::new("/opt/mp"), false).is_err());
+        assert!(OurCommand::named(Path::new("/opt/mp")).is_err());
+    }
+
+    #[test]
+    fn what_was_written_is_known_again() {
+        let at = |command: &str, args: &[&str]| {
+            let args: Vec<_> = args.iter().map(|word| Some((*word).to_owned())).collect();
+            wrap_at(command, &args)
+        };
+        assert_eq!(at("/opt/milepost", &["wrap", "--", "a"]), Some(0));
+        assert_eq!(at("npx", &["-y", "milepost", "wrap", "--", "a"]), Some(2));
+        assert_eq!(at("uvx", &["milepost", "wrap", "a"]), Some(1));
+        assert_eq!(at("npx", &["-y", "other", "wrap"]), None);
+        assert_eq!(at("/opt/milepost", &["serve"]), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Styled lines of `milepost top`, measured in columns of the terminal.
+
+use std::fmt;
+
+use console::Style;
+use unicode_width::UnicodeWidthChar;
+
+use crate::progress::clients::is_unprintable;
+
+/// A text in one style, without characters that do something to the terminal.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TopSpan {
+    text: String,
+    style: Style,
+}
+
+impl TopSpan {
+    pub(super) fn new(text: impl Into<String>, style: &Style) -> Self {
+        let mut text = text.into();
+        text.retain(|sign| !is_unprintable(sign));
+        Self { text, style: style.clone() }
+    }
+
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self::new(text, &Style::new())
+    }
+}
+
+/// A line of the screen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TopLine(Vec<TopSpan>);
+
+impl From<Vec<TopSpan>> for TopLine {
+    fn from(spans: Vec<TopSpan>) -> Self {
+        Self(spans)
+    }
+}
+
+impl fmt::Display for TopLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|span| f.write_str(&span.text))
+    }
+}
+
+impl TopLine {
+    pub(super) fn new(text: impl Into<String>, style: &Style) -> Self {
+        Self(vec![TopSpan::new(text, style)])
+    }
+
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self(vec![TopSpan::plain(text)])
+    }
+
+    /// The parts of the line.
+    pub(super) fn into_spans(self) -> Vec<TopSpan> {
+        self.0
+    }
+
+    /// The line, no wider than this.
+    pub(super) fn cut(self, width: usize) -> Self {
+        let mut left = width;
+        let mut spans = Vec::with_capacity(self.0.len());
+        for mut span in self.0 {
+            let fits = |sign: &char| {
+                let rest = left.checked_sub(columns(*sign));
+                left = rest.unwrap_or(left);
+                rest.is_some()
+            };
+            let end: usize = span.text.chars().take_while(fits).map(char::len_utf8).sum();
+            let is_cut = end < span.text.len();
+            span.text.truncate(end);
+            spans.push(span);
+            if is_cut {
+                break;
+            }
+        }
+        Self(spans)
+    }
+
+    /// The line, exactly this wide, with this part of what is left before it: none, half, or all.
+    fn filled(self, width: usize, before: fn(usize) -> usize) -> Self {
+        let Self(mut spans) = self.cut(width);
+        let used: usize = spans.iter().flat_map(|span| span.text.chars()).map(columns).sum();
+        let left = width.saturating_sub(used);
+        let first = before(left);
+        spans.insert(0, TopSpan::plain(" ".repeat(first)));
+        spans.push(TopSpan::plain(" ".repeat(left - first)));
+        Self(spans)
+    }
+
+    /// The line at the left of so many columns.
+    pub(super) fn at_left(self, width: usize) -> Self {
+        self.filled(width, |_| 0)
+    }
+
+    /// The line at the right of so many columns.
+    pub(super) fn at_right(self, width: usize) -> Self {
+        self.filled(width, |left| left)
+    }
+
+    /// The line in the middle of so many columns.
+    pub(super) fn in_middle(self, width: usize) -> Self {
+        self.filled(width, |left| left / 2)
+    }
+
+    /// The line with its colours exchanged.
+    pub(super) fn reversed(self) -> Self {
+        let reversed = |span: TopSpan| TopSpan { style: span.style.reverse(), ..span };
+        Self(self.0.into_iter().map(reversed).collect())
+    }
+
+    /// The line as the terminal reads it. Without colours styles are still bold, dim or reversed.
+    pub(super) fn painted(&self) -> String {
+        let paint = |span: &TopSpan| {
+            span.style.clone().force_styling(true).apply_to(&span.text).to_string()
+        };
+        self.0.iter().map(paint).collect()
+    }
+}
+
+/// The columns of a character.
+pub(super) fn columns(sign: char) -> usize {
+    sign.width().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> TopLine {
+        TopLine::from(vec![TopSpan::plain("日本"), TopSpan::new("abc", &Style::new().bold())])
+    }
+
+    #[test]
+    fn lines_are_cut_and_filled_by_columns() {
+        let cut = |width| line().cut(width).to_string();
+        assert_eq!([3, 5, 7, 9].map(cut), ["日", "日本a", "日本abc", "日本abc"]);
+        assert_eq!(line().at_left(9).to_string(), "日本abc  ");
+        assert_eq!(line().at_right(9).to_string(), "  日本abc");
+        assert_eq!(line().in_middle(10).to_string(), " 日本abc  ");
+        assert_eq!(line().at_left(3).to_string(), "日 ");
+    }
+
+    #[test]
+    fn styles_are_painted_without_colours_too() {
+        assert_eq!(line().painted(), "日本\u{1b}[1mabc\u{1b}[0m");
+        let reversed = TopLine::plain("a").reversed().painted();
+        assert_eq!(reversed, "\u{1b}[7ma\u{1b}[0m");
+        assert_eq!(TopLine::plain("a\u{1b}[2Jb\n").painted(), "a[2Jb");
+    }
+}

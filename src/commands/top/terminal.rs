@@ -1,0 +1,80 @@
+//! The terminal that `milepost top` draws on.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::{io, panic};
+
+use console::Term;
+
+use super::lines::TopLine;
+use crate::platform::terminal::RawMode;
+
+/// The second screen, without a cursor.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+
+/// The first screen as it was, and the cursor.
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+
+/// The screen of the terminal, for as long as this lives.
+#[derive(Debug)]
+pub(super) struct TopTerminal {
+    output: Term,
+    mode: Arc<RawMode>,
+    size: (u16, u16),
+    /// The lines on the screen.
+    shown: Vec<String>,
+}
+
+impl TopTerminal {
+    /// Begins to draw. A panic restores the terminal before it says what has happened.
+    pub(super) fn begin() -> io::Result<Self> {
+        let mode = Arc::new(RawMode::begin()?);
+        let (report, of_hook) = (panic::take_hook(), Arc::clone(&mode));
+        panic::set_hook(Box::new(move |panic| {
+            leave(&Term::stdout(), &of_hook);
+            report(panic);
+        }));
+        let output = Term::stdout();
+        let terminal = Self { output, mode, size: (0, 0), shown: Vec::new() };
+        terminal.output.write_str(ENTER)?;
+        Ok(terminal)
+    }
+
+    /// The columns and the lines of the screen.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let (height, width) = self.output.size();
+        (width.into(), height.into())
+    }
+
+    /// Shows these lines, and writes those that have changed.
+    pub(super) fn show(&mut self, lines: &[TopLine]) -> io::Result<()> {
+        let mut text = String::new();
+        let size = self.output.size();
+        if size != self.size {
+            self.size = size;
+            self.shown.clear();
+            text += "\u{1b}[2J";
+        }
+        let lines: Vec<String> = lines.iter().map(TopLine::painted).collect();
+        for (at, line) in lines.iter().enumerate() {
+            if self.shown.get(at) != Some(line) {
+                // The end of a full line is not erased afterwards: the cursor is still on its last column.
+                let _ = write!(text, "\u{1b}[{};1H\u{1b}[2K{line}", at + 1);
+            }
+        }
+        self.shown = lines;
+        if text.is_empty() { Ok(()) } else { self.output.write_str(&text) }
+    }
+}
+
+impl Drop for TopTerminal {
+    fn drop(&mut self) {
+        leave(&self.output, &self.mode);
+    }
+}
+
+fn leave(output: &Term, mode: &RawMode) {
+    // A terminal that has gone needs nothing.
+    let _ = output.write_str(LEAVE);
+    mode.end();
+}
