@@ -53,7 +53,8 @@ pub(crate) fn example(name: &str) -> String {
         // With what cargo says of this test, build scripts would run again, and all that rests on them.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            let is_ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
+            if is_ours || text == "OUT_DIR" {
                 cargo.env_remove(&name);
             }
         }
