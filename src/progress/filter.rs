@@ -9,6 +9,7 @@ use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::{FilterEvent, Origin, Salvaged};
+use crate::progress::event_queue::{EventQueue, VerdictRun};
 use crate::progress::gate::stream::{Item, Stream, StreamKind};
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::{CallId, StreamId};
@@ -38,7 +39,7 @@ pub struct Filter {
     pub(super) late: LateCalls,
     pub(super) own_tasks: TaskTable,
     pub(super) to_server: VecDeque<Payload>,
-    pub(super) events: VecDeque<FilterEvent>,
+    pub(super) events: EventQueue,
 }
 
 impl Filter {
@@ -56,7 +57,7 @@ impl Filter {
             late: LateCalls::default(),
             own_tasks: TaskTable::default(),
             to_server: VecDeque::new(),
-            events: VecDeque::new(),
+            events: EventQueue::default(),
             policy: Policies::new(policy),
         }
     }
@@ -251,6 +252,16 @@ impl Filter {
         self.events.pop_front()
     }
 
+    /// Whether an event waits.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The next events at once, if they are the same verdict on messages that followed each other.
+    pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
+        self.events.take_run()
+    }
+
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
     pub fn salvage(&mut self) -> Salvaged {
@@ -265,7 +276,7 @@ impl Filter {
     }
 
     pub(super) fn record(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
-        self.events.push_back(FilterEvent::Message { number, call, verdict });
+        self.events.push_verdict(number, call, verdict);
     }
 
     /// Whether a client stream has a request without an answer.

@@ -11,6 +11,22 @@ pub struct Number {
     pub text: Bytes,
 }
 
+impl Number {
+    /// The same number, in its text.
+    pub fn view(&self) -> NumberView<'_> {
+        NumberView { value: self.value, text: &self.text }
+    }
+}
+
+/// A number in a text that somebody else keeps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NumberView<'a> {
+    /// The value; finite.
+    pub value: f64,
+    /// The JSON text.
+    pub text: &'a [u8],
+}
+
 /// The progress that a server claims: a value, perhaps of a total.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressValue {
@@ -18,4 +34,20 @@ pub struct ProgressValue {
     pub value: Number,
     /// All the work.
     pub total: Option<Number>,
+}
+
+impl ProgressValue {
+    /// The same value, in its texts.
+    pub fn view(&self) -> ProgressView<'_> {
+        ProgressView { value: self.value.view(), total: self.total.as_ref().map(Number::view) }
+    }
+}
+
+/// A progress value in a text that somebody else keeps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProgressView<'a> {
+    /// The work done.
+    pub value: NumberView<'a>,
+    /// All the work.
+    pub total: Option<NumberView<'a>>,
 }

@@ -21,7 +21,7 @@ use crate::observe::transcript::settings;
 use crate::progress::input::{Input, Output};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, ReleasedRequest,
-    StreamId, Transmit,
+    RequestMembers, StreamId, Transmit, VerdictRun,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use fail_open::Failed;
@@ -144,8 +144,20 @@ impl FilterGuard {
 
     /// [`Filter::client_message`]. The message is borrowed: nothing is copied unless somebody observes.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        self.client_message_of(now, stream, message, None)
+    }
+
+    /// [`Filter::client_message_of`]. The message is borrowed, as above.
+    pub fn client_message_of(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        members: Option<&RequestMembers>,
+    ) -> Payload {
         self.show(now, || Input::ClientMessage(stream, message.clone()));
-        let answer = self.try_with(|filter| filter.client_message(now, stream, message));
+        let read = |filter: &mut Filter| filter.client_message_of(now, stream, message, members);
+        let answer = self.try_with(read);
         if let (Some(emitter), Some(payload)) = (&mut self.emitter, &answer) {
             let sent = payload.to_bytes();
             if sent != *message.raw() {
@@ -358,10 +370,20 @@ impl FilterGuard {
         queue.remove(place).map(|(_, transmit)| transmit)
     }
 
-    /// Whether no poll would do anything now ([`Filter::is_quiet`]), and nobody observes the polls.
-    pub fn is_quiet(&self, now: Instant, stream: StreamId) -> bool {
-        let is_plain = self.failed.is_none() && self.emitter.is_none() && self.recorded.is_empty();
-        is_plain && self.filter.is_quiet(now, stream)
+    /// Whether no poll would do anything now but that for events ([`Filter::has_nothing_due`]), and nobody observes the
+    /// polls.
+    pub fn is_idle(&self, now: Instant, stream: StreamId) -> bool {
+        self.is_unobserved() && self.filter.has_nothing_due(now, stream)
+    }
+
+    /// Whether an event waits.
+    pub fn has_events(&self) -> bool {
+        !self.is_unobserved() || self.filter.has_events()
+    }
+
+    /// Whether the filter works, and its events are its caller's alone.
+    fn is_unobserved(&self) -> bool {
+        self.failed.is_none() && self.emitter.is_none() && self.recorded.is_empty()
     }
 
     /// [`Filter::poll_timeout`].
@@ -387,6 +409,11 @@ impl FilterGuard {
             self.policy.learned.learn(call);
         }
         record
+    }
+
+    /// [`Filter::poll_verdicts`]. Where somebody observes there are none at once.
+    pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
+        if self.is_unobserved() { self.filter.poll_verdicts() } else { None }
     }
 
     /// [`Filter::is_full`].

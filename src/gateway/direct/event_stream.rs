@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::observe::error_chain::error_chain;
 use crate::progress::input::Input;
-use crate::progress::{Disposition, Origin};
+use crate::progress::{ArrivedMessage, Disposition, FastPath, Origin};
 use crate::protocol::sse;
 use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use crate::relay::filter_guard::FilterGuard;
@@ -35,7 +35,15 @@ const END_HELD_MAX: Duration = Duration::from_secs(10);
 
 /// The handler of a stream's events.
 pub(crate) trait EventHandler: Send {
-    /// Handles one event. The bytes for the client go to `out` at once, or later in [`EventHandler::collect`].
+    /// Whether [`EventHandler::take_fast`] takes any.
+    fn takes_fast(&self) -> bool {
+        false
+    }
+    /// Takes a message that needs no place among others, and whose event has no other fields.
+    fn take_fast(&mut self, _: ArrivedMessage<'_>) -> FastPath {
+        FastPath::NotTaken
+    }
+    /// Handles one event that [`EventHandler::take_fast`] has not taken. The bytes for the client go to `out` at once, or later in [`EventHandler::collect`].
     fn event(&mut self, event: &SseEvent, out: &mut Batch);
     /// The place where the stream's messages come from, for its filter.
     fn origin(&self) -> Origin;
@@ -81,6 +89,10 @@ pub(crate) trait EventHandler: Send {
     }
     /// Appends the bytes that are due now.
     fn collect(&mut self, out: &mut Batch);
+    /// Appends the bytes that are due at this time, which is about now.
+    fn collect_at(&mut self, _: std::time::Instant, out: &mut Batch) {
+        self.collect(out);
+    }
     /// Bytes from the server arrived at this time.
     fn last_read(&mut self, _: std::time::Instant) {}
     /// The client has become slow, or fast again. All progress to a slow client is thinned.
@@ -211,6 +223,49 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.idle = silence.idle;
     }
 
+    /// Gives out neighbouring events whose messages need no place among others, as they stand in the input. True if
+    /// the next event is one that has not been taken.
+    fn pass_run(&mut self) -> bool {
+        let (mut from, mut at) = (0, 0);
+        let mut is_refused = !self.handler.takes_fast();
+        while !is_refused && self.out.has_room_for(at - from) {
+            let Some(block) = self.events.peek(at) else { break };
+            let (frame, source) = (block.raw, self.events.unread());
+            let arrived = block.sole_message().map(|text| ArrivedMessage { text, frame, source });
+            let fate = arrived.map(|arrived| self.handler.take_fast(arrived));
+            let fate = fate.unwrap_or(FastPath::NotTaken);
+            is_refused = fate == FastPath::NotTaken;
+            let end = if is_refused { at } else { at + frame.len() };
+            if fate != FastPath::Unchanged {
+                self.out.copy(&source[from..at]);
+                from = end;
+            }
+            if fate == FastPath::Rewritten {
+                self.handler.with_filter(|filter| self.out.rewritten(frame, filter.rewritten()));
+            }
+            at = end;
+        }
+        self.out.copy(&self.events.unread()[from..at]);
+        self.events.skip(at);
+        is_refused
+    }
+
+    /// Takes an event that came in several pieces, if its message needs no place among others.
+    fn take_fast(&mut self, event: &SseEvent) -> bool {
+        let (frame, source) = (&event.raw[..], &event.raw);
+        let Some(text) = event.view().sole_message() else { return false };
+        let fate = self.handler.take_fast(ArrivedMessage { text, frame, source });
+        match fate {
+            FastPath::NotTaken => return false,
+            FastPath::Unchanged => self.out.raw(&event.raw),
+            FastPath::Rewritten => {
+                self.handler.with_filter(|filter| self.out.rewritten(frame, filter.rewritten()));
+            }
+            FastPath::Kept => {}
+        }
+        true
+    }
+
     fn frame(&mut self, frame: SseFrame) {
         match frame {
             SseFrame::Event(event) => self.handler.event(&event, &mut self.out),
@@ -226,10 +281,10 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         }
     }
 
-    /// Collects the bytes that are due now, if anything may be written.
-    fn collect(&mut self) {
+    /// Collects the bytes that are due at this time, if anything may be written.
+    fn collect(&mut self, at: Instant) {
         if !matches!(self.large, LargeEvent::AsItIs) {
-            self.handler.collect(&mut self.out);
+            self.handler.collect_at(at.into_std(), &mut self.out);
         }
         if !self.out.is_empty() {
             // Something may be ahead of all that the server has sent.
@@ -285,19 +340,28 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// Reads until there is enough to write or nothing more to read.
     fn read(&mut self, cx: &mut Context<'_>) {
+        // The clock is read once for all that is done here: that takes less than a timer can tell.
+        let at = Instant::now();
         while !self.over && !self.out.is_full() {
+            let is_refused = self.pass_run();
+            if self.out.is_full() {
+                break;
+            }
             if let Some(frame) = self.events.next() {
-                self.frame(frame);
+                match frame {
+                    SseFrame::Event(event) if !is_refused && self.take_fast(&event) => {}
+                    frame => self.frame(frame),
+                }
                 self.over |= !self.handler.is_open();
                 continue;
             }
             // The due messages may take all the room.
-            self.collect();
+            self.collect(at);
             if self.over || self.out.is_full() {
                 return;
             }
             if let Some(until) = self.ends {
-                if self.handler.holds_end() && Instant::now() < until {
+                if self.handler.holds_end() && at < until {
                     break;
                 }
                 self.end(None);
@@ -306,15 +370,15 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             match self.upstream.poll(cx, &mut self.handler) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(chunk))) => {
-                    self.last_read = Instant::now();
-                    self.handler.last_read(self.last_read.into_std());
+                    self.last_read = at;
+                    self.handler.last_read(at.into_std());
                     self.events.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
-                Poll::Ready(None) => self.ends = Some(Instant::now() + END_HELD_MAX),
+                Poll::Ready(None) => self.ends = Some(at + END_HELD_MAX),
             }
         }
-        self.collect();
+        self.collect(at);
     }
 
     /// The next moment that something is due without new input.
@@ -337,7 +401,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         {
             return self.end(Some(&UpstreamError::Idle(after)));
         }
-        self.collect();
+        self.collect(now);
         if self.pacing.comment_due().is_some_and(|due| now >= due) && self.out.is_empty() {
             // Within an event there is no place for a comment; it would not help either.
             self.pacing.comment();

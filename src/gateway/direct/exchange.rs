@@ -8,6 +8,8 @@ mod without_stream;
 use std::sync::Arc;
 use std::task::Context;
 
+use smallvec::SmallVec;
+
 use self::server_messages::Handled;
 use self::without_stream::Detour;
 use super::mailbox::Mail;
@@ -20,8 +22,8 @@ use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Filter, FilterEvent, Origin, Outcome, Payload, Policy, RequestOrigin, StreamId, Transmit,
-    Verdict,
+    ArrivedMessage, FastPath, Filter, FilterEvent, Origin, Outcome, Payload, Policy,
+    RequestMembers, RequestOrigin, StreamId, Transmit, Verdict, VerdictRun,
 };
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::Revision;
@@ -75,7 +77,7 @@ impl Exchange {
     pub(crate) fn new(
         policy: &Arc<Policy>,
         session: Option<&Arc<Session>>,
-        message: Option<&Message>,
+        message: Option<(&Message, &RequestMembers)>,
         revision: Option<Revision>,
         origin: RequestOrigin,
         audience: &Observers,
@@ -94,9 +96,10 @@ impl Exchange {
         if let Some(SessionStream { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));
         }
-        let (opens, cancels) = message.map(cancels_apart).unwrap_or_default();
-        for message in &opens {
-            filter.client_message(now(), OWN, message);
+        let (opens, cancels) =
+            message.map(|(message, _)| cancels_apart(message)).unwrap_or_default();
+        for one in &opens {
+            filter.client_message_of(now(), OWN, one, RequestMembers::known(message, one));
         }
         if message.is_none() {
             filter.apply(now(), Input::MarkIncomplete);
@@ -160,7 +163,8 @@ impl Exchange {
     /// session from now on.
     pub(crate) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
         if self.member.is_none() {
-            self.member = Some(session.enter(Some(message), policy));
+            let members = RequestMembers::of(message);
+            self.member = Some(session.enter(Some((message, &members)), policy));
         }
     }
 
@@ -203,11 +207,31 @@ impl Exchange {
         }
     }
 
+    /// Counts the verdicts that are the next events, each kind at once: a read brings many of a few kinds.
+    fn note_verdicts(&mut self) {
+        let mut kinds: SmallVec<[VerdictRun; 4]> = SmallVec::new();
+        while let Some(run) = self.filter.poll_verdicts() {
+            let same =
+                |kind: &&mut VerdictRun| (kind.call, kind.verdict) == (run.call, run.verdict);
+            match kinds.iter_mut().find(same) {
+                Some(kind) => kind.count += run.count,
+                None => kinds.push(run),
+            }
+        }
+        for kind in kinds {
+            self.log.note_verdict(kind.call, kind.verdict, kind.count);
+        }
+    }
+
     /// Logs the events, and keeps the other fields of withheld events.
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
-        while let Some(record) = self.filter.poll_event() {
+        loop {
+            if self.event_ids.waits_for_none() {
+                self.note_verdicts();
+            }
+            let Some(record) = self.filter.poll_event() else { break };
             self.log.note(&record);
             if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
@@ -257,6 +281,14 @@ impl EventHandler for Exchange {
         self.observing
     }
 
+    fn takes_fast(&self) -> bool {
+        !self.observing
+    }
+
+    fn take_fast(&mut self, arrived: ArrivedMessage<'_>) -> FastPath {
+        self.judge_fast(arrived)
+    }
+
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if let (Some(id), Some(member)) = (event.id(), &self.member) {
@@ -265,12 +297,6 @@ impl EventHandler for Exchange {
         }
         if self.observing {
             out.raw(&event.raw);
-        } else if event.is_message()
-            && !event.has_id()
-            && let Some(text) = event.data()
-            && self.took_fast_path(event, &text, out)
-        {
-            return;
         }
         let filter = &mut self.filter;
         let Some(message) = message_in(event, || filter.repairs_event_name(ORIGIN)) else {
@@ -313,13 +339,20 @@ impl EventHandler for Exchange {
     }
 
     fn collect(&mut self, out: &mut Batch) {
-        let (observing, at) = (self.observing, now());
-        if !self.filter.is_quiet(at, OWN) {
+        self.collect_at(now(), out);
+    }
+
+    fn collect_at(&mut self, at: std::time::Instant, out: &mut Batch) {
+        let observing = self.observing;
+        let is_idle = self.filter.is_idle(at, OWN);
+        if !is_idle {
             drain(&mut self.filter, at, |transmit| {
                 if !observing {
                     out.transmit(&transmit);
                 }
             });
+        }
+        if !is_idle || self.filter.has_events() {
             self.note(Some(out));
         }
         if let Some(member) = self.member.as_ref().filter(|_| self.resumable) {

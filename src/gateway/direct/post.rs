@@ -28,7 +28,7 @@ use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
-use crate::progress::{Policy, RequestOrigin};
+use crate::progress::{Policy, RequestMembers, RequestOrigin};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
@@ -52,10 +52,10 @@ pub(crate) struct Post {
     request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
+    /// The members of the message that decide about it.
+    members: RequestMembers,
     /// The revision that the message names.
     revision: Option<Revision>,
-    /// The message names a progress token.
-    has_token: bool,
     write_state: WriteState,
     client: Option<LimitedClient>,
     /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
@@ -102,8 +102,8 @@ impl Direct {
     ) -> Result<(Box<Post>, RequestBody), Box<Response<Body>>> {
         let (message, body) =
             request_body::for_server(read, &self.state.policy, &mut parts.headers);
-        let (date, has_token) =
-            message.as_ref().map(header_mirror::date_and_token).unwrap_or_default();
+        let members = message.as_ref().map(RequestMembers::of).unwrap_or_default();
+        let date = members.date();
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
             if self.state.translates_eras && date.is_some() && message.kind() == Kind::Request {
@@ -127,8 +127,8 @@ impl Direct {
             session: request_head.session_id().and_then(|id| self.sessions.find(id)),
             request_head,
             revision: date.and_then(|date| Revision::from_date(&date)),
-            has_token,
             message,
+            members,
             write_state,
             client: parts.extensions.get().cloned(),
             own_get: None,
@@ -183,7 +183,7 @@ impl Post {
         let mut exchange = Exchange::new(
             &self.policy,
             self.session.as_ref(),
-            self.message.as_ref(),
+            self.message.as_ref().map(|message| (message, &self.members)),
             revision,
             origin,
             &self.direct.state.shared.observers,
@@ -302,7 +302,7 @@ impl Post {
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
-        let known = self.has_token || self.request_head.names_revision;
+        let known = self.members.has_token() || self.request_head.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
         let after = if self.request_head.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.request_head.reads_events && self.origin_headers().is_some())

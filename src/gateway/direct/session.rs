@@ -20,8 +20,8 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, StreamId, StreamKind,
-    StreamPacing, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, RequestMembers, StreamId,
+    StreamKind, StreamPacing, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp::{self, Revision};
@@ -195,7 +195,7 @@ impl Session {
     /// Opens a stream for the requests in `message`, which go by `policy`.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        message: Option<&Message>,
+        message: Option<(&Message, &RequestMembers)>,
         policy: &Arc<Policy>,
     ) -> SessionStream {
         let mut shared = self.lock();
@@ -206,11 +206,10 @@ impl Session {
         let opens = Input::OpenStream(stream, StreamKind::Exchange, StreamPacing::Immediate);
         shared.filter.apply(now(), opens);
         match message {
-            Some(message) => {
-                for message in &cancels_apart(message).0 {
-                    shared.filter.client_message(now(), stream, message);
-                }
-            }
+            Some((whole, _)) => cancels_apart(whole).0.iter().for_each(|one| {
+                let members = RequestMembers::known(message, one);
+                shared.filter.client_message_of(now(), stream, one, members);
+            }),
             None => drop(shared.filter.apply(now(), Input::MarkIncomplete)),
         }
         member

@@ -12,9 +12,7 @@ use super::{RouteTotals, lock};
 use crate::observe::redact::Masking;
 use crate::progress::clients::Client;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{
-    CallStats, LateEvent, LateNews, OpenCall, Outcome, Reason, Repair, Summary, Verdict,
-};
+use crate::progress::{CallStats, LateEvent, LateNews, OpenCall, Outcome, Summary, Verdict};
 
 /// First messages of a call that are kept.
 const FIRST_MAX: usize = 16;
@@ -290,11 +288,11 @@ impl CallState {
             Verdict::Repaired(repairs) => {
                 self.account.sent += 1;
                 for repair in repairs.iter() {
-                    *self.account.repaired.entry(repair).or_default() += 1;
+                    self.account.repaired.add(repair, 1);
                 }
             }
             Verdict::Withheld(reason) => {
-                *self.account.withheld.entry(reason).or_default() += 1;
+                self.account.withheld.add(reason, 1);
             }
         }
     }
@@ -333,9 +331,9 @@ fn name(text: &str) -> Box<str> {
 
 /// Names of repairs and reasons with how often they were.
 pub(super) fn repaired(account: &CallStats) -> impl Iterator<Item = (&'static str, u64)> {
-    account.repaired.iter().map(|(repair, count): (&Repair, &u64)| (repair.name(), *count))
+    account.repaired.iter().map(|(repair, count)| (repair.name(), count))
 }
 
 pub(super) fn withheld(account: &CallStats) -> impl Iterator<Item = (&'static str, u64)> {
-    account.withheld.iter().map(|(reason, count): (&Reason, &u64)| (reason.name(), *count))
+    account.withheld.iter().map(|(reason, count)| (reason.name(), count))
 }

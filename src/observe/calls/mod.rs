@@ -111,8 +111,8 @@ impl Sums {
         self.received += account.received;
         self.sent += account.sent;
         self.beats += account.beats;
-        self.repaired += account.repaired.values().sum::<u64>();
-        self.withheld += account.withheld.values().sum::<u64>();
+        self.repaired += account.repaired.total();
+        self.withheld += account.withheld.total();
     }
 }
 

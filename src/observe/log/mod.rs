@@ -1,5 +1,6 @@
 //! Logs on standard error: one line per call, and counts at the end of a connection.
 
+mod advice;
 mod batches;
 mod budget;
 mod directives;
@@ -24,15 +25,15 @@ pub use budget::may_log_refusal;
 pub use directives::{DirectiveError, read_level};
 pub use messages::MessageLog;
 
+use advice::advise;
 use batches::Batches;
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
 use crate::observe::otlp::{SpanEvent, SpanMark};
-use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
-use crate::progress::clients::{Client, Situation};
+use crate::progress::clients::Client;
 use crate::progress::{
-    CallId, FilterEvent, LateNews, Outcome, Reason, Repair, Summary, TaskNews, Verdict, clients,
+    CallId, FilterEvent, KindCounts, LateNews, Reason, Repair, Summary, TaskNews, Verdict,
 };
 use crate::protocol::trace_context::TraceContext;
 
@@ -261,8 +262,8 @@ pub fn lines_dropped() -> u64 {
 /// Logs the events of one connection, line by line, and counts them for the summary at its end.
 #[derive(Debug, Default)]
 pub struct Connection {
-    withheld: BTreeMap<Reason, u64>,
-    repaired: BTreeMap<Repair, u64>,
+    withheld: KindCounts<Reason>,
+    repaired: KindCounts<Repair>,
     forwarded: u64,
     beats: u64,
     without_token: u64,
@@ -323,6 +324,9 @@ impl Connection {
 
     /// Takes one record.
     pub fn note(&mut self, record: &FilterEvent) {
+        if let FilterEvent::Message { call, verdict, .. } = record {
+            return self.note_verdict(*call, *verdict, 1);
+        }
         if let Some(counts) = &self.counts {
             counts.note(record);
             let more = match record {
@@ -337,18 +341,10 @@ impl Connection {
             }
         }
         match record {
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Refused(_) => {}
-            FilterEvent::Message { call, verdict: Verdict::Withheld(reason), .. } => {
-                self.mark(*call, SpanEvent::Withheld(*reason));
-                *self.withheld.entry(*reason).or_default() += 1;
-            }
-            FilterEvent::Message { call, verdict: Verdict::Repaired(repairs), .. } => {
-                for repair in repairs.iter() {
-                    self.mark(*call, SpanEvent::Repaired(repair));
-                    *self.repaired.entry(repair).or_default() += 1;
-                }
-            }
-            FilterEvent::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
+            FilterEvent::Opened(_)
+            | FilterEvent::TakenOver(_)
+            | FilterEvent::Refused(_)
+            | FilterEvent::Message { .. } => {}
             FilterEvent::Heartbeat(_) => self.beats += 1,
             FilterEvent::Late(news) => self.note_late(news),
             FilterEvent::Task(news) => self.note_task(news),
@@ -363,6 +359,26 @@ impl Connection {
                 let of_client = || summary.trace.as_deref().map(TraceContext::trace_id);
                 note_call(summary, route, trace.or_else(of_client).as_deref());
                 advise(summary);
+            }
+        }
+    }
+
+    /// Takes the same verdict on so many messages.
+    pub fn note_verdict(&mut self, call: Option<CallId>, verdict: Verdict, times: u64) {
+        if let Some(counts) = &self.counts {
+            counts.note_verdict(verdict, times);
+        }
+        match verdict {
+            Verdict::Forwarded => self.forwarded += times,
+            Verdict::Repaired(repairs) => {
+                for repair in repairs.iter() {
+                    self.mark(call, SpanEvent::Repaired(repair));
+                    self.repaired.add(repair, times);
+                }
+            }
+            Verdict::Withheld(reason) => {
+                self.mark(call, SpanEvent::Withheld(reason));
+                self.withheld.add(reason, times);
             }
         }
     }
@@ -460,33 +476,9 @@ fn note_call(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
     if call.tool.is_some() { line!(info) } else { line!(debug) }
 }
 
-/// Logs once for each client the missing abilities and the settings, when a call shows that they
-/// are missing.
-fn advise(call: &Summary) {
-    // Heartbeats have reached it, and it has given up all the same.
-    let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;
-    let situation = match () {
-        () if call.lacks_token => Situation::NoToken,
-        () if given_up => Situation::GivenUp,
-        () => return,
-    };
-    let client = call.client.as_ref();
-    // The table of clients is read once for each client, not for each call.
-    if !UNTOKENED_CLIENTS.note(client, situation) {
-        return;
-    }
-    let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
-    let advice = clients::advice(name, version, situation);
-    // A person may have cancelled it; only what is known is said.
-    if situation == Situation::NoToken || advice.waits_a_fixed_time() {
-        let client = client.map(|it| it.to_string());
-        info!(client = client.as_deref().unwrap_or("unknown"), "{advice}");
-    }
-}
-
 /// `lift 3, token 1`, or `none`.
-fn counts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> &'static str) -> String {
+fn counts<K: Ord + Copy>(counts: &KindCounts<K>, name: impl Fn(K) -> &'static str) -> String {
     let words: Vec<String> =
-        counts.iter().map(|(key, count)| format!("{} {count}", name(key))).collect();
+        counts.iter().map(|(kind, count)| format!("{} {count}", name(kind))).collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }

@@ -184,24 +184,29 @@ impl RouteCounts {
     /// because they end with the connection.
     pub fn note(&self, record: &FilterEvent) {
         match record {
-            FilterEvent::Message { verdict, .. } => match verdict {
-                Verdict::Forwarded => self.messages.add(0, 1),
-                Verdict::Repaired(repairs) => {
-                    self.messages.add(1, 1);
-                    for repair in repairs.iter() {
-                        self.repairs.add(repair as usize, 1);
-                    }
-                }
-                Verdict::Withheld(reason) => {
-                    self.messages.add(2, 1);
-                    self.withheld.add(*reason as usize, 1);
-                }
-            },
+            FilterEvent::Message { verdict, .. } => self.note_verdict(*verdict, 1),
             FilterEvent::Call(call) => self.ended(call),
             FilterEvent::Refused(rule) => self.refuse(*rule),
             FilterEvent::Late(news) => self.late_calls.add(news.event as usize, 1),
             FilterEvent::Task(news) => self.tasks.add(news.event as usize, 1),
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
+        }
+    }
+
+    /// Counts a verdict on so many messages.
+    pub fn note_verdict(&self, verdict: Verdict, times: u64) {
+        match verdict {
+            Verdict::Forwarded => self.messages.add(0, times),
+            Verdict::Repaired(repairs) => {
+                self.messages.add(1, times);
+                for repair in repairs.iter() {
+                    self.repairs.add(repair as usize, times);
+                }
+            }
+            Verdict::Withheld(reason) => {
+                self.messages.add(2, times);
+                self.withheld.add(reason as usize, times);
+            }
         }
     }
 

@@ -131,8 +131,8 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
         KeyValue::new("milepost.progress.asked", call.token.is_some()),
         count("milepost.progress.received", account.received),
         count("milepost.progress.sent", account.sent),
-        count("milepost.progress.withheld", account.withheld.values().sum()),
-        count("milepost.progress.repaired", account.repaired.values().sum()),
+        count("milepost.progress.withheld", account.withheld.total()),
+        count("milepost.progress.repaired", account.repaired.total()),
         count("milepost.progress.beats", account.beats),
         count("milepost.progress.estimates", account.estimates),
         count("milepost.progress.overheard", account.read_from_text),
@@ -153,15 +153,15 @@ fn events(call: &Summary, marks: &[SpanMark]) -> Vec<(Instant, &'static str, Vec
         let mark = marks.iter().find(|mark| mark.event == event);
         mark.map_or(call.ended, |mark| mark.at)
     };
-    for (reason, number) in &call.account.withheld {
+    for (reason, number) in call.account.withheld.iter() {
         let attributes =
-            vec![KeyValue::new("milepost.reason", reason.name()), count("milepost.count", *number)];
-        list.push((first(SpanEvent::Withheld(*reason)), "milepost.withheld", attributes));
+            vec![KeyValue::new("milepost.reason", reason.name()), count("milepost.count", number)];
+        list.push((first(SpanEvent::Withheld(reason)), "milepost.withheld", attributes));
     }
-    for (repair, number) in &call.account.repaired {
+    for (repair, number) in call.account.repaired.iter() {
         let attributes =
-            vec![KeyValue::new("milepost.repair", repair.name()), count("milepost.count", *number)];
-        list.push((first(SpanEvent::Repaired(*repair)), "milepost.repaired", attributes));
+            vec![KeyValue::new("milepost.repair", repair.name()), count("milepost.count", number)];
+        list.push((first(SpanEvent::Repaired(repair)), "milepost.repaired", attributes));
     }
     list
 }

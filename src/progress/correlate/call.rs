@@ -1,7 +1,6 @@
 //! One request of a client, from its forwarding until its answer reaches the gate.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,19 +8,19 @@ use bytes::Bytes;
 
 use crate::progress::clients::Client;
 use crate::progress::correlate::origin::RequestOrigin;
+use crate::progress::correlate::pending::PendingQueue;
 use crate::progress::correlate::summary::{CallStats, Outcome, Summary};
 use crate::progress::dialect::Dialect;
-use crate::progress::dialect::report::Report;
+use crate::progress::dialect::report::{Report, ReportView};
 use crate::progress::gate::meter::Meter;
 use crate::progress::gate::notification;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::late::signature::Signature;
-use crate::progress::payload::Payload;
 use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Framing, Key};
+use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 
 /// A task of 2025-11-25 that a call has turned into.
@@ -50,7 +49,7 @@ impl TaskNotes {
 
     pub(crate) fn note(&mut self, report: &Report, figure: Option<&ProgressValue>, now: Instant) {
         self.at = now;
-        let words = report.message.as_ref().map(notification::message);
+        let words = report.message.as_ref().map(|words| notification::message(words));
         if let Some(words) = words.as_ref().and_then(|words| json::decode_str(words)) {
             self.message = Some(words.into_owned());
         }
@@ -77,116 +76,9 @@ impl TaskNotes {
     }
 }
 
-/// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
-/// oldest; a flooding server writes faster than anyone reads.
-const PENDING_MAX: usize = 8192;
-
-/// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
-/// limit the oldest are dropped.
-const PENDING_BYTES_MAX: usize = 4 << 20;
-
 /// The shortest time between notifications for a client that reads too slowly, whatever the setting
 /// of the route.
 const SLOW_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Progress that waits to be written.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    /// The message it came in; `None` if that message has its verdict already.
-    pub(crate) message: Option<u64>,
-    /// The place of the message among everything that arrived.
-    pub(crate) order: u64,
-    /// The earliest moment at which the progress may be written.
-    pub(crate) due: Instant,
-    /// Newer progress may replace this one.
-    pub(crate) thin: bool,
-    /// The original message, if it may be forwarded.
-    pub(crate) raw: Option<Payload>,
-    /// The frame that the message came in.
-    pub(crate) framing: Framing,
-    pub(crate) report: Report,
-    /// The length of its message in bytes.
-    pub(crate) bytes: usize,
-    /// The repairs of its frame, whatever becomes of the message.
-    pub(crate) done: Repairs,
-}
-
-/// The progress of one call that waits, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct PendingQueue {
-    items: VecDeque<Pending>,
-    bytes: usize,
-}
-
-impl PendingQueue {
-    /// Adds a report, and returns the oldest reports that have to make room.
-    pub(crate) fn push(&mut self, pending: Pending) -> Vec<Pending> {
-        let mut gone = Vec::new();
-        self.bytes += pending.bytes;
-        self.items.push_back(pending);
-        while self.items.len() > 1
-            && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
-        {
-            gone.extend(self.give_way());
-        }
-        gone
-    }
-
-    /// The oldest gives way to the one after it.
-    pub(crate) fn give_way(&mut self) -> Option<Pending> {
-        let old = self.pop_front()?;
-        if let Some(next) = self.items.front_mut() {
-            next.report.take_over(&old.report);
-        }
-        Some(old)
-    }
-
-    pub(crate) fn pop_front(&mut self) -> Option<Pending> {
-        self.items.pop_front().inspect(|pending| self.bytes -= pending.bytes)
-    }
-
-    pub(crate) fn pop_back(&mut self) -> Option<Pending> {
-        self.items.pop_back().inspect(|pending| self.bytes -= pending.bytes)
-    }
-
-    pub(crate) fn first(&self) -> Option<&Pending> {
-        self.items.front()
-    }
-
-    pub(crate) fn second(&self) -> Option<&Pending> {
-        self.items.get(1)
-    }
-
-    pub(crate) fn last(&self) -> Option<&Pending> {
-        self.items.back()
-    }
-
-    /// The newest figure that newer progress cannot replace. Progress that needs repair gives way to it; of
-    /// two neighbours one has a figure.
-    pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
-        let gives_way = usize::from(self.last().is_some_and(|last| last.thin));
-        let stays = self.items.iter().rev().skip(gives_way);
-        stays.take(2).find_map(|pending| pending.report.figure.as_ref())
-    }
-
-    /// Puts off the first one.
-    pub(crate) fn delay_first(&mut self, due: Instant) {
-        if let Some(first) = self.items.front_mut() {
-            first.due = due;
-        }
-    }
-
-    /// Puts all waiting progress behind everything else that waits to be written.
-    pub(crate) fn go_last(&mut self) {
-        self.items.iter_mut().for_each(|pending| pending.order = u64::MAX);
-    }
-
-    /// Everything that waits.
-    pub(crate) fn take(&mut self) -> VecDeque<Pending> {
-        self.bytes = 0;
-        std::mem::take(&mut self.items)
-    }
-}
 
 /// The progress that was sent last, to recognise an exact duplicate.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -199,16 +91,16 @@ pub(crate) struct LastSent {
 
 impl LastSent {
     /// The value and the total of a report.
-    pub(crate) fn figures(report: &Report) -> (Option<f64>, Option<f64>) {
+    pub(crate) fn figures(report: &ReportView<'_>) -> (Option<f64>, Option<f64>) {
         let figure = report.figure.as_ref();
-        let total = figure.and_then(|figure| figure.total.as_ref());
+        let total = figure.and_then(|figure| figure.total);
         (figure.map(|figure| figure.value.value), total.map(|total| total.value))
     }
 
     /// Whether a report says the same.
-    pub(crate) fn is_repeated_by(&self, report: &Report) -> bool {
-        self.message.as_deref() == report.message.as_deref()
-            && (self.value, self.total) == Self::figures(report)
+    pub(crate) fn is_repeated_by(&self, report: &ReportView<'_>) -> bool {
+        (self.value, self.total) == Self::figures(report)
+            && self.message.as_deref() == report.message
     }
 }
 
@@ -398,7 +290,7 @@ impl Call {
     }
 
     /// The repairs of a report: one of a task of Milepost's own names the task.
-    pub(crate) fn repairs_of(&self, report: &Report) -> Repairs {
+    pub(crate) fn repairs_of(&self, report: &ReportView<'_>) -> Repairs {
         let mut repairs = report.repairs;
         if self.is_own_task() {
             repairs.add(Repair::Task);

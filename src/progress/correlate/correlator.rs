@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::given_names::NameKey;
 use crate::progress::correlate::ledger::{Ledger, sole};
@@ -36,6 +38,26 @@ impl Evidence {
         }
     }
 }
+
+/// A token in progress on the stream of a single call, and what it meant.
+#[derive(Debug)]
+pub(crate) struct KnownToken {
+    /// As the server wrote it.
+    text: Vec<u8>,
+    pub(crate) key: Key,
+    pub(crate) means: Attributed,
+    /// A call has exactly this token.
+    pub(crate) is_given: bool,
+    /// The state in which it meant that.
+    changes: u64,
+    evidence: Evidence,
+}
+
+/// The longest token, in bytes, whose meaning is kept for the next message.
+const KNOWN_TOKEN_MAX: usize = 256;
+
+/// The tokens whose meaning is kept: the call's own, and one that the server has invented.
+const KNOWN_TOKENS_MAX: usize = 2;
 
 /// The last ends of calls, by principal.
 #[derive(Debug, Default)]
@@ -81,6 +103,10 @@ pub(crate) struct Correlator {
     /// The secret of the names that the server is given. Recordings of earlier versions have none:
     /// their names follow each other.
     pub(crate) name_key: Option<NameKey>,
+    /// The tokens that the last progress on the stream of a single call named. A server may name two in turn.
+    last_tokens: SmallVec<[Box<KnownToken>; 1]>,
+    /// The one of them that gives way to the next.
+    oldest_token: usize,
 }
 
 impl Correlator {
@@ -95,7 +121,37 @@ impl Correlator {
             elsewhere: Vec::new(),
             gives_strings: policy.gives_strings(),
             name_key: None,
+            last_tokens: SmallVec::new(),
+            oldest_token: 0,
         }
+    }
+
+    /// The token that progress has named before, if `text` is the same and means the same as then.
+    pub(crate) fn known_token(&self, text: &[u8]) -> Option<&KnownToken> {
+        let state = (self.ledger.changes(), self.evidence);
+        let mut tokens = self.last_tokens.iter().map(|known| &**known);
+        tokens.find(|known| (known.changes, known.evidence) == state && known.text == text)
+    }
+
+    /// Keeps the meaning of a token for the next message.
+    pub(crate) fn note_token(&mut self, text: &[u8], key: Key, means: Attributed) {
+        if text.len() > KNOWN_TOKEN_MAX {
+            return;
+        }
+        let is_given = self.ledger.by_token(&key).is_some();
+        let (changes, evidence) = (self.ledger.changes(), self.evidence);
+        if self.last_tokens.len() < KNOWN_TOKENS_MAX {
+            let text = text.to_vec();
+            let known = KnownToken { text, key, means, is_given, changes, evidence };
+            self.last_tokens.push(Box::new(known));
+            return;
+        }
+        let known = &mut self.last_tokens[self.oldest_token];
+        self.oldest_token = (self.oldest_token + 1) % KNOWN_TOKENS_MAX;
+        known.text.clear();
+        known.text.extend_from_slice(text);
+        (known.key, known.means, known.is_given) = (key, means, is_given);
+        (known.changes, known.evidence) = (changes, evidence);
     }
 
     pub(crate) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {

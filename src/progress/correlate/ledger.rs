@@ -99,6 +99,8 @@ pub(crate) struct Ledger {
     /// The server may know tokens by other names than the client.
     renames: bool,
     next: u64,
+    /// The number of changes of names so far.
+    changes: u64,
 }
 
 impl Ledger {
@@ -116,6 +118,7 @@ impl Ledger {
         }
         let id = CallId(self.next);
         self.next += 1;
+        self.changes += 1;
         self.by_id.insert(&call.id.server, id);
         if let Some(token) = &call.token {
             self.by_token.insert(&token.server, id);
@@ -142,6 +145,7 @@ impl Ledger {
     /// Strikes a call out and keeps its names as tombstones.
     pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
+        self.changes += 1;
         forget(&mut self.by_stream, &call.stream, id);
         self.by_id.remove(&call.id.server, id);
         let passes_answers = !call.answer_repairs().orphan_answer;
@@ -174,6 +178,7 @@ impl Ledger {
         if std::mem::replace(&mut self.renames, true) || self.mapped {
             return;
         }
+        self.changes += 1;
         let named = |(id, call): (CallId, &Call)| {
             Some((self.clients_token(call.stream, call.token.as_ref()?)?, id))
         };
@@ -197,6 +202,7 @@ impl Ledger {
 
     /// The server speaks of a call on this upstream stream.
     pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
+        self.changes += 1;
         let Some(call) = self.calls.get_mut(&id) else { return };
         if let Some(before) = call.paired.replace(upstream) {
             forget(&mut self.by_pair, &before, id);
@@ -216,6 +222,7 @@ impl Ledger {
 
     /// The client of a call is told of the call on `stream` from now on.
     pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
+        self.changes += 1;
         let Some(call) = self.calls.get_mut(&id) else { return };
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
@@ -234,6 +241,7 @@ impl Ledger {
 
     /// The request is answered but its token lives on: its id means nothing any more.
     pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
+        self.changes += 1;
         let name = self.calls.get(&id).and_then(|call| self.clients(call.stream, &call.id));
         if let Some(name) = name {
             forget(&mut self.by_client_id, &name, id);
@@ -249,9 +257,10 @@ impl Ledger {
 
     /// Remembers that the server means `id` by `alias`.
     pub(crate) fn learn(&mut self, alias: &Key, id: CallId) {
-        if alias.len() > KEY_MAX {
+        if alias.len() > KEY_MAX || self.by_alias.get(alias) == Some(&id) {
             return;
         }
+        self.changes += 1;
         if self.by_alias.insert(alias.clone(), id).is_some() {
             return;
         }
@@ -369,6 +378,7 @@ impl Ledger {
 
     /// A request that the server had ended otherwise has been answered too.
     pub(crate) fn note_late_answer(&mut self, key: &Key) {
+        self.changes += 1;
         self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
@@ -377,6 +387,12 @@ impl Ledger {
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key)
             .or_else(|| self.tombstones.id_in_other_spelling(key).map(|ended| ended.tombstone))
+    }
+
+    /// The number of changes so far, of which calls there are and of what they are called. As long as it stays, a
+    /// name means what it meant.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The number of calls that end by themselves.

@@ -8,6 +8,7 @@ pub(crate) mod id_mapping;
 pub(crate) mod ladder;
 pub(crate) mod ledger;
 pub(crate) mod origin;
+pub(crate) mod pending;
 pub(crate) mod place;
 pub(crate) mod session_split;
 pub(crate) mod summary;

@@ -1,7 +1,6 @@
 //! The events of a call for operators: one when the call opens, one when it ends.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use bytes::Bytes;
 use crate::progress::clients::Client;
 use crate::progress::correlate::origin::ReplicaHop;
 use crate::progress::ids::CallId;
+use crate::progress::kind_counts::KindCounts;
 use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
@@ -30,20 +30,20 @@ pub struct CallStats {
     /// Notifications among them that were made of text.
     pub sent_from_text: u64,
     /// The number of times that each repair was made.
-    pub repaired: BTreeMap<Repair, u64>,
+    pub repaired: KindCounts<Repair>,
     /// The number of notifications withheld for each reason.
-    pub withheld: BTreeMap<Reason, u64>,
+    pub withheld: KindCounts<Reason>,
 }
 
 impl CallStats {
     pub(crate) fn repaired(&mut self, repairs: Repairs) {
         for repair in repairs.iter() {
-            *self.repaired.entry(repair).or_default() += 1;
+            self.repaired.add(repair, 1);
         }
     }
 
     pub(crate) fn withheld(&mut self, reason: Reason) {
-        *self.withheld.entry(reason).or_default() += 1;
+        self.withheld.add(reason, 1);
     }
 
     /// Adds the counts of the same call in another filter.
@@ -54,12 +54,8 @@ impl CallStats {
         self.beats += other.beats;
         self.estimates += other.estimates;
         self.sent_from_text += other.sent_from_text;
-        for (repair, times) in &other.repaired {
-            *self.repaired.entry(*repair).or_default() += times;
-        }
-        for (reason, times) in &other.withheld {
-            *self.withheld.entry(*reason).or_default() += times;
-        }
+        other.repaired.iter().for_each(|(repair, times)| self.repaired.add(repair, times));
+        other.withheld.iter().for_each(|(reason, times)| self.withheld.add(reason, times));
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::progress::dialect::fields::Fields;
-use crate::progress::value::ProgressValue;
+use crate::progress::value::{Number, NumberView, ProgressValue, ProgressView};
 use crate::progress::verdict::Repairs;
 use crate::protocol::jsonrpc::{Key, Message};
 
@@ -93,7 +93,66 @@ pub struct Report {
     pub repairs: Repairs,
 }
 
+/// What a report says to its client, in texts that somebody else keeps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReportView<'a> {
+    pub(crate) figure: Option<ProgressView<'a>>,
+    /// See [`Report::in_words`].
+    pub(crate) in_words: bool,
+    /// A JSON string.
+    pub(crate) message: Option<&'a [u8]>,
+    /// The message is known to be UTF-8 of at most [`MESSAGE_MAX`](crate::progress::MESSAGE_MAX).
+    pub(crate) has_clean_words: bool,
+    /// See [`Report::from_text`].
+    pub(crate) from_text: bool,
+    /// Members that the specification does not know, each `"key":value`.
+    pub(crate) members: &'a [Bytes],
+    pub(crate) meta: Option<&'a [u8]>,
+    pub(crate) repairs: Repairs,
+}
+
 impl Report {
+    pub(in crate::progress) fn view(&self) -> ReportView<'_> {
+        ReportView {
+            figure: self.figure.as_ref().map(ProgressValue::view),
+            in_words: self.in_words,
+            message: self.message.as_deref(),
+            has_clean_words: false,
+            from_text: self.from_text,
+            members: &self.members,
+            meta: self.meta.as_deref(),
+            repairs: self.repairs,
+        }
+    }
+
+    /// The report that `view` shows, whose parts may stand in `source`.
+    pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
+        let mut report = Self::default();
+        report.renew(view, source);
+        report
+    }
+
+    /// The report says what `view` shows, a report without other members. The older value stays if that has only a
+    /// message.
+    pub(in crate::progress) fn renew(&mut self, view: &ReportView<'_>, source: &Bytes) {
+        let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
+            true => source.slice_ref(part),
+            false => Bytes::copy_from_slice(part),
+        };
+        let number = |of: NumberView<'_>| Number { value: of.value, text: kept(of.text) };
+        let figure = view.figure.map(|figure| ProgressValue {
+            value: number(figure.value),
+            total: figure.total.map(number),
+        });
+        let (figure, in_words) = match figure {
+            Some(figure) => (Some(figure), view.in_words),
+            None => (self.figure.take(), self.in_words),
+        };
+        let message = view.message.map(kept);
+        let repairs = view.repairs;
+        *self = Self { figure, in_words, message, repairs, ..Self::default() };
+    }
+
     /// Replaces an older report. The older value stays if the new report has only a message.
     pub(in crate::progress) fn take_over(&mut self, old: &Self) {
         if self.figure.is_none() {

@@ -14,10 +14,10 @@ use bytes::Bytes;
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::{is_valid, number};
-use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::dialect::report::{About, BuiltIn, Report, ReportView};
 use crate::progress::intake::plain_progress;
 use crate::progress::intake::plain_progress::PlainMembers;
-use crate::progress::value::{Number, ProgressValue};
+use crate::progress::value::{Number, NumberView, ProgressValue, ProgressView};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -63,16 +63,37 @@ pub(super) fn read_plain(message: &Message) -> Option<Report> {
 }
 
 /// The report of a notification whose members in `text` have been found.
-pub(in crate::progress) fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
+fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     let slice = |part: &[u8]| text.slice_ref(part);
-    let mut repairs = Repairs::default();
     let token_text = plain.token.map(slice);
     let token = token_text.as_ref().and_then(Key::read);
+    let view = view_of(plain);
+    let mut repairs = view.repairs;
     if token.is_none() {
         repairs.add(Repair::Token);
     }
-    let number =
-        |(part, value): (&[u8], Option<f64>)| Some(Number { value: value?, text: slice(part) });
+    let number = |number: NumberView<'_>| Number { value: number.value, text: slice(number.text) };
+    let figure = view.figure.map(|figure| ProgressValue {
+        value: number(figure.value),
+        total: figure.total.map(number),
+    });
+    Report {
+        about: About {
+            token_text: token_text.filter(|_| token.is_some()),
+            token,
+            ..About::default()
+        },
+        figure,
+        message: plain.message.map(slice),
+        repairs,
+        ..Report::default()
+    }
+}
+
+/// What the members of a notification say, its token aside.
+pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'a> {
+    let mut repairs = Repairs::default();
+    let number = |(text, value): (&'a [u8], Option<f64>)| Some(NumberView { value: value?, text });
     let value = plain.progress.and_then(|part| number((part, plain_progress::value(part))));
     let total = plain.total.and_then(number);
     if plain.total.is_some() && total.is_none() {
@@ -81,16 +102,13 @@ pub(in crate::progress) fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> 
     if value.is_none() {
         repairs.add(Repair::Number);
     }
-    Report {
-        about: About {
-            token_text: token_text.filter(|_| token.is_some()),
-            token,
-            ..About::default()
-        },
-        figure: value.map(|value| ProgressValue { value, total }),
-        message: plain.message.map(slice),
+    ReportView {
+        figure: value.map(|value| ProgressView { value, total }),
+        message: plain.message,
+        // Plain notifications are no longer than that.
+        has_clean_words: true,
         repairs,
-        ..Report::default()
+        ..ReportView::default()
     }
 }
 

@@ -1,7 +1,10 @@
 //! The values that tools print: `45%`, `234/520`, `3 of 7`, and the evidence in the line that such
 //! a value is progress.
 
-use memchr::{memchr_iter, memchr2, memmem};
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use memchr::{memchr_iter, memchr2};
 
 use crate::progress::extract::number::{converted, factor, figure, hundredths, remainder, spelled};
 use crate::progress::extract::words;
@@ -25,10 +28,13 @@ struct Candidate {
     foreign: bool,
 }
 
+/// Finds "3 of 8".
+static OF: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(" of "));
+
 /// The value of a line, if the line is progress beyond doubt.
 pub(super) fn figure_of(line: &str) -> Option<ProgressValue> {
     let bytes = line.as_bytes();
-    let may_hold = memchr2(b'%', b'/', bytes).is_some() || memmem::find(bytes, b" of ").is_some();
+    let may_hold = memchr2(b'%', b'/', bytes).is_some() || OF.find(bytes).is_some();
     if !may_hold {
         return curl(line);
     }
@@ -125,7 +131,7 @@ fn candidates(line: &str) -> Option<Vec<Candidate>> {
     }
     let percentages = memchr_iter(b'%', bytes).filter_map(|at| percentage(line, at));
     let fractions = memchr_iter(b'/', bytes).filter_map(|at| fraction(line, at, at + 1));
-    let of = memmem::find_iter(bytes, b" of ").filter_map(|at| {
+    let of = OF.find_iter(bytes).filter_map(|at| {
         let before = line.split_at(at).0;
         let end = before.strip_suffix(" out").map_or(at, str::len);
         fraction(line, end, at + 4)
@@ -344,8 +350,10 @@ fn rsync(line: &str) -> Option<ProgressValue> {
 /// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
 fn curl(line: &str) -> Option<ProgressValue> {
     // Nearly all lines are something else, which the first column shows.
-    let first = line.split_whitespace().next()?;
-    if first.trim_start_matches('0').len() > 3 || !first.bytes().all(|byte| byte.is_ascii_digit()) {
+    let line = line.trim_start();
+    let (first, behind) = line.split_at(line.bytes().take_while(u8::is_ascii_digit).count());
+    let is_column = !first.is_empty() && behind.starts_with(char::is_whitespace);
+    if !is_column || first.trim_start_matches('0').len() > 3 {
         return None;
     }
     let columns: Vec<&str> = line.split_whitespace().take(13).collect();

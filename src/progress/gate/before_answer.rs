@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::Pending;
+use crate::progress::correlate::pending::Pending;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::progress::value::{Number, ProgressValue};
+use crate::progress::value::{Number, NumberView, ProgressView};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 
 /// The handling of a value that repeats or falls.
@@ -27,12 +27,12 @@ const SMALL_STEP: f64 = 1e-6;
 const F32_STEPS_BELOW: f64 = 16_384.0;
 
 /// One progress value as the client gets it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EmittedProgress {
     /// The value.
-    pub progress: Number,
-    /// The total.
-    pub total: Option<Number>,
+    pub value: f64,
+    /// The total. Beside a repair it is the total that the meter knows ([`Meter::total_text`]), else the server's.
+    pub total: Option<f64>,
     /// The repair, if the value differs from the server's.
     pub repair: Option<Repair>,
 }
@@ -41,7 +41,7 @@ impl EmittedProgress {
     /// The value without a total below it. A compliant notification may have such a total, a
     /// rewritten one has none.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
-        if self.total.as_ref().is_some_and(|total| total.value < self.progress.value) {
+        if self.total.is_some_and(|total| total < self.value) {
             self.total = None;
             repairs.add(Repair::Total);
         }
@@ -113,7 +113,7 @@ impl Meter {
     /// Turns the server's values into the values for the client.
     pub fn take(
         &mut self,
-        figure: Option<&ProgressValue>,
+        figure: Option<&ProgressView<'_>>,
         on_fall: OnFall,
     ) -> Result<EmittedProgress, Reason> {
         let Some(figure) = figure else {
@@ -126,13 +126,12 @@ impl Meter {
         let highest = self.highest;
         self.highest = Some(highest.map_or(value, |highest| highest.max(value)));
         self.past_one |= value >= 1.0;
+        self.note_total(figure.total);
         if self.would_rise(value) {
             self.emitted = Some(value);
-            self.total = figure.total.as_ref().map(|total| self.rebased(total));
-            let (progress, total) = (figure.value.clone(), figure.total.clone());
-            return Ok(EmittedProgress { progress, total, repair: None });
+            let total = figure.total.map(|total| total.value);
+            return Ok(EmittedProgress { value, total, repair: None });
         }
-        self.total = figure.total.as_ref().map(|total| self.rebased(total));
         let raised = self.base + value;
         if self.base != 0.0
             && raised.is_finite()
@@ -150,7 +149,7 @@ impl Meter {
 
     /// Takes a value that rises and needs no repair. Any other value returns false and changes
     /// nothing.
-    pub fn rise(&mut self, value: f64, total: Option<(&[u8], f64)>) -> bool {
+    pub fn rise(&mut self, value: f64, total: Option<NumberView<'_>>) -> bool {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
         }
@@ -159,12 +158,7 @@ impl Meter {
         self.claimed = Some(value);
         self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
         self.past_one |= value >= 1.0;
-        let same = |known: &Number| total.is_some_and(|(text, _)| *known.text == *text);
-        if !self.total.as_ref().is_some_and(same) {
-            let copy =
-                |(text, value): (&[u8], f64)| Number { value, text: Bytes::copy_from_slice(text) };
-            self.total = total.map(copy);
-        }
+        self.note_total(total);
         true
     }
 
@@ -186,7 +180,12 @@ impl Meter {
         Ok(self.emit(part.unwrap_or(lifted), Repair::Number))
     }
 
-    fn begin_phase_if_fallen(&mut self, figure: &ProgressValue, on_fall: OnFall) {
+    /// The text of the server's last total, in the client's scale.
+    pub(crate) fn total_text(&self) -> &[u8] {
+        self.total.as_ref().map_or(&[], |total| &total.text)
+    }
+
+    fn begin_phase_if_fallen(&mut self, figure: &ProgressView<'_>, on_fall: OnFall) {
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
             // Parts of one go on top of the estimates; what counts further than to one soon passes them.
             let value = figure.value.value;
@@ -207,24 +206,29 @@ impl Meter {
         }
     }
 
-    fn rebased(&self, total: &Number) -> Number {
-        if self.base == 0.0 {
-            // A copy: the meter outlives the buffer that the text came in.
-            return Number { value: total.value, text: Bytes::copy_from_slice(&total.text) };
+    /// Notes the total that came with the server's last value.
+    fn note_total(&mut self, total: Option<NumberView<'_>>) {
+        let base = self.base;
+        let known = self.total.as_ref();
+        // The usual case: the total stays.
+        if base == 0.0 && known.map(|known| &known.text[..]) == total.map(|total| total.text) {
+            return;
         }
-        let value = self.base + total.value;
-        Number { value, text: spell(value) }
+        self.total = total.map(|NumberView { value, text }| {
+            if base == 0.0 {
+                // A copy: the meter outlives the buffer that the text came in.
+                return Number { value, text: Bytes::copy_from_slice(text) };
+            }
+            let value = base + value;
+            Number { value, text: spell(value) }
+        });
     }
 
     fn emit(&mut self, value: f64, repair: Repair) -> EmittedProgress {
         self.emitted = Some(value);
-        let total =
-            self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());
-        EmittedProgress {
-            progress: Number { value, text: spell(value) },
-            total: total.cloned(),
-            repair: Some(repair),
-        }
+        let total = self.total.as_ref().map(|total| total.value);
+        let total = total.filter(|total| value <= *total && total.is_finite());
+        EmittedProgress { value, total, repair: Some(repair) }
     }
 
     /// The next value above the last one.
@@ -264,14 +268,67 @@ fn f64_step(value: f64) -> f64 {
 
 /// A finite number as JSON text, without an exponent where that stays short.
 pub fn spell(value: f64) -> Bytes {
-    let plain = value == 0.0 || (1e-7..1e21).contains(&value.abs());
-    let text = if plain { value.to_string() } else { format!("{value:e}") };
+    let mut text = Vec::new();
+    append_spelled(&mut text, value);
     Bytes::from(text)
+}
+
+/// Appends the text that [`spell`] returns.
+pub(crate) fn append_spelled(out: &mut Vec<u8>, value: f64) {
+    if append_decimal(out, value) {
+        return;
+    }
+    let is_plain = value == 0.0 || (1e-7..1e21).contains(&value.abs());
+    let text = if is_plain { value.to_string() } else { format!("{value:e}") };
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The largest number of millionths with an exact text: of decimal numbers with so many digits no two are the same
+/// double.
+const MILLIONTHS_MAX: f64 = 1e15;
+
+/// Appends a positive number of whole millionths; false for any other number, which takes ten times as long.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within range")]
+fn append_decimal(out: &mut Vec<u8>, value: f64) -> bool {
+    let millionths = (value * 1e6).round();
+    let is_exact = (1.0..MILLIONTHS_MAX).contains(&millionths) && millionths / 1e6 == value;
+    if !is_exact {
+        return false;
+    }
+    let millionths = millionths as u64;
+    let (mut whole, mut rest) = (millionths / 1_000_000, millionths % 1_000_000);
+    // From the last digit to the first: at most nine, a point, and six behind it.
+    let mut text = [b'.'; 16];
+    let mut at = text.len();
+    if rest > 0 {
+        let mut digits = 6;
+        while rest % 10 == 0 {
+            rest /= 10;
+            digits -= 1;
+        }
+        for _ in 0..digits {
+            at -= 1;
+            text[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        at -= 1;
+    }
+    loop {
+        at -= 1;
+        text[at] = b'0' + (whole % 10) as u8;
+        whole /= 10;
+        if whole == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&text[at..]);
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::value::ProgressValue;
 
     fn figure(text: &str) -> Option<ProgressValue> {
         let number = |text: &str| Number {
@@ -285,23 +342,29 @@ mod tests {
         })
     }
 
-    fn spelled(number: &Number) -> String {
-        String::from_utf8(number.text.to_vec()).unwrap()
+    fn spelled(value: f64) -> String {
+        String::from_utf8(spell(value).to_vec()).unwrap()
+    }
+
+    fn take(meter: &mut Meter, claim: &str, on_fall: OnFall) -> Result<EmittedProgress, Reason> {
+        meter.take(figure(claim).as_ref().map(ProgressValue::view).as_ref(), on_fall)
+    }
+
+    /// A value of the meter's own, with its total.
+    fn told(meter: &Meter, emitted: &EmittedProgress) -> String {
+        let total = || format!("/{}", String::from_utf8_lossy(meter.total_text()));
+        spelled(emitted.value) + &emitted.total.map_or_else(String::new, |_| total())
     }
 
     /// Compares the value that is sent for each claim: `=` as claimed, else the value; `x` if nothing is sent.
     #[track_caller]
     fn check(on_fall: OnFall, claims: &str, emitted: &str) {
         let mut meter = Meter::default();
-        let said =
-            claims.split(' ').map(|claim| match meter.take(figure(claim).as_ref(), on_fall) {
-                Err(_) => "x".to_owned(),
-                Ok(EmittedProgress { repair: None, .. }) => "=".to_owned(),
-                Ok(EmittedProgress { progress, total, .. }) => {
-                    spelled(&progress)
-                        + &total.map_or_else(String::new, |total| format!("/{}", spelled(&total)))
-                }
-            });
+        let said = claims.split(' ').map(|claim| match take(&mut meter, claim, on_fall) {
+            Err(_) => "x".to_owned(),
+            Ok(EmittedProgress { repair: None, .. }) => "=".to_owned(),
+            Ok(emitted) => told(&meter, &emitted),
+        });
         assert_eq!(said.collect::<Vec<_>>().join(" "), emitted);
     }
 
@@ -346,16 +409,15 @@ mod tests {
     #[test]
     fn declared_values_keep_their_scale_after_values_in_words() {
         let mut meter = Meter::default();
-        let mut take = |claim, in_words| {
+        let mut said = |claim, in_words| {
             meter.note_source(in_words);
-            let emitted = meter.take(figure(claim).as_ref(), OnFall::Rebase).unwrap();
-            spelled(&emitted.progress)
+            spelled(take(&mut meter, claim, OnFall::Rebase).unwrap().value)
         };
-        assert_eq!(take("5/7", true), "5");
-        assert_eq!(take("1/3", true), "6");
-        assert_eq!(take("2/100", false), "6.000001");
-        assert_eq!(take("23/100", false), "23");
-        assert_eq!(take("1/3", false), "24");
+        assert_eq!(said("5/7", true), "5");
+        assert_eq!(said("1/3", true), "6");
+        assert_eq!(said("2/100", false), "6.000001");
+        assert_eq!(said("23/100", false), "23");
+        assert_eq!(said("1/3", false), "24");
     }
 
     #[test]
@@ -369,14 +431,13 @@ mod tests {
             let mut meter = Meter::default();
             meter.estimate(Some(0.25)).unwrap();
             let estimate = meter.estimate(part).unwrap();
-            assert_eq!(spelled(&estimate.total.unwrap()), "1");
+            assert_eq!(estimate.total, Some(1.0));
             let said = claims.split(' ').map(|claim| {
-                let emitted = meter.take(figure(claim).as_ref(), OnFall::Lift).unwrap();
-                spelled(&emitted.progress)
-                    + &emitted.total.map_or_else(String::new, |t| format!("/{}", spelled(&t)))
+                let emitted = take(&mut meter, claim, OnFall::Lift).unwrap();
+                told(&meter, &emitted)
             });
             let said: Vec<String> = said.collect();
-            (spelled(&estimate.progress), said.join(" "))
+            (spelled(estimate.value), said.join(" "))
         };
         let check = |part, claims, estimate: &str, said: &str| {
             assert_eq!(emitted(part, claims), (estimate.to_owned(), said.to_owned()));
@@ -393,11 +454,27 @@ mod tests {
         check(None, "- -", "0.250001", "0.250002/1 0.250003/1");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn numbers_are_spelled_as_the_standard_library_does(
+            millionths in 0_u64..2_000_000_000_000_000,
+            digits in 0_u32..7,
+            any in proptest::num::f64::POSITIVE | proptest::num::f64::NEGATIVE,
+        ) {
+            let value = (millionths / 10_u64.pow(digits) * 10_u64.pow(digits)) as f64 / 1e6;
+            for value in [value, value.next_up(), -value, any, any.fract()] {
+                if value == 0.0 || (1e-7..1e21).contains(&value.abs()) {
+                    proptest::prop_assert_eq!(spelled(value), value.to_string());
+                }
+            }
+        }
+    }
+
     #[test]
     fn steps_are_distinct_as_f32_or_at_least_as_f64() {
         for start in ["1", "8191.5", "16383.9", "20000", "1e12", "9007199254740993", "1e300"] {
             let mut meter = Meter::default();
-            meter.take(figure(start).as_ref(), OnFall::Lift).unwrap();
+            take(&mut meter, start, OnFall::Lift).unwrap();
             let before = meter.emitted().unwrap();
             meter.take(None, OnFall::Lift).unwrap();
             let after = meter.emitted().unwrap();

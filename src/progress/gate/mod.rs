@@ -11,20 +11,23 @@ pub(crate) mod notification;
 pub(crate) mod stream;
 pub(crate) mod streams;
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{Call, LastSent, Pending};
+use crate::progress::correlate::call::{Call, LastSent};
+use crate::progress::correlate::pending::Pending;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::dialect::report::ReportView;
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::Guard;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, Transmit, TransmitKind};
 use crate::progress::policy::{HeartbeatValue, Messages, Mode};
-use crate::progress::verdict::{Reason, Repair, Verdict};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Framing;
 use crate::protocol::mcp::Revision;
@@ -36,6 +39,15 @@ const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 /// Progress that could not be written for this long gives way to newer progress of the same call:
 /// the client reads too slowly. A client that stands still for a moment gets everything.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
+
+/// The form in which a report goes to its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rendered {
+    /// The server's bytes.
+    AsCame,
+    /// A notification of Milepost's own, after these repairs.
+    Rewritten(Repairs),
+}
 
 impl Filter {
     /// The next bytes to be written on a stream now. Call again until the answer is `None`.
@@ -75,11 +87,10 @@ impl Filter {
         [streams, self.next_expiry()].into_iter().flatten().min()
     }
 
-    /// Whether nothing waits: no event, no message for the server, and nothing on this stream that is due now.
+    /// Whether nothing waits but events: no message for the server, and nothing on this stream that is due now.
     /// [`Filter::poll_transmit`], [`Filter::written`] and the other polls would do nothing.
-    pub fn is_quiet(&self, now: Instant, id: StreamId) -> bool {
-        self.events.is_empty()
-            && self.to_server.is_empty()
+    pub fn has_nothing_due(&self, now: Instant, id: StreamId) -> bool {
+        self.to_server.is_empty()
             && self.late.held.released.is_empty()
             && self.gate.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
             && self.next_expiry().is_none_or(|at| at > now)
@@ -154,16 +165,49 @@ impl Filter {
         id: CallId,
         pending: &Pending,
     ) -> Result<(Payload, Verdict), Reason> {
-        let rendered = self.try_render(now, id, pending);
+        let done = pending.done;
+        let form = self.render_view(now, id, &pending.report.view(), (done, pending.raw.is_some()));
         self.share_value(id);
+        let stream = self.correlator.ledger.get(id).map(|call| call.stream);
+        let stream = stream.and_then(|stream| self.gate.streams.get(&stream));
+        // A client that resumes names the id that came last: behind a later message, an earlier id would make
+        // the server repeat that message.
+        let is_overtaken = pending.framing != Framing::Itself
+            && stream.is_some_and(|stream| stream.passed > pending.order);
+        let framed =
+            |payload: Payload| if is_overtaken { payload.without_event_id() } else { payload };
+        Ok(match form? {
+            Rendered::AsCame => {
+                (framed(pending.raw.clone().unwrap_or_default()), Verdict::of(done))
+            }
+            Rendered::Rewritten(repairs) => {
+                let text = self.gate.take_rewritten();
+                let payload = Payload::own(text).in_place_of(&pending.framing);
+                (framed(payload), Verdict::Repaired(repairs))
+            }
+        })
+    }
+
+    /// Decides on a report now, and counts it. A notification in its place is in [`Gate::rewritten`] afterwards.
+    /// `done`: the repairs of the frame. `has_raw`: the server's bytes may go out.
+    pub(crate) fn render_view(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        report: &ReportView<'_>,
+        (done, has_raw): (Repairs, bool),
+    ) -> Result<Rendered, Reason> {
+        let rendered = self.try_render(now, id, report, (done, has_raw));
         let Some(call) = self.correlator.ledger.get_mut(id) else { return rendered };
         match &rendered {
-            Ok((_, verdict)) => {
-                call.account.sent_from_text += u64::from(pending.report.from_text);
+            Ok(rendered) => {
+                call.account.sent_from_text += u64::from(report.from_text);
                 call.note_sent(now);
-                if let Verdict::Repaired(repairs) = verdict {
-                    call.account.repaired(*repairs);
-                }
+                let repairs = match rendered {
+                    Rendered::AsCame => done,
+                    Rendered::Rewritten(repairs) => *repairs,
+                };
+                call.account.repaired(repairs);
             }
             Err(reason) => call.account.withheld(*reason),
         }
@@ -174,26 +218,20 @@ impl Filter {
         &mut self,
         now: Instant,
         id: CallId,
-        pending: &Pending,
-    ) -> Result<(Payload, Verdict), Reason> {
-        let words_allowed = self.words_allowed(id);
+        report: &ReportView<'_>,
+        (done, has_raw): (Repairs, bool),
+    ) -> Result<Rendered, Reason> {
+        let adds_words = report.message.is_none() && self.words_allowed(id);
         let Some(call) = self.correlator.ledger.get_mut(id) else { return Err(Reason::Late) };
-        let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
+        if call.token.is_none() {
             return Err(Reason::NoToken);
-        };
+        }
         let policy = call.settings();
         let (messages, on_fall) = (policy.messages, policy.on_fall);
-        let report = &pending.report;
         // Overheard text stands for itself.
         let appends = messages == Messages::Append && report.message.is_some() && !report.from_text;
-        let mut stream = self.gate.streams.get_mut(&call.stream);
-        // A client that resumes names the id that came last: behind a later message, an earlier id would make
-        // the server repeat that message.
-        let overtaken = pending.framing != Framing::Itself
-            && stream.as_ref().is_some_and(|stream| stream.passed > pending.order);
-        let framed =
-            |payload: Payload| if overtaken { payload.without_event_id() } else { payload };
-        if let (Some(stream), Some(figure)) = (&mut stream, &pending.report.figure)
+        if let (Some(stream), Some(figure)) =
+            (self.gate.streams.get_mut(&call.stream), &report.figure)
             && stream.replays
         {
             if !call.meter.would_rise(figure.value.value) {
@@ -209,46 +247,48 @@ impl Filter {
         {
             return Err(Reason::Duplicate);
         }
-        if pending.report.figure.is_some() {
-            call.meter.note_source(pending.report.in_words);
+        if report.figure.is_some() {
+            call.meter.note_source(report.in_words);
         }
-        let emitted = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
-        let mut own = pending.report.message.clone();
-        if let (true, Some(first), Some(more)) = (appends, &call.sent.joined, &own) {
-            own = Some(notification::join(first, more));
-        }
-        call.sent.remember(LastSent::figures(report), report.message.as_deref(), now);
-        let mut message = own.as_ref().map(notification::message);
-        if appends || message != report.message {
+        let emitted = call.meter.take(report.figure.as_ref(), on_fall)?;
+        let joined = match (&call.sent.joined, report.message) {
+            (Some(first), Some(more)) if appends => Some(notification::join(first, more)),
+            _ => None,
+        };
+        call.sent.remember(LastSent::figures(report), report.message, now);
+        let is_clean = report.has_clean_words && joined.is_none();
+        let said = joined.as_deref().or(report.message);
+        let mut message = said.map(|said| match is_clean {
+            true => Cow::Borrowed(said),
+            false => notification::message(said),
+        });
+        if appends || (!is_clean && message.as_deref() != report.message) {
             // A copy of what may be said again, and no more of it.
             call.sent.last_message = message.as_deref().map(Bytes::copy_from_slice);
         }
         if appends {
             call.sent.joined.clone_from(&call.sent.last_message);
         }
-        let mut repairs = call.repairs_of(&pending.report);
+        let mut repairs = call.repairs_of(report);
         if let Some(repair) = emitted.repair {
             repairs.add(repair);
         }
         if appends {
             repairs.add(Repair::Message);
         }
-        if repairs.is_empty()
-            && let Some(raw) = &pending.raw
-        {
-            return Ok((framed(raw.clone()), Verdict::of(pending.done)));
+        if repairs.is_empty() && has_raw {
+            return Ok(Rendered::AsCame);
         }
-        if message.is_none() && words_allowed {
+        if adds_words {
             repairs.add(Repair::Message);
-            let running = || json::quote(&format!("{}: running", call.label()));
-            let last = call.sent.last_words().map(Bytes::copy_from_slice);
-            message = Some(last.map_or_else(running, |words| notification::message(&words)));
+            let running = || Cow::Owned(json::quote(&format!("{}: running", call.label())).into());
+            message = Some(call.sent.last_words().map_or_else(running, notification::message));
         }
         let emitted = emitted.within_total(&mut repairs);
-        let bytes = notification::write(call, &emitted, &token, message.as_ref(), &pending.report);
-        let payload = Payload::own(bytes).in_place_of(&pending.framing);
-        repairs.join(pending.done);
-        Ok((framed(payload), Verdict::Repaired(repairs)))
+        let out = &mut self.gate.rewritten;
+        notification::write(out, call, &emitted, message.as_deref(), report);
+        repairs.join(done);
+        Ok(Rendered::Rewritten(repairs))
     }
 
     /// Shares the value among all calls with one token, because a client identifies progress by its
@@ -275,7 +315,6 @@ impl Filter {
         let silent = self.intake.received_at;
         self.next_heartbeat(self.correlator.ledger.get(id)?).filter(|at| *at <= now)?;
         let call = self.correlator.ledger.get_mut(id)?;
-        let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
         let policy = call.settings();
         let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
@@ -299,21 +338,15 @@ impl Filter {
             None => heartbeat::text(call.label(), last.as_deref(), running, silence),
         };
         let message = words_allowed.then(|| json::quote(&words));
-        let bytes = notification::write(
-            call,
-            &emitted,
-            &token,
-            message.as_ref(),
-            &super::dialect::Report::default(),
-        );
-        let (value, total) =
-            (Some(emitted.progress.value), emitted.total.as_ref().map(|total| total.value));
+        let mut text = Vec::new();
+        notification::write(&mut text, call, &emitted, message.as_deref(), &ReportView::default());
+        let (value, total) = (Some(emitted.value), emitted.total);
         call.sent.last_heartbeat =
             Some((LastSent { value, total, message: message.map(Vec::from) }, now));
         call.note_heartbeat(now, expected.is_some());
         self.share_value(id);
         self.events.push_back(FilterEvent::Heartbeat(id));
-        Some(Payload::own(bytes))
+        Some(Payload::own(text.into()))
     }
 
     fn next_heartbeat(&self, call: &Call) -> Option<Instant> {

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::dialect::Report;
+use crate::progress::dialect::report::ReportView;
+use crate::progress::gate::meter;
 use crate::progress::gate::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
@@ -14,14 +15,15 @@ use crate::protocol::mcp::META_RELATED_TASK;
 /// Text chunks of a whole minute fit; a flood does not.
 pub const MESSAGE_MAX: usize = 4 << 10;
 
-/// Bytes of a notification besides its token, message and other members, unless its value is very long.
-const WITHOUT_TEXTS: usize = 160;
-
-/// The parts of a notification besides its value.
+/// The parts of a notification.
 #[derive(Debug, Default)]
 struct Parts<'a> {
     /// The client's own token text.
     token: &'a [u8],
+    value: f64,
+    /// The server's text of the value, if it is the server's.
+    value_text: Option<&'a [u8]>,
+    total: Option<&'a [u8]>,
     /// A JSON string.
     message: Option<&'a [u8]>,
     /// The server's `_meta`.
@@ -32,83 +34,92 @@ struct Parts<'a> {
     task: Option<&'a [u8]>,
 }
 
-/// The notification for a report of a call, without a line ending.
+/// Writes the notification for a report of a call into `out`, without a line ending, in place of what `out` has.
+/// `emitted` is what the call's meter has made of the figure of `report`.
 pub(crate) fn write(
+    out: &mut Vec<u8>,
     call: &Call,
     emitted: &EmittedProgress,
-    token: &Bytes,
-    message: Option<&Bytes>,
-    report: &Report,
-) -> Bytes {
+    message: Option<&[u8]>,
+    report: &ReportView<'_>,
+) {
+    let as_claimed = report.figure.as_ref().filter(|_| emitted.repair.is_none());
+    let claimed_total = as_claimed.map(|figure| figure.total.map(|total| total.text));
+    let total = claimed_total.unwrap_or_else(|| Some(call.meter.total_text()));
     let parts = Parts {
-        token,
-        message: message.map(|message| &message[..]),
-        meta: report.meta.as_deref(),
-        members: &report.members,
+        token: call.token.as_ref().map_or(&b"null"[..], |token| &token.client[..]),
+        value: emitted.value,
+        value_text: as_claimed.map(|figure| figure.value.text),
+        total: total.filter(|_| emitted.total.is_some()),
+        message,
+        meta: report.meta,
+        members: report.members,
         task: call.task.as_ref().map(|task| &task.text[..]),
     };
-    assemble(emitted, &parts)
+    assemble(out, &parts);
 }
 
-fn assemble(emitted: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
-    let members: usize = parts.members.iter().map(|member| member.len() + 1).sum();
-    let room = parts.token.len() + parts.message.map_or(0, <[u8]>::len) + members;
-    let mut out = BytesMut::with_capacity(room + WITHOUT_TEXTS);
-    out.put_slice(
+fn assemble(out: &mut Vec<u8>, parts: &Parts<'_>) {
+    out.clear();
+    out.extend_from_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
     );
-    out.put_slice(parts.token);
-    out.put_slice(br#","progress":"#);
-    out.put_slice(&emitted.progress.text);
-    if let Some(total) = &emitted.total {
-        out.put_slice(br#","total":"#);
-        out.put_slice(&total.text);
+    out.extend_from_slice(parts.token);
+    out.extend_from_slice(br#","progress":"#);
+    match parts.value_text {
+        Some(text) => out.extend_from_slice(text),
+        None => meter::append_spelled(out, parts.value),
+    }
+    if let Some(total) = parts.total {
+        out.extend_from_slice(br#","total":"#);
+        out.extend_from_slice(total);
     }
     if let Some(message) = parts.message {
-        out.put_slice(br#","message":"#);
-        out.put_slice(message);
+        out.extend_from_slice(br#","message":"#);
+        out.extend_from_slice(message);
     }
     for member in parts.members {
-        out.put_u8(b',');
-        out.put_slice(member);
+        out.push(b',');
+        out.extend_from_slice(member);
     }
-    write_meta(&mut out, parts);
-    out.put_slice(b"}}");
-    out.freeze()
+    write_meta(out, parts);
+    out.extend_from_slice(b"}}");
 }
 
 /// `_meta`, with the related task that every message of a task has to carry (11:utilities/tasks).
-fn write_meta(out: &mut BytesMut, parts: &Parts<'_>) {
-    let own = parts.meta.map(Bytes::copy_from_slice);
-    let named = own.as_ref().is_some_and(|meta| json::member(meta, META_RELATED_TASK).is_some());
-    match (&own, parts.task.filter(|_| !named)) {
+fn write_meta(out: &mut Vec<u8>, parts: &Parts<'_>) {
+    let named = || {
+        let meta = parts.meta.map(Bytes::copy_from_slice);
+        meta.is_some_and(|meta| json::member(&meta, META_RELATED_TASK).is_some())
+    };
+    match (parts.meta, parts.task.filter(|_| !named())) {
         (None, None) => {}
         (Some(meta), None) => {
-            out.put_slice(br#","_meta":"#);
-            out.put_slice(meta);
+            out.extend_from_slice(br#","_meta":"#);
+            out.extend_from_slice(meta);
         }
         (meta, Some(task)) => {
-            out.put_slice(br#","_meta":{""#);
-            out.put_slice(META_RELATED_TASK.as_bytes());
-            out.put_slice(br#"":{"taskId":"#);
-            out.put_slice(task);
-            out.put_u8(b'}');
-            let rest = meta.as_ref().map_or(&b"}"[..], |meta| &meta[1..]);
+            out.extend_from_slice(br#","_meta":{""#);
+            out.extend_from_slice(META_RELATED_TASK.as_bytes());
+            out.extend_from_slice(br#"":{"taskId":"#);
+            out.extend_from_slice(task);
+            out.push(b'}');
+            let rest = meta.map_or(&b"}"[..], |meta| &meta[1..]);
             if json::skip_space(rest, 0) < rest.len() && rest[json::skip_space(rest, 0)] != b'}' {
-                out.put_u8(b',');
+                out.push(b',');
             }
-            out.put_slice(rest);
+            out.extend_from_slice(rest);
         }
     }
 }
 
 /// A JSON string of at most [`MESSAGE_MAX`] bytes: unchanged if short enough, else cut between
 /// characters. Bytes that are not UTF-8 become U+FFFD.
-pub(crate) fn message(text: &Bytes) -> Bytes {
+pub(crate) fn message(text: &[u8]) -> Cow<'_, [u8]> {
     if text.len() <= MESSAGE_MAX {
         return match json::lossy(text) {
-            Cow::Borrowed(_) => text.clone(),
-            Cow::Owned(mended) => Bytes::from(mended),
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            Cow::Owned(mended) => Cow::Owned(mended.into_bytes()),
         };
     }
     let words = json::decode_str(text).unwrap_or_default();
@@ -118,14 +129,14 @@ pub(crate) fn message(text: &Bytes) -> Bytes {
         let end = (0..=room.min(words.len())).rev().find(|&at| words.is_char_boundary(at));
         let cut = json::quote(&(words[..end.unwrap_or(0)].to_owned() + "…"));
         if cut.len() <= MESSAGE_MAX {
-            return cut;
+            return Cow::Owned(cut.into());
         }
         room /= 2;
     }
 }
 
 /// Two pieces of one text as a JSON string; of a long one the end.
-pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
+pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     let words = |text| json::decode_str(text).unwrap_or_default();
     let all = words(first).into_owned() + &words(second);
     let joined = json::quote(&all);
@@ -141,24 +152,25 @@ pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::value::Number;
-
-    fn emitted() -> EmittedProgress {
-        let progress = Number { value: 1.0, text: Bytes::from_static(b"1") };
-        EmittedProgress { progress, total: None, repair: None }
-    }
 
     #[track_caller]
     fn check(parts: &Parts<'_>, params: &str) {
-        let text = assemble(&emitted(), parts);
+        let mut text = Vec::new();
+        assemble(&mut text, parts);
         let head = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":"#;
-        assert_eq!(text, format!("{head}{params}}}"));
+        assert_eq!(String::from_utf8_lossy(&text), format!("{head}{params}}}"));
         serde_json::from_slice::<serde_json::Value>(&text).unwrap();
     }
 
     #[test]
     fn a_task_is_named_beside_what_the_server_put_into_meta() {
-        let parts = |meta| Parts { token: b"7", meta, task: Some(b"\"T\""), ..Parts::default() };
+        let parts = |meta| Parts {
+            token: b"7",
+            value: 1.0,
+            meta,
+            task: Some(b"\"T\""),
+            ..Parts::default()
+        };
         let task = r#""io.modelcontextprotocol/related-task":{"taskId":"T"}"#;
         let all = |meta: &str| format!(r#"{{"progressToken":7,"progress":1,"_meta":{{{meta}}}}}"#);
         check(&parts(None), &all(task));
@@ -174,7 +186,7 @@ mod tests {
         let cut = message(&long);
         assert!(cut.len() <= MESSAGE_MAX);
         assert!(json::decode_str(&cut).unwrap().ends_with("é…"));
-        let lone = Bytes::from_static(br#""abc\ud83d""#);
-        assert_eq!(message(&lone), lone);
+        let lone = br#""abc\ud83d""#;
+        assert_eq!(*message(lone), *lone);
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
+use bytes::Bytes;
+
 use crate::progress::correlate::call::Call;
 use crate::progress::few_map::FewMap;
 use crate::progress::gate::stream::{QUEUE_MAX, Stream, StreamKind};
@@ -104,6 +106,9 @@ impl ClientStreams {
     }
 }
 
+/// The longest text, in bytes, whose room is kept for the next notification of Milepost's own.
+const REWRITTEN_KEPT_MAX: usize = 8 << 10;
+
 /// The part of a filter that decides on the messages of each client stream, and on their times.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -120,6 +125,8 @@ pub(crate) struct Gate {
     pub(crate) client_is_slow: bool,
     /// The call that ends now, if another filter has delivered its answer.
     pub(crate) delivered: Option<CallId>,
+    /// The last notification of Milepost's own that took the place of a report.
+    pub(crate) rewritten: Vec<u8>,
 }
 
 impl Gate {
@@ -133,7 +140,16 @@ impl Gate {
             client_left: false,
             client_is_slow: false,
             delivered: None,
+            rewritten: Vec::new(),
         }
+    }
+
+    /// A copy of the last notification of Milepost's own. The room of a usual one is kept.
+    pub(crate) fn take_rewritten(&mut self) -> Bytes {
+        if self.rewritten.capacity() > REWRITTEN_KEPT_MAX {
+            return std::mem::take(&mut self.rewritten).into();
+        }
+        Bytes::copy_from_slice(&self.rewritten)
     }
 
     pub(crate) fn next_order(&mut self) -> u64 {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::progress::correlate::call::Pending;
+use crate::progress::correlate::pending::Pending;
 use crate::progress::dialect::report::About;
 use crate::progress::event::{FilterEvent, Origin, RefusalRule};
 use crate::progress::filter::Filter;

@@ -18,6 +18,7 @@ use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::intake::batch::BATCH_MAX;
+use crate::progress::intake::request_members::RequestMembers;
 use crate::progress::late::calls::LateEvent;
 use crate::progress::late::join::is_by_clock;
 use crate::progress::payload::{Payload, spliced, within};
@@ -32,6 +33,17 @@ impl Filter {
     /// several clients share the server. The returned message may then be empty: the server gets
     /// nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        self.client_message_of(now, stream, message, None)
+    }
+
+    /// [`Filter::client_message`], of a message whose `members` may have been read.
+    pub fn client_message_of(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        members: Option<&RequestMembers>,
+    ) -> Payload {
         self.intake.at_work = None;
         let is_single = !matches!(message.kind(), Kind::Batch | Kind::Noise);
         if self.topology.has_strangers() && is_single && self.refuse_ambiguous(stream, message) {
@@ -44,7 +56,7 @@ impl Filter {
                 }
                 self.correlator.ledger.overflowed = true;
             }
-            Kind::Request => return self.open_call(now, stream, message),
+            Kind::Request => return self.open_call(now, stream, message, members),
             Kind::Notification => return self.client_notification(now, stream, message),
             Kind::Batch => {
                 let elements = message.elements();
@@ -94,7 +106,7 @@ impl Filter {
             // The message may have one: the message was not read.
             lacks_token: false,
             client: None,
-            origin: self.origin_in(stream, [None, None]),
+            origin: self.origin_in(stream, &[None, None]),
             asks_for_task: false,
             about_task: None,
             signature: None,
@@ -102,7 +114,13 @@ impl Filter {
         self.enter(now, stream, &method, None, draft);
     }
 
-    fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+    fn open_call(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        members: Option<&RequestMembers>,
+    ) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
             if self.topology.has_strangers() {
                 return self.refuse_unreadable(stream, message);
@@ -115,28 +133,34 @@ impl Filter {
         }
         self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
-        let [meta, tool, task, about_task] =
-            json::members(&params, ["_meta", "name", "task", "taskId"]);
-        let (parent, state) = mcp::META_TRACE;
-        let members = ["progressToken", mcp::META_REVISION, mcp::META_CLIENT, parent, state];
-        let [text, date, client, parent, state] = json::members(&meta.unwrap_or_default(), members);
+        let read;
+        let members = match members {
+            Some(members) => members,
+            None => {
+                read = RequestMembers::of(message);
+                &read
+            }
+        };
+        let RequestMembers { tool, task, about_task, token, date, client, trace } = members;
         let method = message.method().unwrap_or_default();
         let is_tool_call = method == mcp::TOOLS_CALL;
-        let tool = tool.filter(|_| is_tool_call).and_then(|tool| decoded(&tool));
-        let lacks_token = is_tool_call && text.is_none();
+        let tool = tool.as_ref().filter(|_| is_tool_call).and_then(|tool| decoded(tool));
+        let lacks_token = is_tool_call && token.is_none();
+        let token = token.clone();
         let token =
-            text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
+            token.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
         let draft = CallDraft {
             id: MappedId::same(id, key),
             token,
-            revision: date.and_then(|date| Revision::from_date(&json::decode_str(&date)?)),
+            revision: date.as_ref().and_then(|date| Revision::from_date(&json::decode_str(date)?)),
             lacks_token,
-            client: client.filter(|_| is_tool_call).and_then(|client| self.client_in(&client)),
-            origin: self.origin_in(stream, [parent, state]),
+            client: client.as_ref().filter(|_| is_tool_call).and_then(|it| self.client_in(it)),
+            origin: self.origin_in(stream, trace),
             asks_for_task: task.is_some(),
             about_task: about_task
+                .as_ref()
                 .filter(|_| method.starts_with("tasks/"))
-                .and_then(|id| Key::read(&id)),
+                .and_then(Key::read),
             signature: None,
         };
         if self.is_for_tasks(&method, &params) {
@@ -217,7 +241,7 @@ impl Filter {
             task: None,
             about_task: draft.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
-            pending: crate::progress::correlate::call::PendingQueue::default(),
+            pending: crate::progress::correlate::pending::PendingQueue::default(),
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
@@ -282,10 +306,9 @@ impl Filter {
     }
 
     /// The origin of a request with these members ([`mcp::META_TRACE`]).
-    fn origin_in(&self, stream: StreamId, [parent, state]: [Option<Bytes>; 2]) -> RequestOrigin {
-        let words = |text: Bytes| decoded(&text);
-        let own = parent.and_then(words).and_then(|parent| {
-            let state = state.and_then(words);
+    fn origin_in(&self, stream: StreamId, [parent, state]: &[Option<Bytes>; 2]) -> RequestOrigin {
+        let own = parent.as_deref().and_then(decoded).and_then(|parent| {
+            let state = state.as_deref().and_then(decoded);
             TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
         });
         let around = self.gate.streams.get(&stream).map(|stream| stream.origin.clone());

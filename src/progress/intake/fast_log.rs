@@ -4,12 +4,11 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use bytes::Bytes;
 use memchr::memmem::Finder;
 
-use crate::progress::dialect::report::TextSource;
 use crate::progress::filter::Filter;
 use crate::progress::ids::StreamId;
+use crate::progress::intake::arrived_message::ArrivedMessage;
 use crate::progress::intake::plain_progress::LENGTH_MAX;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -21,7 +20,13 @@ static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 impl Filter {
     /// Takes a server message on `stream`, if the message is a log message that is forwarded unchanged and at once.
     /// Any other message returns false and changes nothing.
-    pub(crate) fn fast_log(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
+    pub(crate) fn fast_log(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        arrived: &ArrivedMessage<'_>,
+    ) -> bool {
+        let text = arrived.text;
         if text.len() > LENGTH_MAX || !self.is_unhindered(stream) || !self.forwards_logs() {
             return false;
         }
@@ -30,12 +35,15 @@ impl Filter {
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
         };
-        let message = Message::parse(text.clone());
-        // A name of a subscription would decide, in any spelling.
-        let is_log =
-            message.kind() == Kind::Notification && message.method().as_deref() == Some(mcp::LOG);
-        if !is_log || META.find(text).is_some() || ESCAPE.find(text).is_some() {
-            return false;
+        if !self.intake.log_templates.know(text) {
+            let message = Message::parse(arrived.held_text());
+            // A name of a subscription would decide, in any spelling.
+            let is_log = message.kind() == Kind::Notification
+                && message.method().as_deref() == Some(mcp::LOG);
+            if !is_log || META.find(text).is_some() || ESCAPE.find(text).is_some() {
+                return false;
+            }
+            self.intake.log_templates.note(&message);
         }
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
@@ -44,9 +52,7 @@ impl Filter {
     }
 
     /// Whether no log message is read as progress.
-    fn forwards_logs(&self) -> bool {
-        self.correlator.elsewhere.is_empty()
-            && !self.policy.listens_to(TextSource::Log)
-            && !self.policy.claims(mcp::LOG)
+    fn forwards_logs(&mut self) -> bool {
+        self.correlator.elsewhere.is_empty() && self.policy.forwards_logs()
     }
 }

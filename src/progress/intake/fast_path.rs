@@ -104,7 +104,7 @@ impl Call {
         self.reports.protocol_values = ProtocolValues::Members;
         self.reports.has_figure = true;
         self.note_sent(now);
-        let total = plain.total.map(|(_, value)| value);
+        let total = plain.total.map(|total| total.value);
         self.sent.remember((Some(plain.progress), total), plain.message, now);
     }
 }

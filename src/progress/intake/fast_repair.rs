@@ -8,111 +8,160 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{Call, Pending};
+use crate::progress::correlate::call::{Call, ProtocolValues};
+use crate::progress::correlate::correlator::Attributed;
+use crate::progress::dialect;
+use crate::progress::dialect::report::{About, ReportView};
 use crate::progress::dialect::{Dialect, standard};
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
+use crate::progress::gate::Rendered;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::arrived_message::ArrivedMessage;
 use crate::progress::intake::fast_path::FastForward;
-use crate::progress::intake::hold::{SourceMessage, plan};
-use crate::progress::payload::Payload;
+use crate::progress::intake::hold::plan;
+use crate::progress::intake::plain_progress::PlainMembers;
+use crate::progress::intake::server::total_of;
 use crate::progress::policy::StreamPacing;
 use crate::progress::topology::Topology;
-use crate::progress::verdict::{Repairs, Verdict};
-use crate::protocol::jsonrpc::{Framing, Key};
+use crate::progress::value::ProgressValue;
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::protocol::jsonrpc::Key;
 
 /// The result of the fast path.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastPath {
     /// The message takes the ordinary path; nothing has changed.
     NotTaken,
     /// The message is to be forwarded unchanged.
     Unchanged,
-    /// This is to be written in the place of the message.
-    Rewritten(Payload),
+    /// The text in [`Filter::rewritten`] is to be written in the place of the message.
+    Rewritten,
     /// The message has been withheld, or its report waits: [`Filter::poll_transmit`] has it in time.
     Kept,
 }
 
 impl Filter {
     /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
-    /// is no progress. `frame` is the event
-    /// that `text` came in. `is_elsewhere` says whether a token is active in other sessions only.
+    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only.
     pub fn fast_repair(
         &mut self,
         now: Instant,
         stream: StreamId,
-        (text, frame): (&Bytes, &Bytes),
+        arrived: ArrivedMessage<'_>,
         is_elsewhere: impl FnOnce(&Key) -> bool,
     ) -> FastPath {
+        let text = arrived.text;
         let read = match self.fast_forward(now, stream, text) {
             FastForward::Done => return FastPath::Unchanged,
             FastForward::Read(members) => Some(members),
             FastForward::Unread => None,
         };
         let Some(members) = read.or_else(|| self.intake.templates.read(text)) else {
-            let is_log = self.fast_log(now, stream, text);
+            let is_log = self.fast_log(now, stream, &arrived);
             return if is_log { FastPath::Unchanged } else { FastPath::NotTaken };
         };
         if !self.has_sole_reporter(stream) {
             return FastPath::NotTaken;
         }
-        let report = standard::report_of(&members, text);
-        if let Some(token) = &report.about.token {
+        let source = arrived.source;
+        let meant = self.meaning_of(Origin::Stream(stream), (source, members.token), is_elsewhere);
+        let Some(meant) = meant else { return FastPath::NotTaken };
+        self.intake.received_at = Some(now);
+        let number = self.intake.next_number();
+        let taken = meant.map_err(|reason| (None, reason));
+        let taken = taken.and_then(|meant| self.take_plain(now, number, meant, &members, &arrived));
+        taken.unwrap_or_else(|(id, reason)| {
+            self.record(number, id, Verdict::Withheld(reason));
+            FastPath::Kept
+        })
+    }
+
+    /// The text that is to be written in the place of the last message ([`FastPath::Rewritten`]).
+    pub fn rewritten(&self) -> &[u8] {
+        &self.gate.rewritten
+    }
+
+    /// The call that the token of a message means on the stream of a single call; `None` if it may be a call of
+    /// another session.
+    fn meaning_of(
+        &mut self,
+        origin: Origin,
+        (source, token): (&Bytes, Option<&[u8]>),
+        is_elsewhere: impl FnOnce(&Key) -> bool,
+    ) -> Option<Result<Attributed, Reason>> {
+        let known = token.and_then(|token| self.correlator.known_token(token));
+        if let Some(known) = known {
+            let may_be_elsewhere = !known.is_given && is_elsewhere(&known.key);
+            return (!may_be_elsewhere).then_some(Ok(known.means));
+        }
+        let key = token.and_then(|token| Key::read(&source.slice_ref(token)));
+        let about = About { token: key, ..About::default() };
+        if let Some(token) = &about.token {
             let is_of_another =
                 self.topology == Topology::RequestOfSession && !self.correlator.knows_token(token);
             if is_of_another || !self.has_token(token) && is_elsewhere(token) {
-                return FastPath::NotTaken;
+                return None;
             }
         }
-        let origin = Origin::Stream(stream);
-        let claim = self.correlate(origin, STANDARD, report);
-        let read = claim.and_then(|claim| self.accept(origin, claim, None));
-        self.intake.received_at = Some(now);
-        let number = self.intake.next_number();
-        let (id, report) = match read {
-            Ok(read) => read,
-            Err(unread) => {
-                let (id, reason) = unread.into_parts();
-                self.record(number, id, Verdict::Withheld(reason));
-                return FastPath::Kept;
-            }
-        };
-        let arrived = SourceMessage {
-            message: Some(number),
-            raw: report.repairs.is_empty().then(|| Payload::from(frame.clone())),
-            framing: Framing::Within(frame.clone()),
-            bytes: text.len(),
-            done: Repairs::default(),
-        };
-        let is_next = self.correlator.ledger.get(id).is_some_and(|call| {
-            let planned = plan(&self.gate, now, call, &report);
-            call.pending.first().is_none() && !planned.thin && planned.due <= now
-        });
-        if !is_next {
-            self.hold(now, id, arrived, report);
-            return FastPath::Kept;
+        let means = self.attribute(&about, origin);
+        if let (Ok(means), Some(token), Some(key)) = (means, token, about.token) {
+            self.correlator.note_token(token, key, means);
         }
-        let order = self.gate.next_order();
-        self.send_at_once(id, &arrived.into_pending(report, order, now, false))
+        Some(means)
     }
 
-    /// Sends a report that waits for nothing.
-    fn send_at_once(&mut self, id: CallId, pending: &Pending) -> FastPath {
-        let rendered = self.render(pending.due, id, pending);
-        let (fate, verdict) = match rendered {
-            Ok((payload, verdict)) => (FastPath::Rewritten(payload), verdict),
-            Err(reason) => (FastPath::Kept, Verdict::Withheld(reason)),
+    /// Takes the progress with these members, about a call whose token may have had to be mended. An error is the
+    /// reason for which the message is withheld, with its call.
+    fn take_plain(
+        &mut self,
+        now: Instant,
+        number: u64,
+        (id, mended): Attributed,
+        members: &PlainMembers<'_>,
+        arrived: &ArrivedMessage<'_>,
+    ) -> Result<FastPath, (Option<CallId>, Reason)> {
+        let mut report = standard::view_of(members);
+        let Some(call) = self.correlator.ledger.get_mut(id) else {
+            return Err((None, Reason::Unknown));
         };
-        if let Some(number) = pending.message {
-            self.record(number, Some(id), verdict);
+        call.admit_plain(&mut report, members.token, mended)
+            .map_err(|reason| (Some(id), reason))?;
+        let scale = call.settings().scale.map(total_of);
+        if let (Some(scale), Some(figure)) = (&scale, &mut report.figure)
+            && figure.total.is_none()
+        {
+            figure.total = Some(scale.view());
+            report.repairs.add(Repair::Total);
         }
+        let mut in_words = None;
+        if report.figure.is_some() {
+            call.reports.protocol_values = ProtocolValues::Members;
+        } else {
+            in_words = report.message.and_then(|words| call.figure_in_words(words));
+            report.in_words = true;
+        }
+        report.figure = report.figure.or_else(|| in_words.as_ref().map(ProgressValue::view));
+        call.reports.has_figure |= report.figure.is_some();
+        let planned = plan(&self.gate, now, call, &report);
+        if call.pending.first().is_some() || planned.thin || planned.due > now {
+            self.hold_view(id, number, &report, planned, arrived);
+            return Ok(FastPath::Kept);
+        }
+        self.gate.next_order();
+        let form = (Repairs::default(), report.repairs.is_empty());
+        let rendered = self.render_view(now, id, &report, form);
         // A beat that is put off is looked at when it would have been due.
         if self.correlator.ledger.get(id).is_some_and(|call| call.wake.is_none()) {
             self.schedule(id);
         }
-        fate
+        let (fate, verdict) = match rendered.map_err(|reason| (Some(id), reason))? {
+            Rendered::AsCame => (FastPath::Unchanged, Verdict::Forwarded),
+            Rendered::Rewritten(repairs) => (FastPath::Rewritten, Verdict::Repaired(repairs)),
+        };
+        self.record(number, Some(id), verdict);
+        Ok(fate)
     }
 
     /// Whether progress on a stream is read by the standard dialect alone, and is about its only call.
@@ -139,10 +188,33 @@ impl Filter {
     }
 }
 
-/// The dialect of the specification.
-const STANDARD: Dialect = Dialect::BuiltIn(&standard::DIALECT);
-
 impl Call {
+    /// Counts a report in the dialect of the specification. An error is the reason for which the client does not get
+    /// the report.
+    fn admit_plain(
+        &mut self,
+        report: &mut ReportView<'_>,
+        token: Option<&[u8]>,
+        mended: Option<Repair>,
+    ) -> Result<(), Reason> {
+        self.account.received += 1;
+        self.reports.began = true;
+        self.reports.has_figure |= report.figure.is_some();
+        let last_of = self.reports.last_of.as_ref().map(Dialect::name);
+        let is_final = last_of == Some(dialect::STANDARD);
+        if is_final && (mended.is_some() || !report.repairs.is_empty()) {
+            self.account.withheld(Reason::AfterFinal);
+            return Err(Reason::AfterFinal);
+        }
+        let due = self.token.as_ref().map(|token| &token.client[..]);
+        let is_spelled = token
+            .is_some_and(|text| Some(text) == due || text.starts_with(b"\"") && mended.is_none());
+        if !is_spelled {
+            report.repairs.add(Repair::Token);
+        }
+        Ok(())
+    }
+
     /// Whether nothing but the standard dialect and the call's own token decides on its progress.
     fn is_plain(&self) -> bool {
         let settings = self.settings();

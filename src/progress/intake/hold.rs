@@ -2,12 +2,14 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{Call, Pending};
-use crate::progress::dialect::report::Report;
+use crate::progress::correlate::call::Call;
+use crate::progress::correlate::pending::Pending;
+use crate::progress::dialect::report::{Report, ReportView};
 use crate::progress::filter::Filter;
 use crate::progress::gate::notification;
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::CallId;
+use crate::progress::intake::arrived_message::ArrivedMessage;
 use crate::progress::payload::Payload;
 use crate::progress::policy::Coalesce;
 use crate::progress::verdict::{Reason, Repairs, Verdict};
@@ -42,6 +44,7 @@ impl SourceMessage {
 }
 
 /// The time at which a report may be sent.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannedSend {
     pub(crate) due: Instant,
     /// Newer reports may replace the report until then.
@@ -49,7 +52,7 @@ pub(crate) struct PlannedSend {
 }
 
 /// The time at which a report that arrives now may be sent.
-pub(crate) fn plan(gate: &Gate, now: Instant, call: &Call, report: &Report) -> PlannedSend {
+pub(crate) fn plan(gate: &Gate, now: Instant, call: &Call, report: &ReportView<'_>) -> PlannedSend {
     let is_slow = gate.client_is_slow;
     let min_interval = call.min_interval(is_slow);
     let pacing = gate.pacing_of(call);
@@ -85,7 +88,7 @@ impl Filter {
             }
             return;
         }
-        let PlannedSend { mut due, thin } = plan(&self.gate, now, call, &report);
+        let PlannedSend { mut due, thin } = plan(&self.gate, now, call, &report.view());
         // Newer progress replaces a pending repaired one.
         if call.pending.last().is_some_and(|last| last.thin)
             && let Some(old) = call.pending.pop_back()
@@ -103,6 +106,53 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let pending = arrived.into_pending(report, order, due, thin);
         for old in call.pending.push(pending) {
+            self.supersede(id, &old, Reason::Superseded);
+        }
+        self.schedule(id);
+    }
+
+    /// Adds a plain report on the stream of its only call to the waiting reports, as [`Filter::hold`] does.
+    pub(crate) fn hold_view(
+        &mut self,
+        id: CallId,
+        number: u64,
+        report: &ReportView<'_>,
+        PlannedSend { due, thin }: PlannedSend,
+        arrived: &ArrivedMessage<'_>,
+    ) {
+        let (source, bytes) = (arrived.source, arrived.text.len());
+        let order = self.gate.next_order();
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
+        let frame = arrived.held_frame();
+        let raw = report.repairs.is_empty().then(|| Payload::from(frame.clone()));
+        let framing = Framing::Within(frame);
+        let mut superseded = None;
+        let gone;
+        if let Some(last) = call.pending.last_to_replace(bytes) {
+            superseded = last.message.replace(number);
+            last.order = order;
+            last.due = if thin { due.min(last.due) } else { due };
+            last.thin = thin;
+            (last.raw, last.framing) = (raw, framing);
+            last.report.renew(report, source);
+            last.done = Repairs::default();
+            call.account.withheld(Reason::Superseded);
+            gone = call.pending.trim();
+        } else {
+            let report = Report::of_view(report, source);
+            let arrived = SourceMessage {
+                message: Some(number),
+                raw,
+                framing,
+                bytes,
+                done: Repairs::default(),
+            };
+            gone = call.pending.push(arrived.into_pending(report, order, due, thin));
+        }
+        if let Some(number) = superseded {
+            self.record(number, Some(id), Verdict::Withheld(Reason::Superseded));
+        }
+        for old in gone {
             self.supersede(id, &old, Reason::Superseded);
         }
         self.schedule(id);

@@ -2,6 +2,7 @@
 //! its messages.
 
 pub(crate) mod answer;
+pub(crate) mod arrived_message;
 pub(crate) mod ask_for_logs;
 pub(crate) mod batch;
 pub(crate) mod client;
@@ -11,9 +12,11 @@ pub(crate) mod fast_repair;
 pub(crate) mod hold;
 pub(crate) mod large_answer;
 pub(crate) mod large_message;
+pub(crate) mod log_template;
 pub(crate) mod observe_mode;
 pub(crate) mod plain_progress;
 pub(crate) mod reports;
+pub(crate) mod request_members;
 pub(crate) mod server;
 pub(crate) mod set_policy;
 pub(crate) mod state;

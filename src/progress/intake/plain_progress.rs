@@ -1,6 +1,7 @@
 //! A reader of plain progress: compliant `notifications/progress` with the usual members only, written in such a
 //! way that any parser reads the same.
 
+use crate::progress::value::NumberView;
 use crate::protocol::json;
 
 /// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
@@ -11,8 +12,7 @@ pub(crate) const LENGTH_MAX: usize = 4 << 10;
 pub(crate) struct PlainProgress<'a> {
     pub(crate) token: &'a [u8],
     pub(crate) progress: f64,
-    /// The total, with its text.
-    pub(crate) total: Option<(&'a [u8], f64)>,
+    pub(crate) total: Option<NumberView<'a>>,
     /// The words, as a JSON string.
     pub(crate) message: Option<&'a [u8]>,
 }
@@ -139,7 +139,7 @@ impl<'a> PlainProgress<'a> {
     pub(crate) fn of(members: PlainMembers<'a>) -> Option<Self> {
         let PlainMembers { token, progress, total, message } = members;
         let total = match total {
-            Some((text, value)) => Some((text, value?)),
+            Some((text, value)) => Some(NumberView { value: value?, text }),
             None => None,
         };
         Some(Self { token: token?, progress: value(progress?)?, total, message })

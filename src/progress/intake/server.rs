@@ -22,12 +22,13 @@ use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::filter::Filter;
+use crate::progress::gate::meter::spell;
 use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
 use crate::progress::ids::CallId;
 use crate::progress::intake::hold::SourceMessage;
 use crate::progress::payload::{Payload, TransmitKind};
-use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale};
-use crate::progress::value::ProgressValue;
+use crate::progress::policy::{Messages, OnFall, Scale};
+use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
@@ -43,17 +44,6 @@ pub(crate) enum Unread {
     Refused(CallId, Box<About>, Reason),
     /// The message is about a call of a tool that does not go by this dialect.
     NotTaken(CallId, Box<About>),
-}
-
-impl Unread {
-    /// The call that the message is about, if known, and the reason.
-    pub(crate) fn into_parts(self) -> (Option<CallId>, Reason) {
-        match self {
-            Self::Withheld(reason) => (None, reason),
-            Self::Refused(id, _, reason) => (Some(id), reason),
-            Self::NotTaken(id, _) => (Some(id), Reason::Unreadable),
-        }
-    }
 }
 
 /// A report and its call.
@@ -118,23 +108,26 @@ impl Claim {
         if self.report.figure.is_some() {
             call.reports.protocol_values = ProtocolValues::Members;
         } else {
-            self.report.figure = self.figure_in_words(call, policy);
+            // A piece of a text may end within a number.
+            let words = self.report.message.as_deref().filter(|_| !self.report.chunk);
+            self.report.figure = words.and_then(|words| call.figure_in_words(words));
             self.report.in_words = true;
         }
         call.reports.has_figure |= self.report.figure.is_some();
     }
+}
 
+impl Call {
     /// The value in the words of a report, unless the words contradict what the server has said
     /// before: then the report has none, and is a sign of life.
-    fn figure_in_words(&self, call: &mut Call, policy: &CallPolicy) -> Option<ProgressValue> {
-        // A piece of a text may end within a number.
-        if self.report.chunk || policy.messages == Messages::Append {
+    pub(crate) fn figure_in_words(&mut self, words: &[u8]) -> Option<ProgressValue> {
+        let policy = self.settings();
+        if policy.messages == Messages::Append {
             return None;
         }
-        let words = json::decode_str(self.report.message.as_ref()?)?;
-        let found = policy.extract.figure(&words)?;
+        let found = policy.extract.figure(&json::decode_str(words)?)?;
         let phases = policy.on_fall == OnFall::Rebase;
-        call.reports.protocol_values.follow(&found, phases).then_some(found)
+        self.reports.protocol_values.follow(&found, phases).then_some(found)
     }
 }
 
@@ -429,13 +422,17 @@ impl Filter {
 pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
     if figure.total.is_none() {
-        let value = match scale {
-            Scale::Percent => 100.0,
-            Scale::Unit => 1.0,
-            Scale::Of(total) => total,
-        };
-        let text = crate::progress::gate::meter::spell(value);
-        figure.total = Some(crate::progress::value::Number { value, text });
+        figure.total = Some(total_of(scale));
         report.repairs.add(Repair::Total);
     }
+}
+
+/// The total of a scale.
+pub(crate) fn total_of(scale: Scale) -> Number {
+    let value = match scale {
+        Scale::Percent => 100.0,
+        Scale::Unit => 1.0,
+        Scale::Of(total) => total,
+    };
+    Number { value, text: spell(value) }
 }

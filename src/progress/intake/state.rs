@@ -9,6 +9,7 @@ use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::large_answer::LargeRepairs;
+use crate::progress::intake::log_template::LogTemplates;
 use crate::progress::intake::template::Templates;
 use crate::progress::verdict::{Reason, Repairs};
 use crate::protocol::jsonrpc::{Message, Scan};
@@ -80,6 +81,8 @@ pub(crate) struct Intake {
     pub(crate) reports: Option<MessageReports>,
     /// The shapes of the last plain progress.
     pub(crate) templates: Templates,
+    /// The shapes of the last log messages.
+    pub(crate) log_templates: LogTemplates,
     /// The time when the last byte of the upstream arrived.
     pub(crate) received_at: Option<Instant>,
 }

@@ -389,6 +389,9 @@ impl Policy {
 
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
+        if self.tools.is_empty() {
+            return &self.call;
+        }
         tool.and_then(|tool| self.tools.get(tool)).unwrap_or(&self.call)
     }
 }

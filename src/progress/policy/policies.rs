@@ -8,6 +8,7 @@ use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::policy::{CallPolicy, Policy};
 use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp;
 
 /// The policies that hold in one filter. Dereferences to the policy of new calls; the methods here ask all
 /// policies, because the call that a message is about is not known yet.
@@ -18,6 +19,8 @@ pub(crate) struct Policies {
     pub(crate) older: Vec<Arc<Policy>>,
     /// Whether the standard dialect alone reads the standard's progress in `now`, once somebody has asked.
     standard_alone: Option<bool>,
+    /// Whether `now` reads no log message as progress, once somebody has asked.
+    forwards_logs: Option<bool>,
     /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,
     /// Whether a policy before `now` lets the work of calls go on without their clients.
@@ -35,7 +38,14 @@ impl std::ops::Deref for Policies {
 impl Policies {
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
         let wanted = Arc::clone(&policy);
-        Self { wanted, now: policy, older: Vec::new(), standard_alone: None, had_late: false }
+        Self {
+            wanted,
+            now: policy,
+            older: Vec::new(),
+            standard_alone: None,
+            forwards_logs: None,
+            had_late: false,
+        }
     }
 
     /// Whether the standard dialect alone reads the standard's progress, whatever the call.
@@ -44,12 +54,19 @@ impl Policies {
         alone && self.older.is_empty()
     }
 
+    /// Whether no log message is read as progress, whatever the call.
+    pub(crate) fn forwards_logs(&mut self) -> bool {
+        let now = &self.now;
+        let are_plain = || !now.listens_to(TextSource::Log) && !now.claims(mcp::LOG);
+        *self.forwards_logs.get_or_insert_with(are_plain) && self.older.is_empty()
+    }
+
     /// Replaces the policy of new calls; the one before is that of open calls.
     pub(crate) fn replace(&mut self, now: Arc<Policy>) {
         self.had_late |= self.now.has_late();
         self.older.retain(|older| !Arc::ptr_eq(older, &now));
         self.older.push(std::mem::replace(&mut self.now, now));
-        self.standard_alone = None;
+        (self.standard_alone, self.forwards_logs) = (None, None);
     }
 
     /// Whether the work of any call may go on after its client gave the call up, be it one that began earlier.

@@ -20,7 +20,7 @@ pub struct SseEvent {
 }
 
 /// The positions of the fields of a block.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FieldSpans {
     /// The first `data` value.
     data: Span,
@@ -102,6 +102,11 @@ impl FieldSpans {
 }
 
 impl SseEvent {
+    /// The block, in its bytes.
+    pub fn view(&self) -> BlockView<'_> {
+        BlockView { raw: &self.raw, fields: self.fields }
+    }
+
     /// The payload; `None` without a `data` line. The payload of one line is a slice of `raw`;
     /// several lines are joined by LF, in a copy.
     pub fn data(&self) -> Option<Bytes> {
@@ -145,6 +150,24 @@ impl SseEvent {
     /// Whether the event is a message: it has no name, or the name `message`.
     pub fn is_message(&self) -> bool {
         self.name().is_none_or(is_message)
+    }
+}
+
+/// A block that stands whole in the input.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockView<'a> {
+    /// All bytes of the block, as of [`SseEvent::raw`].
+    pub raw: &'a [u8],
+    pub(super) fields: FieldSpans,
+}
+
+impl<'a> BlockView<'a> {
+    /// The payload, if the block is a message with one `data` line, without an id and without a retry time.
+    pub fn sole_message(&self) -> Option<&'a [u8]> {
+        let FieldSpans { data, several, name, id, retry } = self.fields;
+        let has_others = several || id.range().is_some() || retry.range().is_some();
+        let is_message = name.range().is_none_or(|name| is_message(&self.raw[name]));
+        data.range().filter(|_| !has_others && is_message).map(|data| &self.raw[data])
     }
 }
 

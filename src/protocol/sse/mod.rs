@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 
 use self::event::FieldSpans;
 pub use self::event::{
-    COMMENT, SseEvent, append, append_rewritten, rename, rewrite, without_id, write,
+    BlockView, COMMENT, SseEvent, append, append_rewritten, rename, rewrite, without_id, write,
 };
 
 // A reader of Milepost's own: ready-made readers return fields and drop the bytes. Of 14 small streams,
@@ -155,6 +155,45 @@ impl Events {
             return None;
         }
         if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
+    }
+
+    /// The block that begins `at` bytes into the unread input, if the block is whole there. `at` is 0 or the end of
+    /// such a block.
+    pub fn peek(&self, at: usize) -> Option<BlockView<'_>> {
+        let is_between = self.long.is_none() && self.carry.is_empty() && !self.cr && self.lead == 0;
+        if !is_between || self.mark != ByteOrderMark::Past {
+            return None;
+        }
+        let text = self.chunk.get(at..)?;
+        let mut fields = FieldSpans::default();
+        let mut from = 0;
+        while let Some((end, next)) = line_end(text, from) {
+            if end >= self.inspect_max {
+                return None;
+            }
+            if end == from {
+                // Behind a CR a LF may belong to it.
+                return (text[next - 1] == LF).then(|| BlockView { raw: &text[..next], fields });
+            }
+            fields.read(text, from..end);
+            from = next;
+        }
+        None
+    }
+
+    /// The input that has not been given out.
+    pub fn unread(&self) -> &Bytes {
+        &self.chunk
+    }
+
+    /// Leaves out blocks of this length in all, which [`Events::peek`] has shown.
+    pub fn skip(&mut self, count: usize) {
+        if count == self.chunk.len() {
+            // Nothing is left that the buffer would be kept for.
+            self.chunk = Bytes::new();
+        } else {
+            self.chunk.advance(count);
+        }
     }
 
     /// The rest of an unfinished block, once the input has ended and `next` has returned `None`. By

@@ -6,7 +6,9 @@ use bytes::Bytes;
 
 use super::FilterGuard;
 use crate::progress::input::Input;
-use crate::progress::{FastPath, Filter, Origin, StreamId, Transmit, TransmitKind};
+use crate::progress::{
+    ArrivedMessage, FastPath, Filter, Origin, Payload, StreamId, Transmit, TransmitKind,
+};
 use crate::protocol::jsonrpc::{Framing, Key, Message};
 
 impl FilterGuard {
@@ -25,25 +27,29 @@ impl FilterGuard {
         is_plain
     }
 
-    /// [`Filter::fast_repair`], of the text of a whole message and its event.
+    /// [`Filter::fast_repair`].
     pub fn fast_repair(
         &mut self,
         now: Instant,
         stream: StreamId,
-        (text, frame): (&Bytes, &Bytes),
+        arrived: ArrivedMessage<'_>,
         is_elsewhere: impl FnOnce(&Key) -> bool,
     ) -> FastPath {
-        if self.emitter.is_some() && self.fast_path(now, stream, text) {
+        if self.emitter.is_some() && self.fast_path(now, stream, &arrived.held_text()) {
             return FastPath::Unchanged;
         }
         let number = self.filter.messages() + 1;
-        let repair =
-            |filter: &mut Filter| filter.fast_repair(now, stream, (text, frame), is_elsewhere);
+        let repair = |filter: &mut Filter| filter.fast_repair(now, stream, arrived, is_elsewhere);
         let fate = self.try_with(repair).unwrap_or(FastPath::NotTaken);
         if self.emitter.is_some() && fate != FastPath::NotTaken {
-            self.show_fast(now, stream, number, (text, frame), &fate);
+            self.show_fast(now, stream, number, &arrived, fate);
         }
         fate
+    }
+
+    /// [`Filter::rewritten`].
+    pub fn rewritten(&self) -> &[u8] {
+        self.filter.rewritten()
     }
 
     /// Shows the observers a message that took the fast path, as they see one that took the ordinary path.
@@ -52,15 +58,18 @@ impl FilterGuard {
         now: Instant,
         stream: StreamId,
         number: u64,
-        (text, frame): (&Bytes, &Bytes),
-        fate: &FastPath,
+        arrived: &ArrivedMessage<'_>,
+        fate: FastPath,
     ) {
-        let message = Message::parse(text.clone()).framed(Framing::Within(frame.clone()));
+        let framing = Framing::Within(arrived.held_frame());
+        let message = Message::parse(arrived.held_text()).framed(framing);
         let sent = match fate {
             FastPath::NotTaken | FastPath::Kept => None,
             FastPath::Unchanged => Some(Transmit::of(&message)),
-            FastPath::Rewritten(payload) => {
-                Some(Transmit::whole(TransmitKind::Progress, payload.clone()))
+            FastPath::Rewritten => {
+                let text = Bytes::copy_from_slice(self.filter.rewritten());
+                let payload = Payload::own(text).in_place_of(message.framing());
+                Some(Transmit::whole(TransmitKind::Progress, payload))
             }
         };
         if let Some(emitter) = &mut self.emitter {

@@ -117,6 +117,17 @@ impl Batch {
         self.bytes >= BATCH_BYTES
     }
 
+    /// Whether there is room for another event behind so many more bytes.
+    pub(crate) fn has_room_for(&self, more: usize) -> bool {
+        self.bytes + more < BATCH_BYTES
+    }
+
+    /// Bytes as they came, none of which are long events.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        self.tail.extend_from_slice(bytes);
+    }
+
     /// Bytes as they came.
     pub(crate) fn raw(&mut self, bytes: &Bytes) {
         self.bytes += bytes.len();
@@ -142,6 +153,13 @@ impl Batch {
                 self.bytes += self.tail.len() - before;
             }
         }
+    }
+
+    /// Adds an event whose message is replaced by `text`.
+    pub(crate) fn rewritten(&mut self, event: &[u8], text: &[u8]) {
+        let before = self.tail.len();
+        sse::append_rewritten(&mut self.tail, event, [text]);
+        self.bytes += self.tail.len() - before;
     }
 
     /// Adds a message of Milepost's own.

@@ -36,6 +36,11 @@ impl EventIds {
         waits
     }
 
+    /// Whether no verdict is waited for.
+    pub(crate) fn waits_for_none(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Notes that an event has been forwarded unchanged.
     pub(crate) fn note_forwarded(&mut self, event: &SseEvent) {
         self.id_passed |= event.has_id();

@@ -124,15 +124,6 @@ pub(crate) fn date_in(request: &Message) -> Option<String> {
     text(&json::member(&request.params()?, "_meta")?, mcp::META_REVISION)
 }
 
-/// The same, and whether the request names a progress token.
-pub(crate) fn date_and_token(request: &Message) -> (Option<String>, bool) {
-    let meta = request.params().and_then(|params| json::member(&params, "_meta"));
-    let [date, token] =
-        json::members(&meta.unwrap_or_default(), [mcp::META_REVISION, "progressToken"]);
-    let date = date.and_then(|date| Some(json::decode_str(&date)?.into_owned()));
-    (date, token.is_some())
-}
-
 fn text(object: &Bytes, member: &str) -> Option<String> {
     Some(json::decode_str(&json::member(object, member)?)?.into_owned())
 }

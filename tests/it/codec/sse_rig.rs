@@ -83,17 +83,21 @@ pub(crate) struct Played {
 /// that no frame is empty or out of turn; and that nothing is asked for that was there already.
 pub(crate) fn play<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Played {
     let (mut events, mut input, mut output) = (Events::new(limit), Vec::new(), Vec::new());
+    let mut peeking = Events::new(limit);
     let mut played = Played::default();
     for piece in pieces {
         events.push(Bytes::copy_from_slice(piece));
+        peeking.push(Bytes::copy_from_slice(piece));
         input.extend_from_slice(piece);
         while let Some(frame) = events.next() {
             let within = matches!(played.seen.last(), Some(Seen::Long { ended: false, .. }));
             let goes_on = matches!(frame, SseFrame::Piece(_) | SseFrame::End);
             assert_eq!(within, goes_on, "out of turn: {frame:?}");
             assert_eq!(events.at_boundary(), matches!(frame, SseFrame::Event(_) | SseFrame::End));
+            same(&mut peeking, &frame);
             take(&mut played.seen, &mut output, frame);
         }
+        assert!(peeking.peek(0).is_none() && peeking.next().is_none());
         assert!(input.len() - output.len() <= limit.saturating_add(3), "too much is held");
     }
     played.rest = events.finish().unwrap_or_default();
@@ -102,6 +106,32 @@ pub(crate) fn play<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>)
     output.extend_from_slice(&played.rest);
     assert_eq!(output.escape_ascii().to_string(), input.escape_ascii().to_string());
     played
+}
+
+/// Asserts that a reader that is looked into, and leaves out what it has shown, has the same frame.
+fn same(peeking: &mut Events, frame: &SseFrame) {
+    let Some(block) = peeking.peek(0) else {
+        let raw = |frame: &SseFrame| match frame {
+            SseFrame::Event(event) => event.raw.clone(),
+            SseFrame::Start(piece) | SseFrame::Piece(piece) => piece.raw.clone(),
+            SseFrame::End => Bytes::new(),
+        };
+        return assert_eq!(peeking.next().as_ref().map(raw), Some(raw(frame)));
+    };
+    let SseFrame::Event(event) = frame else { unreachable!("{frame:?} is no block") };
+    assert_eq!(block.raw, &event.raw[..]);
+    let has_others = !event.is_message() || event.has_id() || event.retry().is_some();
+    let sole = event.data().filter(|data| !has_others && !data.contains(&b'\n'));
+    assert_eq!(block.sole_message(), sole.as_deref());
+    assert_eq!(event.view().sole_message(), sole.as_deref());
+    let next = block.raw.len();
+    // What stands behind it is shown too.
+    if let Some(behind) = peeking.peek(next).map(|behind| behind.raw.to_vec()) {
+        peeking.skip(next);
+        assert_eq!(peeking.peek(0).map(|block| block.raw), Some(&behind[..]));
+    } else {
+        peeking.skip(next);
+    }
 }
 
 fn take(seen: &mut Vec<Seen>, output: &mut Vec<u8>, frame: SseFrame) {

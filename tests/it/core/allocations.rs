@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::progress::{
-    FastPath, Filter, FilterEvent, LateEvent, Origin, Policy, StreamId, StreamKind, StreamPacing,
+    ArrivedMessage, FastPath, Filter, FilterEvent, LateEvent, Origin, Policy, StreamId, StreamKind,
+    StreamPacing,
 };
 use milepost::protocol::jsonrpc::Message;
 
@@ -44,8 +45,9 @@ fn allocations(text: fn(&mut String, u32)) -> f64 {
         let bytes = Bytes::copy_from_slice(line.as_bytes());
         now += Duration::from_secs(1);
         let counted = allocation_counter::measure(|| {
-            match filter.fast_repair(now, OWN, (&bytes, &bytes), |_| false) {
-                FastPath::Unchanged | FastPath::Rewritten(_) => sent += 1,
+            let arrived = ArrivedMessage { text: &bytes, frame: &bytes, source: &bytes };
+            match filter.fast_repair(now, OWN, arrived, |_| false) {
+                FastPath::Unchanged | FastPath::Rewritten => sent += 1,
                 FastPath::Kept => {}
                 FastPath::NotTaken => {
                     filter.server_message(now, Origin::Stream(OWN), &Message::parse(bytes.clone()));

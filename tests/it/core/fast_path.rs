@@ -6,8 +6,8 @@ use bytes::Bytes;
 use milepost::progress::dialect;
 use milepost::progress::input::Input;
 use milepost::progress::{
-    FastPath, Filter, FilterEvent, Origin, Policy, Repair, StreamId, StreamKind, StreamPacing,
-    Verdict,
+    ArrivedMessage, FastPath, Filter, FilterEvent, Origin, Policy, Repair, StreamId, StreamKind,
+    StreamPacing, Verdict,
 };
 use milepost::protocol::jsonrpc::{Framing, Key, Message};
 use proptest::prelude::*;
@@ -72,15 +72,16 @@ impl Way {
             return false;
         }
         let is_elsewhere = |token: &Key| *token == elsewhere();
-        match self.filter.fast_repair(self.now, OWN, (text, frame), is_elsewhere) {
+        let arrived = ArrivedMessage { text, frame, source: frame };
+        match self.filter.fast_repair(self.now, OWN, arrived, is_elsewhere) {
             FastPath::NotTaken => return false,
             FastPath::Unchanged => {
                 self.taken += 1;
                 self.told.push(frame.clone());
             }
-            FastPath::Rewritten(payload) => {
+            FastPath::Rewritten => {
                 self.repaired += 1;
-                self.told.push(payload.to_bytes());
+                self.told.push(Bytes::copy_from_slice(self.filter.rewritten()));
             }
             FastPath::Kept => self.repaired += 1,
         }

@@ -1,14 +1,11 @@
 //! The messages of the server on the stream of a POST: here, on another stream, or forwarded unchanged.
 
-use bytes::Bytes;
-
 use super::{Exchange, ORIGIN, OWN};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::gateway::direct::session::{Delivery, SessionStream};
 use crate::progress::input::Input;
-use crate::progress::{Disposition, FastPath, Transmit, TransmitKind};
+use crate::progress::{ArrivedMessage, Disposition, FastPath, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::sse::SseEvent;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::event_message::is_part;
@@ -25,32 +22,11 @@ pub(super) enum Handled {
 }
 
 impl Exchange {
-    /// Takes a message that needs no place among others; false for any other.
-    pub(super) fn took_fast_path(
-        &mut self,
-        event: &SseEvent,
-        text: &Bytes,
-        out: &mut Batch,
-    ) -> bool {
-        let at = self.last_read;
-        if event.retry().is_some() {
-            let is_plain = self.filter.fast_path(at, OWN, text);
-            if is_plain {
-                out.raw(&event.raw);
-            }
-            return is_plain;
-        }
+    /// Takes a message that needs no place among others.
+    pub(super) fn judge_fast(&mut self, arrived: ArrivedMessage<'_>) -> FastPath {
         let (scope, own) = (&self.scope, self.lease.as_ref());
         let is_elsewhere = |token: &Key| scope.is_beside(own, token);
-        match self.filter.fast_repair(at, OWN, (text, &event.raw), is_elsewhere) {
-            FastPath::NotTaken => return false,
-            FastPath::Unchanged => out.raw(&event.raw),
-            FastPath::Rewritten(payload) => {
-                out.transmit(&Transmit::whole(TransmitKind::Progress, payload));
-            }
-            FastPath::Kept => {}
-        }
-        true
+        self.filter.fast_repair(self.last_read, OWN, arrived, is_elsewhere)
     }
 
     pub(super) fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {

@@ -1,0 +1,51 @@
+//! Counts by kind, of repairs or of reasons. One call sees one or two kinds.
+
+use smallvec::SmallVec;
+
+/// How often each kind was. The kinds are in their order, and the first two need no memory of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindCounts<K>(SmallVec<[(K, u64); 2]>);
+
+impl<K> Default for KindCounts<K> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<K: Ord + Copy> KindCounts<K> {
+    /// Adds to the count of a kind.
+    pub fn add(&mut self, kind: K, times: u64) {
+        if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| *known == kind) {
+            *count += times;
+            return;
+        }
+        let place = self.0.partition_point(|(known, _)| *known < kind);
+        self.0.insert(place, (kind, times));
+    }
+
+    /// The kinds with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (K, u64)> {
+        self.0.iter().copied()
+    }
+
+    /// The sum of all counts.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_counted_in_their_order() {
+        let mut counts = KindCounts::default();
+        for kind in [3, 1, 2, 1] {
+            counts.add(kind, 1);
+        }
+        counts.add(2, 4);
+        assert_eq!(counts.iter().collect::<Vec<_>>(), [(1, 2), (2, 5), (3, 1)]);
+        assert_eq!(counts.total(), 8);
+    }
+}
