@@ -6,9 +6,9 @@ use crate::config::values::Word;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HttpEngine {
     /// The library that speaks HTTP/2 too.
-    #[default]
     Hyper,
     /// Milepost's own code, which holds less memory for a silent stream and does less work for a chunk.
+    #[default]
     Milepost,
 }
 

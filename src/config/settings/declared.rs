@@ -193,9 +193,9 @@ settings! { StdioUpstream, Self::new(Vec::new());
 settings! { HttpUpstream, Self::default();
     /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
     "http2" Switch => http2 {}
-    /// What speaks HTTP/1.1 to the server: the library hyper, or Milepost's own engine (milepost), which needs less
-    /// memory for a silent stream and less work for a chunk, and refuses a response whose length is in doubt with
-    /// 502: Transfer-Encoding other than chunked, or beside Content-Length. HTTP/2 is hyper's.
+    /// What speaks HTTP/1.1 to the server: Milepost's own engine (milepost), which needs less memory for a silent
+    /// stream and less work for a chunk, and refuses a response whose length is in doubt with 502: Transfer-Encoding
+    /// other than chunked, or beside Content-Length; or the library hyper. HTTP/2 is hyper's.
     "engine" OneOf<HttpEngine> => engine {}
     /// PEM file with the certificate authorities that are trusted in the place of the system's, or a list of
     /// such files; "system" in a list stands for the system's: ["system", "ca.pem"].

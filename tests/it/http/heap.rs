@@ -108,9 +108,9 @@ impl Counted {
         });
         let file = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\n\
-             [[route]]\npath = \"/r\"\nupstream.url = \"http://{server}/mcp\"\n\
-             [[route]]\npath = \"/own\"\nupstream.url = \"http://{server}/mcp\"\nupstream.engine = \"milepost\"\n\
-             [[route]]\npath = \"/piped\"\nopaque = true\nupstream.url = \"http://{server}/mcp\"\n"
+             [[route]]\npath = \"/r\"\nupstream.url = \"http://{server}/mcp\"\nupstream.engine = \"hyper\"\n\
+             [[route]]\npath = \"/own\"\nupstream.url = \"http://{server}/mcp\"\n\
+             [[route]]\npath = \"/piped\"\nopaque = true\nupstream.url = \"http://{server}/mcp\"\nupstream.engine = \"hyper\"\n"
         );
         let (phases, phase) = mpsc::channel();
         let (count, counts) = mpsc::channel();

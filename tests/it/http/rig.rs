@@ -49,12 +49,12 @@ pub(crate) fn chunked(body: impl AsRef<[u8]>) -> Vec<u8> {
     text
 }
 
-/// Set where servers are reached by Milepost's own engine of HTTP/1.1.
-pub(crate) const OWN_ENGINE: &str = "MILEPOST_TEST_OWN_ENGINE";
+/// Set where servers are reached by hyper over HTTP/1.1, and not by Milepost's own engine.
+pub(crate) const HYPER_ENGINE: &str = "MILEPOST_TEST_HYPER_ENGINE";
 
 /// A route file with the engine that this process tests.
 pub(crate) fn with_engine(file: &str) -> String {
-    if std::env::var_os(OWN_ENGINE).is_none() {
+    if std::env::var_os(HYPER_ENGINE).is_none() {
         return file.to_owned();
     }
     let (mut text, mut is_said) = (String::new(), false);
@@ -62,7 +62,7 @@ pub(crate) fn with_engine(file: &str) -> String {
         is_said &= line != "[[route]]";
         let is_http = line.starts_with("upstream.url") || line.starts_with("upstream.sse");
         if is_http && !std::mem::replace(&mut is_said, true) {
-            text += "upstream.engine = \"milepost\"\n";
+            text += "upstream.engine = \"hyper\"\n";
         }
         text += line;
         text += "\n";

@@ -1,10 +1,10 @@
-//! Milepost's own engine of HTTP/1.1 towards servers: what holds with hyper holds with it. The tests run again in a
-//! process whose routes have the engine.
+//! hyper towards servers over HTTP/1.1: what holds with Milepost's own engine holds with hyper. The tests run again in
+//! a process whose routes have hyper.
 
 use std::env;
 use std::process::Command;
 
-use super::rig::OWN_ENGINE;
+use super::rig::HYPER_ENGINE;
 
 /// The tests that run again: those whose servers a test plays byte for byte, and connections of real sockets and TLS.
 const TESTS: &[&str] = &[
@@ -16,10 +16,10 @@ const TESTS: &[&str] = &[
 ];
 
 #[test]
-fn what_holds_with_hyper_holds_with_the_own_engine() {
+fn what_holds_with_the_own_engine_holds_with_hyper() {
     let mut again = Command::new(env::current_exe().unwrap());
     let output =
-        again.args(TESTS).env(OWN_ENGINE, "1").env_remove("UPDATE_EXPECT").output().unwrap();
+        again.args(TESTS).env(HYPER_ENGINE, "1").env_remove("UPDATE_EXPECT").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !text.contains("running 0 tests"), "{text}{errors}");
