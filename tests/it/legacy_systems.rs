@@ -510,7 +510,7 @@ fn page(kept: Option<&str>) -> String {
         .collect();
     example("kuzumem");
     // A few at once: a server waits most of the time.
-    for some in rows.chunks(6) {
+    for some in rows.chunks(10) {
         let played: Vec<[Shown; 2]> = thread::scope(|scope| {
             let threads: Vec<_> =
                 some.iter().map(|(_, row, over)| scope.spawn(move || play(row, *over))).collect();
