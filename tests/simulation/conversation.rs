@@ -337,6 +337,12 @@ pub(crate) struct Say {
 }
 
 impl Say {
+    /// Whether both may come in one array. What is longer than any message that is held whole passes as it came.
+    pub(crate) fn may_join(&self, other: &Self) -> bool {
+        let is_held = |say: &Self| !say.text.contains("<rows 300000>");
+        self.place == other.place && is_held(self) && is_held(other)
+    }
+
     /// The text with these names.
     pub(crate) fn with(&self, id: &str, token: &str) -> String {
         let text = self.text.replace("<id>", id).replace("<token>", token);

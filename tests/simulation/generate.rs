@@ -516,10 +516,8 @@ impl Generator {
         if self.mix.batches
             && self.dice.once_in(2)
             && let Some(Step::Say(last)) = self.steps.last_mut()
-            && last.place == say.place
+            && last.may_join(&say)
             && !(last.kind.ends_call() && self.world.serves_streams())
-            // What is longer than any message that is held whole passes as it came.
-            && ![&say.text, &last.text].iter().any(|text| text.contains("<rows 300000>"))
         {
             last.with_next = true;
         }

@@ -980,12 +980,14 @@ impl Judge {
     }
 
     /// Whether an earlier report about another call may have been taken for this call's, and may have begun its
-    /// figures anew: it names no call, or came late under a token that is used again.
+    /// figures anew: it names no call, or came late under a token that is used again; or this report may be taken for
+    /// another call's.
     fn is_mixed(&self, index: usize, number: usize) -> bool {
-        self.said[..index].iter().any(|earlier| {
+        let earlier_is_of_another = self.said[..index].iter().any(|earlier| {
             earlier.say.about != self.said[index].say.about
                 && (earlier.shown.contains(&number) || earlier.may_be_replaced())
-        })
+        });
+        earlier_is_of_another || self.has_twin(number)
     }
 
     /// Compliant progress that rises is not changed.
@@ -1091,18 +1093,22 @@ impl Judge {
         })
     }
 
-    /// What the proxy says itself comes after a silence, and pretends no work.
-    fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
+    /// Whether another call of this client has the same token: that of a task that runs may be given to another call.
+    /// What the server says under the token is either's, and the other is told that it goes on.
+    fn has_twin(&self, number: usize) -> bool {
         let state = &self.calls[&number];
-        // The token of a task that runs may be given to another call. What the server says under it is either's, and
-        // the other is told that it goes on.
-        let is_twin = |other: &CallState| {
+        self.calls.values().any(|other| {
             other.call.number != number
                 && other.over_heard().is_none()
                 && other.call.client == state.call.client
                 && same(&other.call.token, &state.call.token)
-        };
-        let has_twin = self.calls.values().any(is_twin);
+        })
+    }
+
+    /// What the proxy says itself comes after a silence, and pretends no work.
+    fn is_beat(&mut self, number: usize, [before, value]: [f64; 2], last: u64, text: &str) {
+        let state = &self.calls[&number];
+        let has_twin = self.has_twin(number);
         let is_task = state.call.is_task() && !self.reads_late();
         if is_task && state.answer_said.is_some_and(|said| said < self.now) {
             self.find("beat-of-task", format!("call {number} is a task: {text}"));
@@ -1261,18 +1267,7 @@ impl Judge {
             return "";
         }
         let early = self.world.is_paced() && *at < state.asked + FIRST_AFTER;
-        let mut due = *at;
-        if self.world.is_paced() {
-            // It waits for answers of other calls that came before, and no longer than these may wait.
-            let others = |other: &CallState| {
-                other.answer_said.is_some_and(|said| said <= *at && said + 2 * GUARD > *at)
-            };
-            let behind = if self.calls.values().any(others) { 2 * GUARD } else { 0 };
-            due = (at + HOLD).max(state.asked + FIRST_AFTER) + behind;
-        }
-        if !is_own || self.world.is_paced() {
-            due += self.race();
-        }
+        let due = self.due(state, *at, is_own);
         let overtaken = state.over_said().is_some_and(|said| said <= due);
         // A newer report on another way of processes comes first, and figures do not fall.
         let crossed = |later: &SaidState| {
@@ -1286,6 +1281,23 @@ impl Judge {
             () if early => "early-update",
             () => "lost-update",
         }
+    }
+
+    /// The time at which a report of a call that came at `at` is written at the latest, on the call's own stream or on
+    /// another one.
+    fn due(&self, call: &CallState, at: u64, is_own: bool) -> u64 {
+        if !self.world.is_paced() {
+            return if is_own { at } else { at + self.race() };
+        }
+        // It waits for answers of other calls that came before, and no longer than these may wait.
+        let others = |other: &CallState| {
+            other.answer_said.is_some_and(|said| said <= at && said + 2 * GUARD > at)
+        };
+        let behind = if self.calls.values().any(others) { 2 * GUARD } else { 0 };
+        let due = (at + HOLD).max(call.asked + FIRST_AFTER) + behind;
+        // It follows the task that comes before its time, which keeps its own distance.
+        let follows = call.call.is_task() && call.answer_said.is_some_and(|said| said <= due);
+        due + if follows { 2 * GUARD } else { 0 } + self.race()
     }
 
     /// Whether a report has a name that clients and servers have agreed on.

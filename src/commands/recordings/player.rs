@@ -242,7 +242,7 @@ impl Player {
                 | Input::HearLog(origin, message),
                 _,
             ) => self.last_message = Some((origin, message)),
-            (Input::OpenStream(stream, ..) | Input::OpenReplay(stream), _) => {
+            (Input::OpenStream(stream, ..) | Input::OpenReplay(stream, _), _) => {
                 self.streams.insert(stream);
             }
             (Input::CloseStream(stream, _), _) => {

@@ -293,7 +293,7 @@ impl EventHandler for Exchange {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if let (Some(id), Some(member)) = (event.id(), &self.member) {
             let before = self.filter.try_with(|filter| filter.value_on(OWN)).flatten();
-            member.session.note_id(id, member.stream, before);
+            member.note_id(id, before);
         }
         if self.observing {
             out.raw(&event.raw);

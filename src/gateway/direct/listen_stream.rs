@@ -60,7 +60,7 @@ impl EventHandler for Listening {
             let (session, stream) = (&self.member.session, self.member.stream);
             let sent_value =
                 session.with_filter(|filter| filter.try_with(|filter| filter.value_on(stream)));
-            session.note_id(id, stream, sent_value.flatten());
+            self.member.note_id(id, sent_value.flatten());
         }
         let member = &self.member;
         let origin = Origin::Stream(member.stream);

@@ -105,6 +105,8 @@ pub(crate) enum ListenDelivery {
 pub(crate) struct SessionStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamId,
+    /// The kind of the stream, or of that with which the stream goes on.
+    pub(crate) kind: StreamKind,
     pub(crate) mailbox: Arc<Mailbox>,
     /// The client of the session.
     pub(crate) client: Option<Arc<Client>>,
@@ -201,7 +203,7 @@ impl Session {
         let mut shared = self.lock();
         shared.spoken = shared.used;
         shared.filter.set_policy(policy);
-        let member = shared.join(self);
+        let member = shared.join(self, StreamKind::Exchange);
         let stream = member.stream;
         let opens = Input::OpenStream(stream, StreamKind::Exchange, StreamPacing::Immediate);
         shared.filter.apply(now(), opens);
@@ -350,13 +352,13 @@ impl Session {
 }
 
 impl SessionState {
-    fn join(&mut self, session: &Arc<Session>) -> SessionStream {
+    fn join(&mut self, session: &Arc<Session>, kind: StreamKind) -> SessionStream {
         self.next += 1;
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
         let client = self.filter.try_with(|filter| filter.client().cloned()).flatten();
-        SessionStream { session: Arc::clone(session), stream, mailbox, client }
+        SessionStream { session: Arc::clone(session), stream, kind, mailbox, client }
     }
 
     /// The response whose request a message of the client cancels.

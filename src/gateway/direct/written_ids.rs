@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
-use crate::progress::StreamId;
+use crate::progress::{StreamId, StreamKind};
 
 /// Event ids of a session that are remembered: the newest of each stream. A client that comes back with an older
 /// one counts as a client of another process. Past the bound the stream with the most ids forgets its oldest, so
@@ -17,44 +17,65 @@ struct WrittenId {
     before: Option<f64>,
 }
 
-/// The newest event ids of a session, oldest first on each stream.
+/// The newest event ids of a stream, oldest first.
+struct StreamIds {
+    /// Of a stream that goes on with another one, the kind of that.
+    kind: StreamKind,
+    ids: VecDeque<WrittenId>,
+}
+
+/// The newest event ids of the streams of a session.
 #[derive(Default)]
 pub(crate) struct WrittenIds {
     hasher: RandomState,
-    streams: BTreeMap<StreamId, VecDeque<WrittenId>>,
+    streams: BTreeMap<StreamId, StreamIds>,
     /// The number of ids of all streams.
     count: usize,
 }
 
 impl WrittenIds {
-    /// An event with this id is written on `stream`, whose client has been told the value `before`.
-    pub(crate) fn insert(&mut self, id: &[u8], stream: StreamId, before: Option<f64>) {
+    /// An event with this id is written on `stream`, a stream of this kind whose client has been told the value `before`.
+    pub(crate) fn insert(
+        &mut self,
+        id: &[u8],
+        stream: StreamId,
+        kind: StreamKind,
+        before: Option<f64>,
+    ) {
         if id.is_empty() {
             return;
         }
         let hash = self.hasher.hash_one(id);
-        self.streams.entry(stream).or_default().push_back(WrittenId { hash, before });
+        self.of(stream, kind).ids.push_back(WrittenId { hash, before });
         self.count += 1;
         if self.count > IDS_MAX {
             self.forget_one(stream);
         }
     }
 
+    /// The ids of a stream, which is of this kind if it is new here.
+    fn of(&mut self, stream: StreamId, kind: StreamKind) -> &mut StreamIds {
+        self.streams.entry(stream).or_insert_with(|| StreamIds { kind, ids: VecDeque::new() })
+    }
+
     /// Forgets the oldest id of the stream with the most; `newest` has had the last id.
     fn forget_one(&mut self, newest: StreamId) {
         let share = IDS_MAX / self.streams.len().max(1);
-        let is_loud = self.streams.get(&newest).is_some_and(|ids| ids.len() > share);
+        let is_loud = self.streams.get(&newest).is_some_and(|written| written.ids.len() > share);
         let loudest = if is_loud {
             // The usual case, and without a look at the other streams. Who has more than a share is loud enough.
             Some(newest)
         } else {
-            self.streams.iter().max_by_key(|(_, ids)| ids.len()).map(|(stream, _)| *stream)
+            self.streams
+                .iter()
+                .max_by_key(|(_, written)| written.ids.len())
+                .map(|(stream, _)| *stream)
         };
         let Some(stream) = loudest else { return };
-        if let Some(ids) = self.streams.get_mut(&stream) {
-            ids.pop_front();
+        if let Some(written) = self.streams.get_mut(&stream) {
+            written.ids.pop_front();
             self.count -= 1;
-            if ids.is_empty() {
+            if written.ids.is_empty() {
                 self.streams.remove(&stream);
             }
         }
@@ -63,14 +84,24 @@ impl WrittenIds {
     /// The streams on which this id was written, each once.
     pub(crate) fn streams_of(&self, id: &[u8]) -> Vec<StreamId> {
         let hash = self.hasher.hash_one(id);
-        let found = self.streams.iter().filter(|(_, ids)| ids.iter().any(|id| id.hash == hash));
+        let has_it = |written: &StreamIds| written.ids.iter().any(|id| id.hash == hash);
+        let found = self.streams.iter().filter(|(_, written)| has_it(written));
         found.map(|(stream, _)| *stream).collect()
+    }
+
+    /// The kind of the stream with which a client goes on that comes back behind an id of one of these streams.
+    pub(crate) fn kind_of(&self, streams: &[StreamId]) -> StreamKind {
+        let is_exchange = |stream| {
+            self.streams.get(stream).is_some_and(|written| written.kind == StreamKind::Exchange)
+        };
+        let all = !streams.is_empty() && streams.iter().all(is_exchange);
+        if all { StreamKind::Exchange } else { StreamKind::Shared }
     }
 
     /// The client of the stream `old` has come back on the stream `new`: its ids name that stream from now on.
     pub(crate) fn move_ids(&mut self, old: StreamId, new: StreamId) {
-        if let Some(ids) = self.streams.remove(&old) {
-            self.streams.entry(new).or_default().extend(ids);
+        if let Some(written) = self.streams.remove(&old) {
+            self.of(new, written.kind).ids.extend(written.ids);
         }
     }
 
@@ -79,7 +110,7 @@ impl WrittenIds {
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
         let mut next = None;
-        self.streams.get(&stream)?.iter().rev().find_map(|written| {
+        self.streams.get(&stream)?.ids.iter().rev().find_map(|written| {
             let behind = next.replace(written.before);
             (written.hash == hash).then_some(behind)
         })?
@@ -94,21 +125,24 @@ mod tests {
     fn an_id_names_its_streams_and_the_value_behind_it() {
         let mut ids = WrittenIds::default();
         let [one, two] = [StreamId(1), StreamId(2)];
-        ids.insert(b"a", one, None);
-        ids.insert(b"x", two, Some(9.0));
-        ids.insert(b"b", one, Some(1.0));
-        ids.insert(b"c", one, Some(2.0));
-        ids.insert(b"", one, Some(3.0));
+        let (of_session, of_request) = (StreamKind::Shared, StreamKind::Exchange);
+        ids.insert(b"a", one, of_request, None);
+        ids.insert(b"x", two, of_session, Some(9.0));
+        ids.insert(b"b", one, of_request, Some(1.0));
+        ids.insert(b"c", one, of_request, Some(2.0));
+        ids.insert(b"", one, of_request, Some(3.0));
         assert_eq!(ids.streams_of(b"a"), [one]);
+        assert_eq!([ids.kind_of(&[one]), ids.kind_of(&[two])], [of_request, of_session]);
+        assert_eq!([ids.kind_of(&[one, two]), ids.kind_of(&[])], [of_session; 2]);
         assert_eq!(ids.value_behind(b"a", one), Some(Some(1.0)));
         assert_eq!(ids.value_behind(b"b", one), Some(Some(2.0)));
         assert_eq!(ids.value_behind(b"c", one), None, "nothing has come behind it");
         assert_eq!(ids.value_behind(b"x", one), None);
         assert!(ids.streams_of(b"other").is_empty() && ids.streams_of(b"").is_empty());
-        ids.insert(b"a", two, None);
+        ids.insert(b"a", two, of_session, None);
         assert_eq!(ids.streams_of(b"a"), [one, two]);
         for _ in 0..2 * IDS_MAX {
-            ids.insert(b"new", two, None);
+            ids.insert(b"new", two, of_session, None);
         }
         assert_eq!(
             ids.streams_of(b"a"),
@@ -117,9 +151,9 @@ mod tests {
         );
         assert_eq!(ids.streams_of(b"x"), [], "the oldest of the loud stream are forgotten");
         assert_eq!(ids.count, IDS_MAX);
-        assert_eq!(ids.streams.values().map(VecDeque::len).sum::<usize>(), IDS_MAX);
+        assert_eq!(ids.streams.values().map(|written| written.ids.len()).sum::<usize>(), IDS_MAX);
         for stream in 0..IDS_MAX as u64 {
-            ids.insert(b"one of many", StreamId(10 + stream), None);
+            ids.insert(b"one of many", StreamId(10 + stream), of_session, None);
         }
         assert_eq!(ids.count, IDS_MAX, "however many streams");
     }

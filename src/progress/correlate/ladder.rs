@@ -123,7 +123,11 @@ impl Filter {
         if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }
-        self.unless_over(self.correlator.by_other_names(about)?)
+        let call = self.correlator.by_other_names(about)?;
+        if self.is_of_other_request(origin, call) {
+            return Err(Reason::Unknown);
+        }
+        self.unless_over(call)
     }
 
     /// The call that a message without its name can only be about, unless it may be about one that is over.

@@ -95,6 +95,13 @@ impl Filter {
         }
     }
 
+    /// Whether a message arrived where a client goes on with the stream of another request than this call's.
+    pub(crate) fn is_of_other_request(&self, origin: Origin, call: CallId) -> bool {
+        let Origin::Stream(on) = origin else { return false };
+        let resumes = self.gate.streams.get(&on).is_some_and(|stream| stream.resumes_request);
+        resumes && self.correlator.ledger.get(call).is_none_or(|call| call.stream != on)
+    }
+
     /// Whether a message arrived on a stream whose requests have all ended.
     pub(crate) fn is_stale(&self, origin: Origin) -> bool {
         matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.correlator.is_paired(on))

@@ -397,12 +397,13 @@ impl Filter {
         due.filter(|due| expiry.is_none_or(|expiry| *due < expiry))
     }
 
-    /// Opens a stream on which the server repeats messages that the client may already have: values
-    /// that are not above the last sent value are not new.
-    pub fn open_replay(&mut self, id: StreamId) {
+    /// Opens a stream on which the server goes on with a stream of the kind `of`, and repeats messages that the client
+    /// may already have: values that are not above the last sent value are not new.
+    pub fn open_replay(&mut self, id: StreamId, of: StreamKind) {
         self.open_stream(id, StreamKind::Shared, crate::progress::StreamPacing::Immediate);
         if let Some(stream) = self.gate.streams.get_mut(&id) {
             stream.replays = true;
+            stream.resumes_request = of == StreamKind::Exchange;
         }
     }
 }

@@ -111,6 +111,8 @@ pub(crate) struct Stream {
     pieces: usize,
     /// The server repeats messages that the client may already have.
     pub(crate) replays: bool,
+    /// The stream goes on with that of one HTTP request, and so speaks of that request alone.
+    pub(crate) resumes_request: bool,
     /// The place of the last message of the server that was given out.
     pub(crate) passed: u64,
     /// The place of the last progress that has left the queue.
@@ -133,6 +135,7 @@ impl Stream {
             midway: None,
             pieces: 0,
             replays: false,
+            resumes_request: false,
             passed: 0,
             progress_passed: 0,
         }

@@ -91,8 +91,9 @@ pub enum Input {
     SpoolAnswer(Key, Repairs),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, StreamPacing),
-    /// A client stream opens on which the server repeats earlier messages.
-    OpenReplay(StreamId),
+    /// A client stream opens on which the server goes on with an earlier stream of this kind, and repeats messages of
+    /// that stream.
+    OpenReplay(StreamId, StreamKind),
     /// The client of the first stream has come back on the second one, and has been sent this value of its only
     /// request ([`Filter::resume_stream`]).
     ResumeStream(StreamId, StreamId, Option<f64>),
@@ -245,7 +246,7 @@ impl Filter {
             }
             Input::Begin(FilterScope::Shared(key)) => self.correlator.name_key = *key,
             Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
-            Input::OpenReplay(stream) => self.open_replay(*stream),
+            Input::OpenReplay(stream, of) => self.open_replay(*stream, *of),
             Input::ResumeStream(old, on, sent) => self.resume_stream(now, *old, *on, *sent),
             Input::SetPrincipal(stream, principal) => self.set_principal(*stream, *principal),
             Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
@@ -318,7 +319,7 @@ mod tests {
             Input::Pair(..) => 14,
             Input::SpoolAnswer(..) => 15,
             Input::OpenStream(..) => 16,
-            Input::OpenReplay(_) => 17,
+            Input::OpenReplay(..) => 17,
             Input::CloseStream(..) => 18,
             Input::SettleStream(_) => 19,
             Input::MarkWritten(_) => 20,
@@ -410,7 +411,8 @@ mod tests {
             ),
             (Input::OpenStream(third, StreamKind::Shared, StreamPacing::Immediate), "opens 3 shared"),
             (Input::OpenStream(third, exchange, paced), "opens 3 exchange paced"),
-            (Input::OpenReplay(third), "opens 3 replay"),
+            (Input::OpenReplay(third, StreamKind::Shared), "opens 3 replay"),
+            (Input::OpenReplay(third, exchange), "opens 3 replay exchange"),
             (Input::ResumeStream(first, third, None), "resumes 0 on 3"),
             (Input::ResumeStream(first, third, Some(2.5)), "resumes 0 on 3 behind 2.5"),
             (Input::SetPrincipal(third, 5), "principal 3 5"),

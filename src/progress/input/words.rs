@@ -83,7 +83,7 @@ impl Input {
                 let paced = if *pacing == StreamPacing::Immediate { "" } else { " paced" };
                 write!(f, "opens {} {kind}{paced}", stream.0)
             }
-            Self::OpenReplay(stream) => write!(f, "opens {} replay", stream.0),
+            Self::OpenReplay(stream, of) => write!(f, "opens {} replay{}", stream.0, replayed(*of)),
             Self::ResumeStream(old, on, None) => write!(f, "resumes {} on {}", old.0, on.0),
             Self::ResumeStream(old, on, Some(sent)) => {
                 write!(f, "resumes {} on {} behind {sent}", old.0, on.0)
@@ -170,13 +170,14 @@ impl Input {
     fn read_opened(rest: &str) -> Result<Self, String> {
         let (stream, kind) = first_word(rest);
         let stream = StreamId(number(stream)?);
-        let (kind, paced) = first_word(kind);
-        let is_paced = paced == "paced";
+        let (kind, more) = first_word(kind);
+        let is_paced = more == "paced";
         let pacing = if is_paced { StreamPacing::ByCall } else { StreamPacing::Immediate };
         Ok(match kind {
             "shared" => Self::OpenStream(stream, StreamKind::Shared, pacing),
             "exchange" => Self::OpenStream(stream, StreamKind::Exchange, pacing),
-            "replay" => Self::OpenReplay(stream),
+            "replay" if more == "exchange" => Self::OpenReplay(stream, StreamKind::Exchange),
+            "replay" => Self::OpenReplay(stream, StreamKind::Shared),
             _ => {
                 let expected = "shared, exchange or replay is expected behind the number";
                 return Err(expected.to_owned());
@@ -391,6 +392,14 @@ fn write_spooled(f: &mut dyn fmt::Write, id: &Key, needs: Repairs) -> fmt::Resul
 fn write_response_end(f: &mut dyn fmt::Write, stream: StreamId) -> fmt::Result {
     let line = MessageLine { sign: '<', stream: Some(stream), text: Bytes::new() };
     write!(f, "response ends {}", line.stream_words())
+}
+
+/// The word for the stream with which a replay goes on.
+const fn replayed(of: StreamKind) -> &'static str {
+    match of {
+        StreamKind::Shared => "",
+        StreamKind::Exchange => " exchange",
+    }
 }
 
 /// Words about a stream; the first stream is not named.

@@ -209,9 +209,13 @@ impl LateCalls {
         self.given.remove(place)
     }
 
-    /// Forgets the answers that were just given to a principal.
+    /// Forgets the answers that were just given to a principal. The ids of calls that joined stay: the server knows none
+    /// of them, and must see no cancellation.
     pub(crate) fn forget_given(&mut self, who: Principal) {
-        self.given.retain(|given| given.call.principal != who);
+        self.given.retain(|given| given.call.principal != who || given.is_joined);
+        for given in self.given.iter_mut().filter(|given| given.call.principal == who) {
+            given.call.answer = None;
+        }
     }
 
     /// Takes all calls of a principal.

@@ -287,9 +287,9 @@ impl Player<'_> {
     }
 
     async fn step(&mut self, step: &Step) {
-        let joins = |say: &Say, with: &Say| say.place == with.place;
         match step {
-            Step::Say(say) if self.joined.last().is_some_and(|last| joins(say, last)) => {}
+            // What was to come between may not have been possible.
+            Step::Say(say) if self.joined.last().is_some_and(|last| last.may_join(say)) => {}
             _ => self.say_joined().await,
         }
         let steps = &self.conversation.steps;

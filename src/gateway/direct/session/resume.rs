@@ -13,7 +13,7 @@ impl Session {
     /// event of this id.
     pub(crate) fn listen(self: &Arc<Self>, last: Option<&[u8]>) -> SessionStream {
         let mut shared = self.lock();
-        let member = shared.join(self);
+        let mut member = shared.join(self, StreamKind::Shared);
         let stream = member.stream;
         shared.listening.insert(stream);
         let Some(id) = last else {
@@ -22,9 +22,10 @@ impl Session {
             return member;
         };
         shared.resumed.insert(stream, None);
-        shared.filter.apply(now(), Input::OpenReplay(stream));
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let written = ids.streams_of(id);
+        member.kind = ids.kind_of(&written);
+        shared.filter.apply(now(), Input::OpenReplay(stream, member.kind));
         if written.is_empty() {
             // Another process has written the id, and may know requests that are unknown here.
             shared.filter.apply(now(), Input::MarkIncomplete);
@@ -38,11 +39,13 @@ impl Session {
         }
         member
     }
+}
 
-    /// An event with this id is written `on` a stream, whose client has been sent_value the value `before`.
-    pub(crate) fn note_id(&self, id: &[u8], on: StreamId, before: Option<f64>) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.insert(id, on, before);
+impl SessionStream {
+    /// An event with this id is written on the stream, whose client has been sent the value `before`.
+    pub(crate) fn note_id(&self, id: &[u8], before: Option<f64>) {
+        let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.insert(id, self.stream, self.kind, before);
     }
 }
 
