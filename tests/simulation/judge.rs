@@ -90,6 +90,8 @@ const FINISHED: u64 = 120_000;
 const KEEP: u64 = 1_800_000;
 /// A cancellation that comes so long after the answer has crossed the answer.
 const CROSSING: u64 = 5000;
+/// The least time after which a client gives up a call by a clock.
+const CLOCK: u64 = 1000;
 /// For so long a call that repeats an open one waits, if the open one is so old.
 const HELD: u64 = 1000;
 const REPEATED: u64 = 5000;
@@ -288,7 +290,10 @@ impl Judge {
             What::Asked(call) => self.asked(call),
             What::GaveUp(call) => {
                 self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
-                if !self.withdraws(*call) {
+                // Nobody's clock ran out within a second: that answer is not kept.
+                let CallState { began, answer_heard, .. } = self.calls[call];
+                let is_young = answer_heard.is_some_and(|heard| heard < began + CLOCK);
+                if !self.withdraws(*call) && !self.goes_on_for_the_next(*call) && !is_young {
                     self.kept.push(*call);
                 }
             }
@@ -400,6 +405,29 @@ impl Judge {
             is_same && is_open && state.began + REPEATED <= self.now
         };
         self.calls.values().any(is_repeated)
+    }
+
+    /// The work of a call that its client gives up goes on for the call that came before and waits for that.
+    fn goes_on_for_the_next(&mut self, call: usize) -> bool {
+        let CallState { call: before, work, began, answer_said, .. } = &self.calls[&call];
+        let (work, began) = (*work, *began);
+        let waits = |state: &&CallState| {
+            let is_same = state.call.client == before.client
+                && state.call.first() == before.first()
+                && state.call.tool == before.tool;
+            is_same && state.repeats && state.cancelled.is_none() && self.now <= state.asked + HELD
+        };
+        let next = self.calls.values().find(waits).filter(|_| answer_said.is_none());
+        let Some(next) = next.map(|next| next.call.clone()) else { return false };
+        let text = next.text(false);
+        let Some(place) = self.gave.iter().position(|gave| gave.2 == 0 && gave.1 == text) else {
+            return false;
+        };
+        self.gave.remove(place);
+        let state = self.calls.get_mut(&next.number).unwrap();
+        (state.work, state.began, state.repeats) = (work, began, false);
+        self.waits.insert(work, next.number);
+        true
     }
 
     /// A call that waits and is given up meanwhile is over before the server knows of it.
@@ -754,7 +782,7 @@ impl Judge {
         // Of processes only the times of reading are known.
         let free =
             self.died.is_some() || self.calls[&call].cancelled.is_some() || self.world.is_real();
-        let free = free || self.reads_late();
+        let free = free || self.reads_late() || self.has_twin(call);
         if self.world.is_paced() && !free && last.is_some_and(|last| self.now < last + GUARD) {
             let text = format!(
                 "the answer to call {call} follows {} ms after progress",
@@ -1345,10 +1373,15 @@ impl Judge {
             Names::Other(_) => others.is_empty() && !self.was_for_another(index),
             _ => others.is_empty(),
         };
-        // The request of a POST's stream goes before an id that is no token.
+        // The request of a POST's stream goes before an id that is no token, and before one that servers may have
+        // invented for a request without a token.
+        let of_other = match say.place {
+            Place::Post(on) if on != number => self.calls.get(&on),
+            _ => None,
+        };
+        let is_no_token = !say.text.contains("progressToken");
         let by_stream = matches!(say.names, Names::Id)
-            && matches!(say.place, Place::Post(on) if on != number)
-            && !say.text.contains("progressToken");
+            && of_other.is_some_and(|on| is_no_token || on.call.token.is_empty());
         let clear = clear && !by_stream;
         let due = (at + HOLD).max(state.asked + FIRST_AFTER) + MIN_INTERVAL + 2 * (GUARD + HOLD);
         let due = due + self.race();
