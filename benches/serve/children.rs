@@ -149,7 +149,7 @@ impl Sides {
             let mut client = Client::connect(target.address, "/stdio", None).await?;
             match scenario {
                 "stdio" => client.begin_session().await?,
-                _ => client.be_modern(),
+                _ => client.be_modern("small"),
             }
             clients.push(client);
         }

@@ -72,9 +72,10 @@ impl Client {
         Ok(Self { wire, head, meta: "" })
     }
 
-    /// Speaks 2026-07-28 from now on.
-    pub(crate) fn be_modern(&mut self) {
+    /// Speaks 2026-07-28 from now on, and calls this tool alone.
+    pub(crate) fn be_modern(&mut self, tool: &str) {
         self.head = self.head.replace("2025-06-18", "2026-07-28");
+        self.head.push_str(&format!("Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"));
         self.meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"#;
     }
 

@@ -482,19 +482,6 @@ impl SessionStream {
         self.session.lock().filter.apply(now(), Input::SettleStream(stream));
     }
 
-    /// A listening stream closes.
-    pub(crate) fn stop_listening(&self) {
-        let mut shared = self.session.lock();
-        let stream = self.stream;
-        shared.listening.remove(&stream);
-        shared.resumed.remove(&stream);
-        shared.filter.apply(now(), Input::CloseStream(stream, false));
-        shared.note();
-        shared.waiting.retain(|_, on| *on != stream);
-        shared.judged.retain(|(on, ..)| *on != stream);
-        shared.streams.remove(&stream);
-    }
-
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.mailbox.register(cx);
     }

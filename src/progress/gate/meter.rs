@@ -31,7 +31,7 @@ const F32_STEPS_BELOW: f64 = 16_384.0;
 pub struct EmittedProgress {
     /// The value.
     pub value: f64,
-    /// The total. Beside a repair it is the total that the meter knows ([`Meter::total_text`]), else the server's.
+    /// The total. Beside a repair it is the total that the meter knows (`Meter::total_text`), else the server's.
     pub total: Option<f64>,
     /// The repair, if the value differs from the server's.
     pub repair: Option<Repair>,

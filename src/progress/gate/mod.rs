@@ -188,7 +188,7 @@ impl Filter {
         })
     }
 
-    /// Decides on a report now, and counts it. A notification in its place is in [`Gate::rewritten`] afterwards.
+    /// Decides on a report now, and counts it. A notification in its place is in `gate.rewritten` afterwards.
     /// `done`: the repairs of the frame. `has_raw`: the server's bytes may go out.
     pub(crate) fn render_view(
         &mut self,

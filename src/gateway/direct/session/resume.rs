@@ -47,6 +47,19 @@ impl SessionStream {
         let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, self.stream, self.kind, before);
     }
+
+    /// A listening stream closes.
+    pub(crate) fn stop_listening(&self) {
+        let mut shared = self.session.lock();
+        let stream = self.stream;
+        shared.listening.remove(&stream);
+        shared.resumed.remove(&stream);
+        shared.filter.apply(now(), Input::CloseStream(stream, false));
+        shared.note();
+        shared.waiting.retain(|_, on| *on != stream);
+        shared.judged.retain(|(on, ..)| *on != stream);
+        shared.streams.remove(&stream);
+    }
 }
 
 impl SessionState {
