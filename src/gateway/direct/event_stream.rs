@@ -350,7 +350,11 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             if let Some(frame) = self.events.next() {
                 match frame {
                     SseFrame::Event(event) if !is_refused && self.take_fast(&event) => {}
-                    frame => self.frame(frame),
+                    frame => {
+                        self.frame(frame);
+                        // One read may bring several chunks: what is due is not replaced by what comes behind it.
+                        self.collect(at);
+                    }
                 }
                 self.over |= !self.handler.is_open();
                 continue;
