@@ -20,7 +20,7 @@ const CALL_SLACK_MS: u64 = 60;
 const SESSION_SLACK: Duration = Duration::from_secs(1);
 
 /// Sessions at once. They mostly sleep.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 8;
 
 /// How a server is reached without Milepost, and then with it.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -133,7 +133,7 @@ async fn run(command: Command) -> ExitCode {
             Err(error) => report(&error, 2),
         },
         Command::Presets(args) => print(&presets::run(&args)),
-        Command::Schema => print(&routes::schema()),
+        Command::Schema => print(routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),

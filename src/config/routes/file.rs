@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
@@ -9,40 +10,41 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{ConfigError, reject};
 use super::fleet::FleetSettings;
-use super::keys::{
-    AdminSchema, DefaultsSchema, FleetSchema, RouteSection, RouteTableSchema, ScopeTable,
-    ServerSchema, SettingsTable, StateSchema, read, read_table,
-};
+use super::keys::{RouteSection, ScopeTable, SettingsTable, read, read_table};
 use super::lifecycle::ServerInfo;
 use super::route::{Admin, Server, StateSettings};
+#[cfg(test)]
+use super::table_schemas::{
+    AdminSchema, DefaultsSchema, FleetSchema, RouteTableSchema, ServerSchema, StateSchema,
+};
 use crate::config::values::compound::{FinalSection, OneOrMore, Sources};
 use crate::config::values::text::{JsonPointer, OneOf, Reference, TextValue};
 use crate::progress::dialect;
 
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
-#[derive(Default, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+#[cfg_attr(test, derive(JsonSchema), schemars(deny_unknown_fields, default))]
 pub(super) struct File {
     /// The listener for clients, and the clients that it accepts.
-    #[schemars(with = "ServerSchema")]
+    #[cfg_attr(test, schemars(with = "ServerSchema"))]
     pub(super) server: ScopeTable<Server>,
     /// The admin listener, for operators. Without this table there is no admin listener.
-    #[schemars(with = "Option<AdminSchema>")]
+    #[cfg_attr(test, schemars(with = "Option<AdminSchema>"))]
     pub(super) admin: Option<ScopeTable<Admin>>,
     /// The other replicas of this proxy, behind the same balancer. Without this table a replica is alone.
-    #[schemars(with = "Option<FleetSchema>")]
+    #[cfg_attr(test, schemars(with = "Option<FleetSchema>"))]
     pub(super) fleet: Option<ScopeTable<FleetSettings>>,
     /// The folder for data that outlives the process.
-    #[schemars(with = "StateSchema")]
+    #[cfg_attr(test, schemars(with = "StateSchema"))]
     pub(super) state: ScopeTable<StateSettings>,
     /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
-    #[schemars(with = "DefaultsSchema")]
+    #[cfg_attr(test, schemars(with = "DefaultsSchema"))]
     pub(super) defaults: SettingsTable,
     /// The routes, each with a path and an upstream.
-    #[schemars(with = "Vec<RouteTableSchema>")]
+    #[cfg_attr(test, schemars(with = "Vec<RouteTableSchema>"))]
     pub(super) route: Vec<RouteSection>,
     /// Dialects of progress that are not built in.
-    #[schemars(with = "Vec<DialectTable>")]
+    #[cfg_attr(test, schemars(with = "Vec<DialectTable>"))]
     pub(super) dialect: Vec<Spanned<DialectTable>>,
 }
 
@@ -93,21 +95,22 @@ impl File {
 
 /// Answers in the place of a server: to `initialize`, `ping`, notifications, and every method but
 /// `tools/call` and `tools/list`. URLs may be relative to `url` and are of the same origin.
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(
     deny_unknown_fields,
     default,
     expecting = "a table such as { tools = \"/tools/list\" }, or {}"
 )]
-#[schemars(rename = "Lifecycle")]
+#[cfg_attr(test, schemars(rename = "Lifecycle"))]
 pub(super) struct LifecycleSection {
     /// The URL of the list of tools, read with a GET: `{"tools":[...]}` or an array. Default: the list
     /// is requested at `url`, with `tools/list`.
-    #[schemars(with = "Option<TextValue<Reference>>")]
+    #[cfg_attr(test, schemars(with = "Option<TextValue<Reference>>"))]
     pub(super) tools: Option<Spanned<TextValue<Reference>>>,
     /// The URL where Milepost reports new clients, with a POST; the response names the server. Default:
     /// clients are not reported.
-    #[schemars(with = "Option<TextValue<Reference>>")]
+    #[cfg_attr(test, schemars(with = "Option<TextValue<Reference>>"))]
     pub(super) initialize: Option<Spanned<TextValue<Reference>>>,
     /// The name and version of the server, for clients. Default: those of its response at `initialize`,
     /// or its address.
@@ -119,13 +122,14 @@ pub(super) struct LifecycleSection {
 }
 
 /// Changes of headers.
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(
     deny_unknown_fields,
     default,
     expecting = "a table such as { request = { remove = [\"cookie\"] } }"
 )]
-#[schemars(rename = "Headers")]
+#[cfg_attr(test, schemars(rename = "Headers"))]
 pub(super) struct HeadersSection {
     /// Changes of the headers of requests, on their way to the upstream.
     pub(super) request: HeaderRulesSection,
@@ -134,41 +138,43 @@ pub(super) struct HeadersSection {
 }
 
 /// Changes of the headers of one direction.
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(
     deny_unknown_fields,
     default,
     expecting = "a table such as { set = { x-team = \"core\" }, remove = [\"cookie\"] }"
 )]
-#[schemars(rename = "HeaderRules")]
+#[cfg_attr(test, schemars(rename = "HeaderRules"))]
 pub(super) struct HeaderRulesSection {
     /// Headers that are set, whatever their value was.
-    #[schemars(with = "BTreeMap<String, String>")]
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, String>"))]
     pub(super) set: BTreeMap<Spanned<String>, Spanned<String>>,
     /// Headers that are removed.
-    #[schemars(with = "Vec<String>")]
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub(super) remove: Vec<Spanned<String>>,
     /// Of `headers.response` only: whether the paths of cookies that the upstream sets are the route's, as
     /// clients know the route. Default: false.
-    #[schemars(with = "bool")]
+    #[cfg_attr(test, schemars(with = "bool"))]
     pub(super) cookie_path: Option<Spanned<bool>>,
 }
 
 /// A dialect of progress that is not built in: JSON Pointers (RFC 6901) to the parts of its messages. A
 /// `#` at the end of a part descends into JSON in a string: "/params/content/0/text#/percentComplete".
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DialectTable {
     /// The name, for `dialects` of routes.
-    #[schemars(with = "String")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub(super) name: Spanned<String>,
     /// The method of the notifications, or several methods. A dialect has either `method` or `source`.
-    #[schemars(with = "Option<OneOrMore>")]
+    #[cfg_attr(test, schemars(with = "Option<OneOrMore>"))]
     pub(super) method: Option<Spanned<OneOrMore>>,
     /// The place of lines that are JSON objects: standard error (stderr), lines among the messages
     /// (stdout), or the `data` of log notifications (log); or several places. The pointers then begin at
     /// the object.
-    #[schemars(with = "Option<Sources>")]
+    #[cfg_attr(test, schemars(with = "Option<Sources>"))]
     pub(super) source: Option<Spanned<Sources>>,
     /// The id of the request.
     pub(super) request_id: Option<TextValue<JsonPointer>>,

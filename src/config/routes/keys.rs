@@ -7,18 +7,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
 use super::diagnostics::{ConfigError, reject};
 use super::file::{HeadersSection, LifecycleSection};
-use super::fleet::FleetSettings;
 use super::key_groups::GROUPS;
 use super::presets::Preset;
-use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
+use super::route::{HttpUpstream, Route, StdioUpstream};
 use crate::config::settings::{Setting, SettingChange, SettingScope, Settings};
 use crate::config::values::text::{Endpoint, OneOf, PublicUrl, RoutePath, Spelling, TextValue};
 use crate::progress::{CallPolicy, Policy};
@@ -179,7 +176,7 @@ const TOOLS: &str = "tools";
 
 /// A kind of tables that hold settings.
 #[derive(Clone, Copy, PartialEq)]
-enum TableKind {
+pub(super) enum TableKind {
     Tool,
     Defaults,
     Route,
@@ -339,149 +336,4 @@ impl RouteSection {
         })?;
         Ok(route)
     }
-}
-
-/// Adds the settings of a scope to the keys of a table.
-fn describe<S: SettingScope>(
-    keys: &mut Map<String, Value>,
-    group: &str,
-    generator: &mut SchemaGenerator,
-) {
-    for setting in S::SETTINGS {
-        let (table, key) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
-        if table == group {
-            keys.insert(key.to_owned(), setting.schema(generator).into());
-        }
-    }
-}
-
-/// Adds the settings of a kind of tables, those of a group as a table of their own.
-fn describe_kind(keys: &mut Map<String, Value>, kind: TableKind, generator: &mut SchemaGenerator) {
-    let which = usize::from(kind == TableKind::Tool);
-    let describe_all = |keys: &mut _, group: &str, generator: &mut _| {
-        describe::<CallPolicy>(keys, group, generator);
-        if kind != TableKind::Tool {
-            describe::<Policy>(keys, group, generator);
-            describe::<Route>(keys, group, generator);
-        }
-    };
-    for group in &GROUPS {
-        let (name, mut settings) = (group.types[which], Map::new());
-        describe_all(&mut settings, group.name, generator);
-        let table = object(group.docs[which], settings);
-        generator.definitions_mut().insert(name.to_owned(), table.into());
-        let reference = json_schema!({ "$ref": format!("#/$defs/{name}") });
-        keys.insert(group.name.to_owned(), described(reference, group.key_docs[which]));
-    }
-    describe_all(keys, "", generator);
-}
-
-fn object(doc: &str, keys: Map<String, Value>) -> Schema {
-    json_schema!({
-        "description": doc,
-        "type": "object",
-        "properties": keys,
-        "additionalProperties": false,
-    })
-}
-
-fn described(mut schema: Schema, doc: &str) -> Value {
-    schema.insert("description".to_owned(), doc.into());
-    schema.into()
-}
-
-/// The JSON Schemas of tables, with their keys that are no settings.
-macro_rules! schemas {
-    ($(
-        $(#[doc = $doc:literal])+
-        $name:ident: $settings:expr, $required:expr, [
-            $($(#[doc = $key_doc:literal])+ $key:ident: $type:ty,)*
-        ]
-    )+) => {$(
-        $(#[doc = $doc])+
-        pub(super) struct $name;
-
-        impl JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).trim_end_matches("Schema").into()
-            }
-
-            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                let mut keys = Map::new();
-                $(keys.insert(
-                    stringify!($key).to_owned(),
-                    described(generator.subschema_for::<$type>(), concat!($($key_doc),+).trim()),
-                );)*
-                let describe_settings: fn(&mut Map<String, Value>, &mut SchemaGenerator) = $settings;
-                describe_settings(&mut keys, generator);
-                let mut schema = object(concat!($($doc),+).trim(), keys);
-                let required: &[&str] = &$required;
-                if !required.is_empty() {
-                    schema.insert("required".to_owned(), required.into());
-                }
-                schema
-            }
-        }
-    )+};
-}
-
-schemas! {
-    /// The listener for clients, and the clients that it accepts.
-    ServerSchema: |keys, generator| describe::<Server>(keys, "", generator), [], []
-
-    /// The admin listener, for operators.
-    AdminSchema: |keys, generator| describe::<Admin>(keys, "", generator), [], []
-
-    /// The other replicas of this proxy, behind the same balancer: any replica then serves any request. Without
-    /// this table a replica is alone.
-    FleetSchema: |keys, generator| describe::<FleetSettings>(keys, "", generator), ["key", "advertise"], []
-
-    /// The folder for data that outlives the process: the usual durations of tools.
-    StateSchema: |keys, generator| describe::<StateSettings>(keys, "", generator), [], []
-
-    /// The server behind a route.
-    UpstreamSchema: |keys, generator| {
-        describe::<StdioUpstream>(keys, "", generator);
-        describe::<HttpUpstream>(keys, "", generator);
-    }, [], [
-        /// The embedded legacy server.
-        demo: bool,
-        /// The command of a stdio server and its arguments.
-        command: Vec<String>,
-        /// The Streamable HTTP endpoint of a server.
-        url: TextValue<Endpoint>,
-        /// The HTTP+SSE endpoint of a server (2024-11-05).
-        sse: TextValue<Endpoint>,
-        /// Answers in the place of a server that knows only `tools/call` at `url`. Default: none.
-        lifecycle: LifecycleSection,
-    ]
-
-    /// Settings of one tool, over those of its route.
-    ToolSchema: |keys, generator| describe_kind(keys, TableKind::Tool, generator), [], []
-
-    /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
-    DefaultsSchema: |keys, generator| describe_kind(keys, TableKind::Defaults, generator), [], [
-        /// Settings of single tools, by name.
-        tools: BTreeMap<String, ToolSchema>,
-    ]
-
-    /// A server, its path for clients, and the treatment of its progress.
-    RouteTableSchema: |keys, generator| describe_kind(keys, TableKind::Route, generator), ["path", "upstream"], [
-        /// The path for clients, which is the name of the route. HTTP+SSE clients use PATH/sse.
-        path: TextValue<RoutePath>,
-        /// The URL of the route for clients behind a front that rewrites paths. Default: `public_url` of
-        /// the server and the path.
-        public_url: TextValue<PublicUrl>,
-        /// The server behind the route: `demo`, `command`, or `url` and `sse`.
-        upstream: UpstreamSchema,
-        /// The name of a known server, whose settings hold unless the route has its own: `milepost presets`
-        /// lists the names. With `wrap`: --preset. Default: none.
-        preset: TextValue<OneOf<Preset>>,
-        /// The route is only piped: Milepost neither reads nor changes its messages. Default: false.
-        opaque: bool,
-        /// Changes of headers. Hop-by-hop headers never pass.
-        headers: HeadersSection,
-        /// Settings of single tools, by name.
-        tools: BTreeMap<String, ToolSchema>,
-    ]
 }

@@ -1,5 +1,6 @@
 //! The answers of the proxy in the place of a server.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
@@ -22,7 +23,8 @@ pub struct Lifecycle {
 }
 
 /// The name and version of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(
     deny_unknown_fields,
     expecting = "a table such as { name = \"reports\", version = \"1.0.0\" }"

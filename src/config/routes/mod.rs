@@ -26,6 +26,8 @@ mod resolve;
 pub(crate) mod route;
 mod route_file;
 mod schema;
+#[cfg(test)]
+mod table_schemas;
 mod writers;
 
 pub use authorities::Authorities;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
@@ -20,7 +21,9 @@ use super::lifecycle::Lifecycle;
 use super::presets::Preset;
 use crate::config::settings::Settings;
 use crate::config::values::ip_net::IpNet;
-use crate::config::values::text::{OriginOrAny, TextValue, texts};
+#[cfg(test)]
+use crate::config::values::text::TextValue;
+use crate::config::values::text::{OriginOrAny, texts};
 use crate::config::values::{StateDir, Word};
 use crate::progress::{Mode, Policy};
 
@@ -121,7 +124,8 @@ impl Default for Server {
 }
 
 /// A certificate and its key. Paths are relative to the route file.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(
     rename = "Certificate",
     deny_unknown_fields,
@@ -130,11 +134,11 @@ impl Default for Server {
 pub struct ServerTls {
     /// PEM file with the certificate and those that lead to its root.
     #[serde(deserialize_with = "path", serialize_with = "path_text")]
-    #[schemars(with = "String")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub certificate: PathBuf,
     /// PEM file with the private key.
     #[serde(deserialize_with = "path", serialize_with = "path_text")]
-    #[schemars(with = "String")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub key: PathBuf,
 }
 
@@ -358,12 +362,13 @@ impl Word for ForwardedRule {
 }
 
 /// CORS, answered in the place of the upstream.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
 pub struct Cors {
     /// The origins that may read answers; "*" stands for each that is admitted.
     #[serde(deserialize_with = "texts::<OriginOrAny, _>")]
-    #[schemars(with = "Vec<TextValue<OriginOrAny>>")]
+    #[cfg_attr(test, schemars(with = "Vec<TextValue<OriginOrAny>>"))]
     pub origins: Vec<String>,
 }
 

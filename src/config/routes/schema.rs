@@ -1,20 +1,13 @@
 //! The JSON Schema of route files, for editors.
 
-use schemars::Schema;
-use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::diagnostics::KNOWN_HERE;
-use super::file::File;
 
-/// The JSON Schema of route files, made from the types that read them.
-pub fn schema() -> String {
-    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(tidy));
-    let schema = settings.into_generator().into_root_schema_for::<File>();
-    // A schema is JSON and always has a text.
-    let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
-    text + "\n"
+/// The JSON Schema of route files. A test makes the text from the types that read them, and not the program: the code
+/// that describes types is a twentieth of all that would be compiled.
+pub fn schema() -> &'static str {
+    include_str!("../../../proxy.schema.json")
 }
 
 /// Says of an unknown key to which tables it belongs, if there are any.
@@ -30,7 +23,7 @@ pub(super) fn name_tables(key: Option<&str>, what: String) -> String {
 
 /// The tables that have a key.
 fn tables_with(key: &str) -> Vec<String> {
-    let schema: Value = serde_json::from_str(&schema()).unwrap_or_default();
+    let schema: Value = serde_json::from_str(schema()).unwrap_or_default();
     let tables = [
         ("Server", "[server]"),
         ("Admin", "[admin]"),
@@ -44,30 +37,55 @@ fn tables_with(key: &str) -> Vec<String> {
     tables.iter().filter(|(name, _)| has(name)).map(|(_, table)| (*table).to_owned()).collect()
 }
 
-/// Takes out what serde knows and TOML does not: null, for keys that are not there.
-fn tidy(schema: &mut Schema) {
-    let null = json!({ "type": "null" });
-    if schema.get("default").is_some_and(Value::is_null) {
-        schema.remove("default");
-    }
-    if let Some(Value::Array(kinds)) = schema.get_mut("type") {
-        kinds.retain(|kind| kind != "null");
-        if let [only] = &kinds[..] {
-            let only = only.clone();
-            schema.insert("type".to_owned(), only);
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use schemars::Schema;
+    use schemars::generate::SchemaSettings;
+    use schemars::transform::RecursiveTransform;
+    use serde_json::{Value, json};
+
+    use super::super::file::File;
+
+    #[test]
+    fn the_schema_is_that_of_the_types_that_read_route_files() {
+        let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(tidy));
+        let schema = settings.into_generator().into_root_schema_for::<File>();
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("proxy.schema.json");
+            std::fs::write(place, text).unwrap();
+            return;
         }
+        assert!(text == super::schema(), "UPDATE_EXPECT=1 writes proxy.schema.json anew");
     }
-    if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
-        choices.retain(|choice| *choice != null);
-        if let [Value::Object(only)] = &choices[..] {
-            let only = only.clone();
-            schema.remove("anyOf");
-            for (key, value) in only {
-                schema.insert(key, value);
+
+    /// Takes out what serde knows and TOML does not: null, for keys that are not there.
+    fn tidy(schema: &mut Schema) {
+        let null = json!({ "type": "null" });
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
+        if let Some(Value::Array(kinds)) = schema.get_mut("type") {
+            kinds.retain(|kind| kind != "null");
+            if let [only] = &kinds[..] {
+                let only = only.clone();
+                schema.insert("type".to_owned(), only);
             }
         }
-    }
-    if let Some(Value::String(description)) = schema.get_mut("description") {
-        *description = description.replace('\n', " ");
+        if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
+            choices.retain(|choice| *choice != null);
+            if let [Value::Object(only)] = &choices[..] {
+                let only = only.clone();
+                schema.remove("anyOf");
+                for (key, value) in only {
+                    schema.insert(key, value);
+                }
+            }
+        }
+        if let Some(Value::String(description)) = schema.get_mut("description") {
+            *description = description.replace('\n', " ");
+        }
     }
 }

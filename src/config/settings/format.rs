@@ -3,11 +3,9 @@
 //! A kind has one reader and one writer. The key of a route file, the flag and the word of a
 //! recording use both.
 
-use std::borrow::Cow;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
 use serde_json::Value;
@@ -21,10 +19,18 @@ use crate::progress::extract::Extract;
 use crate::progress::policy::ask::JsonObject;
 use crate::progress::policy::masks::Masks;
 
+/// A type with a JSON Schema, which only a test makes.
+#[cfg(test)]
+pub(crate) use schemars::JsonSchema as Described;
+#[cfg(not(test))]
+pub(crate) trait Described {}
+#[cfg(not(test))]
+impl<T> Described for T {}
+
 /// A kind of values.
 pub(crate) trait Format: 'static {
     /// A value as a route file has it.
-    type Written: DeserializeOwned + JsonSchema;
+    type Written: DeserializeOwned + Described;
     /// The type of the parsed value.
     type Value: Clone + Debug + Send + Sync + 'static;
     /// The field that holds the value in effect.
@@ -231,7 +237,7 @@ pub(crate) struct TypedTable<T>(PhantomData<T>);
 
 impl<T> Format for TypedTable<T>
 where
-    T: DeserializeOwned + Serialize + JsonSchema + Clone + Debug + Send + Sync + 'static,
+    T: DeserializeOwned + Serialize + Described + Clone + Debug + Send + Sync + 'static,
 {
     type Written = T;
     type Value = T;
@@ -395,20 +401,6 @@ impl<'de> Deserialize<'de> for JsonTable {
             return Ok(Self(members));
         }
         Err(D::Error::custom("JSON has no dates, and no numbers such as inf"))
-    }
-}
-
-impl JsonSchema for JsonTable {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "JsonTable".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object" })
     }
 }
 

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(test)]
 use schemars::{Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::de::ValueDeserializer;
@@ -43,6 +44,7 @@ pub struct Setting<S: SettingScope> {
 
 /// A field of a scope, with the kind of its values.
 trait SettingField<S>: Sync {
+    #[cfg(test)]
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String>;
     fn read_value(&self, value: ValueDeserializer<'_>)
@@ -70,6 +72,7 @@ impl<S: SettingScope, F: Format> FormatField<S, F> {
 }
 
 impl<S: SettingScope, F: Format> SettingField<S> for FormatField<S, F> {
+    #[cfg(test)]
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<F::Written>()
     }
@@ -221,6 +224,7 @@ impl<S: SettingScope> Setting<S> {
     }
 
     /// The JSON Schema of the value, with the description of the key for editors.
+    #[cfg(test)]
     pub(crate) fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         let mut schema = self.field.schema(generator);
         schema.insert("description".to_owned(), self.description().into());

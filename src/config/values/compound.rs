@@ -1,16 +1,16 @@
 //! Values of a route file that may be written in two ways. By hand and not as untagged enums, whose
 //! errors neither say where nor what is wrong.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::config::values::Word;
-use crate::config::values::text::{JsonPointer, OneOf, Spelling, TextValue, or_variable};
+use crate::config::values::text::{JsonPointer, Spelling, TextValue};
 use crate::progress::dialect::TextSource;
 use crate::protocol::json;
 
@@ -33,24 +33,6 @@ impl<'de> Deserialize<'de> for OneOrMore {
             }
         }
         from.deserialize_any(Reader)
-    }
-}
-
-impl JsonSchema for OneOrMore {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "OneOrMore".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["string", "array"],
-            "items": { "type": "string" },
-            "minItems": 1,
-        })
     }
 }
 
@@ -79,20 +61,6 @@ impl<'de> Deserialize<'de> for WordOrList {
     }
 }
 
-impl JsonSchema for WordOrList {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "WordOrList".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
-    }
-}
-
 /// One of the sources of a dialect, or a list of them.
 pub(crate) struct Sources(pub(crate) Vec<TextSource>);
 
@@ -104,21 +72,6 @@ impl<'de> Deserialize<'de> for Sources {
     }
 }
 
-impl JsonSchema for Sources {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Sources".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<TextValue<OneOf<TextSource>>>();
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
-}
-
 /// The mark of the last message: a pointer to `true`, or a pointer and the value there.
 pub(crate) struct FinalSection {
     pub(crate) pointer: TextValue<JsonPointer>,
@@ -127,9 +80,10 @@ pub(crate) struct FinalSection {
 }
 
 /// A pointer, and the value there.
-#[derive(serde::Deserialize, JsonSchema)]
+#[derive(serde::Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct Marker {
+pub(super) struct Marker {
     /// The pointer.
     pointer: TextValue<JsonPointer>,
     /// The value there: a string, a number, true or false. Default: true.
@@ -160,23 +114,8 @@ impl<'de> Deserialize<'de> for FinalSection {
     }
 }
 
-impl JsonSchema for FinalSection {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "FinalSection".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let both = [or_variable(JsonPointer::schema()), generator.subschema_for::<Marker>()];
-        json_schema!({ "anyOf": both })
-    }
-}
-
 /// A string, a number, `true` or `false`, as JSON text.
-struct Scalar(Bytes);
+pub(super) struct Scalar(Bytes);
 
 impl Default for Scalar {
     fn default() -> Self {
@@ -210,19 +149,5 @@ impl<'de> Deserialize<'de> for Scalar {
             }
         }
         from.deserialize_any(Reader)
-    }
-}
-
-impl JsonSchema for Scalar {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Scalar".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number", "boolean"] })
     }
 }

@@ -3,6 +3,8 @@
 pub(crate) mod compound;
 pub mod ip_net;
 pub(crate) mod principal_header;
+#[cfg(test)]
+mod schemas;
 pub(crate) mod text;
 
 use std::ffi::OsString;

@@ -1,6 +1,7 @@
 //! The value of `principal`: the header in which trusted fronts name the user for whom they ask.
 
 use http::{HeaderName, header};
+#[cfg(test)]
 use schemars::{Schema, json_schema};
 
 use crate::config::values::text::Spelling;
@@ -54,6 +55,7 @@ impl Spelling for PrincipalHeader {
         format!("{KIND}{name}")
     }
 
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({
             "type": "string",

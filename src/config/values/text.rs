@@ -1,12 +1,12 @@
 //! Values that are strings: their syntax, the errors for other values, and their JSON Schema.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(test)]
+use schemars::{Schema, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use url::Url;
 
@@ -40,6 +40,7 @@ pub(crate) trait Spelling: 'static {
         Vec::new()
     }
     /// The JSON Schema of the value, for editors.
+    #[cfg(test)]
     fn schema() -> Schema;
 }
 
@@ -67,25 +68,6 @@ pub(crate) fn texts<'de, S: Spelling, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<S::Value>, D::Error> {
     Ok(Vec::<TextValue<S>>::deserialize(from)?.into_iter().map(|text| text.0).collect())
-}
-
-impl<S: Spelling> JsonSchema for TextValue<S> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Text".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        or_variable(S::schema())
-    }
-}
-
-/// Also accepts a string with a variable, because an editor cannot know its value.
-pub(crate) fn or_variable(schema: Schema) -> Schema {
-    json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
 /// A whole number of at least `MIN`.
@@ -116,20 +98,6 @@ impl<'de, const MIN: usize> Deserialize<'de> for AtLeast<MIN> {
     }
 }
 
-impl<const MIN: usize> JsonSchema for AtLeast<MIN> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "AtLeast".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": MIN })
-    }
-}
-
 /// One of a few words.
 pub(crate) struct OneOf<T>(PhantomData<T>);
 
@@ -154,6 +122,7 @@ impl<T: Word + PartialEq> Spelling for OneOf<T> {
         T::WORDS.iter().map(|(word, _)| *word).collect()
     }
 
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "enum": Self::choices() })
     }
@@ -193,6 +162,7 @@ macro_rules! spellings {
                 word(value)
             })?
 
+            #[cfg(test)]
             fn schema() -> Schema {
                 json_schema!($schema)
             }
@@ -204,6 +174,7 @@ macro_rules! spellings {
 const RAW: &str = "raw";
 
 /// The pattern of a time; [`time`] also takes longer names of units.
+#[cfg(test)]
 const TIME: &str = r"^(0|([0-9]+ ?[a-zµ]+ ?)+)$";
 
 spellings! {

@@ -66,7 +66,7 @@ fn page() -> String {
     declared::<Policy>(&mut page, "`[defaults]` and `[[route]]`");
     page += "\n## Connections and limits of a route\n";
     declared::<Route>(&mut page, OF_CONNECTIONS);
-    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let schema: Value = serde_json::from_str(schema()).unwrap();
     let settings = keys_of_settings();
     for (name, title, _) in TABLES {
         let table = &schema["$defs"][name];
@@ -104,7 +104,7 @@ fn defaults_that_are_written_down_are_the_defaults() {
     let (path, example) = repository_file();
     let printed = Routes::parse(&path, text, &Environment::default()).unwrap().print();
     let printed: toml::Table = toml::from_str(&printed).unwrap();
-    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let schema: Value = serde_json::from_str(schema()).unwrap();
     let mut compared = 0;
     for (name, _, at) in TABLES.iter().filter(|(.., at)| !at.is_empty()) {
         for (key, value) in schema["$defs"][name]["properties"].as_object().unwrap() {
@@ -182,7 +182,7 @@ const TYPED_TABLES: &str = r#"
 /// read, is printed, and stands in the example.
 #[test]
 fn every_key_of_a_typed_table_is_read_printed_and_in_the_example() {
-    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let schema: Value = serde_json::from_str(schema()).unwrap();
     let printed: toml::Table = toml::from_str(&parse(TYPED_TABLES).unwrap().print()).unwrap();
     let (_, example) = repository_file();
     for (name, at, ahead) in [
