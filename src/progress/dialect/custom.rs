@@ -350,7 +350,8 @@ mod tests {
 
     #[test]
     fn nesting_is_a_counter_and_no_stack() {
-        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
+        let depth = if cfg!(miri) { 1000 } else { 200_000 };
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
         let pointer = Pointer::read("/a/0/0").unwrap();
         assert!(pointer.find(&Bytes::from(deep)).is_some());
     }
