@@ -128,3 +128,35 @@ impl PendingQueue {
         std::mem::take(&mut self.items)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(bytes: usize) -> Pending {
+        Pending {
+            message: None,
+            order: 0,
+            due: Instant::now(),
+            thin: false,
+            raw: None,
+            framing: Framing::default(),
+            report: Report::default(),
+            bytes,
+            done: Repairs::default(),
+        }
+    }
+
+    #[test]
+    fn the_newest_stays_however_long_it_is_and_the_older_make_room() {
+        let mut queue = PendingQueue::default();
+        assert_eq!(queue.push(pending(PENDING_BYTES_MAX + 1)).len(), 0);
+        assert_eq!(queue.push(pending(PENDING_BYTES_MAX)).len(), 1);
+        assert_eq!(queue.push(pending(0)).len(), 0);
+        assert_eq!(queue.push(pending(1)).len(), 1);
+        for _ in 2..PENDING_MAX {
+            assert_eq!(queue.push(pending(0)).len(), 0);
+        }
+        assert_eq!(queue.push(pending(0)).len(), 1);
+    }
+}

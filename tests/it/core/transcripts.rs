@@ -16,6 +16,7 @@
 //! e text       a line that is no message went to standard error
 //! ~ summary    a call has ended; `~ late EVENT`: its work goes on (`late`); `~ task EVENT`: of `tasks`
 //! + 30s        time passes
+//! ! hears {...}                            the server logs this on the stream of another filter
 //! ```
 //! The lines `^ = x e ~` are what comes out; `UPDATE_EXPECT=1` writes them anew. A transcript tells
 //! of calls ending only with `! summaries`.
@@ -33,6 +34,7 @@ use milepost::observe::transcript;
 use milepost::progress::dialect::TextSource;
 use milepost::progress::durations::LearnedDurations;
 use milepost::progress::extract::Extract;
+use milepost::progress::input::Input;
 use milepost::progress::{
     Disposition, Filter, FilterEvent, NameKey, Origin, Pacing, Policy, Reason, Repairs,
     SpooledAnswer, StreamId, StreamKind, StreamPacing, Verdict,
@@ -163,6 +165,10 @@ impl Player {
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
             "left" => self.filter.close_clients(self.now()),
+            "hears" => {
+                let message = Message::parse(Bytes::from(words[1..].join(" ")));
+                self.filter.handle(self.now(), &Input::HearLog(Origin::Shared, message));
+            }
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
                 let place = self.filter.answer_spooled(self.now(), &key, Repairs::default());
