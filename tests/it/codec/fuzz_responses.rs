@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 use http_body::Body;
@@ -50,7 +50,7 @@ pub(crate) fn own(
     let (mut decoder, mut reading) = (ResponseDecoder::new(method), Reading::default());
     let mut fault = None;
     for piece in pieces {
-        let mut bytes = piece.to_vec();
+        let mut bytes = BytesMut::from(*piece);
         if bytes.is_empty() {
             continue;
         }

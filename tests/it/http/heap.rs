@@ -221,20 +221,22 @@ fn allocations(path: &'static str) -> f64 {
 fn a_small_request_takes_few_allocations() {
     let (each, own) = (allocations("/r"), allocations("/own"));
     eprintln!("{each} allocations, {own} with the own engine");
-    assert!(each <= 29.0 && own <= 30.0, "{each}, {own}");
+    assert!(each <= 28.5 && own <= 29.5, "{each}, {own}");
 }
 
 #[test]
 fn an_event_of_a_flood_takes_hardly_an_allocation() {
-    let product = Counted::start();
-    let mut client = product.client("/r");
-    product.measure(|| assert_eq!(client.flood(), EVENTS));
-    let mut events = 0;
-    let counted = product.measure(|| events = client.flood());
-    assert_eq!(events, EVENTS);
-    let each = counted.count_total as f64 / EVENTS as f64;
-    eprintln!("{each} allocations");
-    assert!(each <= 0.1, "{each}");
+    for path in ["/r", "/own"] {
+        let product = Counted::start();
+        let mut client = product.client(path);
+        product.measure(|| assert_eq!(client.flood(), EVENTS));
+        let mut events = 0;
+        let counted = product.measure(|| events = client.flood());
+        assert_eq!(events, EVENTS);
+        let each = counted.count_total as f64 / EVENTS as f64;
+        eprintln!("{each} allocations on {path}");
+        assert!(each <= 0.05, "{each} on {path}");
+    }
 }
 
 /// The bytes that a silent stream holds.
@@ -251,7 +253,7 @@ fn held(path: &'static str) -> f64 {
 fn a_silent_stream_holds_little_more_than_one_that_is_only_piped() {
     let (piped, own) = (held("/piped"), held("/r"));
     eprintln!("{own} bytes, {piped} without a filter");
-    assert!(own - piped <= 5632.0, "{own}, {piped}");
+    assert!(own - piped <= 5300.0, "{own}, {piped}");
 }
 
 #[test]
@@ -259,5 +261,5 @@ fn a_silent_stream_of_the_own_engine_holds_far_less() {
     let (hyper, own) = (held("/r"), held("/own"));
     eprintln!("{own} bytes, {hyper} with hyper");
     // Of which hyper, towards the client, has 8 KB to read into, and as many to write from.
-    assert!(own <= 31_000.0 && hyper <= 58_000.0, "{own}, {hyper}");
+    assert!(own <= 28_000.0 && hyper <= 55_000.0, "{own}, {hyper}");
 }

@@ -24,6 +24,15 @@ impl BodyDecoder {
         }
     }
 
+    /// Bytes of data that are certain to come next.
+    pub(super) fn ahead(&self) -> u64 {
+        match self {
+            Self::Length(left) => *left,
+            Self::Chunked(chunks) => chunks.ahead(),
+            Self::UntilClose => 0,
+        }
+    }
+
     /// Why a body that ends here is not whole.
     pub(super) fn incomplete(&self) -> MalformedResponse {
         match self {

@@ -70,6 +70,11 @@ impl ChunkDecoder {
         self.state == ChunkState::Data
     }
 
+    /// Bytes of data that are certain to come next.
+    pub(super) fn ahead(&self) -> u64 {
+        if self.is_within_data() { self.left } else { 0 }
+    }
+
     /// Moves the data of all chunks in `bytes` to the front.
     pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Decoded {
         let (mut data, mut used) = (0, 0);

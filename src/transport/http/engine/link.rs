@@ -1,12 +1,12 @@
 //! A connection to a server (RFC 9112, 9).
 
 use std::io;
-use std::pin::Pin;
+use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::AsyncReadExt;
 
 use super::link_error::LinkError;
 use super::malformed::MalformedResponse;
@@ -156,14 +156,12 @@ impl EngineLink {
     fn poll_read<T>(
         &mut self,
         cx: &mut Context<'_>,
-        take: impl FnOnce(&mut ResponseDecoder, &mut [u8]) -> T,
+        take: impl FnOnce(&mut ResponseDecoder, &mut BytesMut) -> T,
     ) -> Poll<io::Result<Option<T>>> {
         let Self { io, response, .. } = self;
-        with_buffer(|buffer| {
-            let mut read = ReadBuf::new(buffer);
-            ready!(Pin::new(io).poll_read(cx, &mut read))?;
-            let bytes = read.filled_mut();
-            Poll::Ready(Ok((!bytes.is_empty()).then(|| take(response, bytes))))
+        with_buffer(response.ahead(), |buffer| {
+            let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
+            Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })
     }
 }

@@ -2,18 +2,60 @@
 
 use std::cell::Cell;
 
-/// Bytes that one read takes at most. What a read has brought is copied out of the buffer.
+use bytes::buf::Limit;
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Bytes that one read takes at most, unless the piece of a body that comes next is known to be large.
 const READ_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes that one read takes at most of a large piece, and from which a piece is large.
+const LARGE_READ_BYTES_MAX: usize = 256 << 10;
+
 thread_local! {
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static BUFFER: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 
-/// Calls `read` with the buffer, whose content is of no meaning.
-pub(super) fn with_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+/// Calls `read` with the buffer, which is empty and takes as much as one read may. `ahead`: bytes of a body that are
+/// certain to come next.
+pub(super) fn with_buffer<T>(ahead: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
+    let is_large = ahead >= LARGE_READ_BYTES_MAX as u64;
+    let limit = if is_large { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };
     let mut buffer = BUFFER.take();
-    buffer.resize(READ_BYTES_MAX, 0);
+    buffer.clear();
+    buffer.reserve(limit);
+    let mut buffer = buffer.limit(limit);
     let outcome = read(&mut buffer);
-    BUFFER.set(buffer);
+    BUFFER.set(buffer.into_inner());
     outcome
+}
+
+/// The bytes in the buffer, as a value that outlives the buffer.
+pub(super) fn take_out(buffer: &mut BytesMut) -> Bytes {
+    // A buffer that is nearly full is given away: a copy would cost as much as the read. Whoever held a few bytes for
+    // long would hold all of the buffer.
+    if buffer.len() < buffer.capacity() / 4 * 3 {
+        return Bytes::copy_from_slice(buffer);
+    }
+    std::mem::take(buffer).freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_read_has_all_of_its_room_whatever_was_taken_out_before() {
+        let large = LARGE_READ_BYTES_MAX as u64;
+        for ahead in [0, large - 1, large, 0, u64::MAX, 1] {
+            let room = if ahead < large { READ_BYTES_MAX } else { LARGE_READ_BYTES_MAX };
+            for length in [1, room / 2, room] {
+                let taken = with_buffer(ahead, |buffer| {
+                    assert_eq!(buffer.remaining_mut(), room);
+                    buffer.put_bytes(b'x', length);
+                    take_out(buffer.get_mut())
+                });
+                assert!(taken.len() == length && taken.iter().all(|byte| *byte == b'x'));
+            }
+        }
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 
 use super::body_decoder::BodyDecoder;
 use super::malformed::{HEAD_BYTES_MAX, HEADERS_MAX, MalformedResponse};
+use super::read_buffer::take_out;
 
 /// The largest length of a body that a response may declare.
 const BODY_BYTES_MAX: u64 = u64::MAX - 2;
@@ -18,7 +19,7 @@ pub struct ResponseDecoder {
     /// The request asked for a head alone.
     is_head_request: bool,
     /// The beginning of a head.
-    held: Vec<u8>,
+    held: BytesMut,
     /// Empty, with room for headers.
     spare: HeaderMap,
     /// The body; `None` before the head.
@@ -35,7 +36,7 @@ impl ResponseDecoder {
     pub fn new(method: &Method) -> Self {
         Self {
             is_head_request: *method == Method::HEAD,
-            held: Vec::new(),
+            held: BytesMut::new(),
             spare: HeaderMap::new(),
             body: None,
             is_persistent: false,
@@ -57,7 +58,7 @@ impl ResponseDecoder {
     /// If the bytes are no response, or the length of the body is in doubt.
     pub fn head(
         &mut self,
-        bytes: &mut [u8],
+        bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         if self.held.is_empty() {
             return self.begin(bytes);
@@ -75,7 +76,7 @@ impl ResponseDecoder {
 
     fn begin(
         &mut self,
-        mut bytes: &mut [u8],
+        bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         while !bytes.is_empty() {
             // Servers may skip empty lines (RFC 9112, 2.2). Before a response one may be the rest of another.
@@ -86,10 +87,10 @@ impl ResponseDecoder {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
-                self.held = bytes.to_vec();
+                self.held = BytesMut::from(&bytes[..]);
                 return Ok(None);
             };
-            bytes = &mut bytes[length..];
+            bytes.advance(length);
             let status = head.status();
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 continue;
@@ -112,7 +113,7 @@ impl ResponseDecoder {
     ///
     /// # Errors
     /// If the body is malformed after the data that was returned before.
-    pub fn body(&mut self, bytes: &mut [u8]) -> Result<Bytes, MalformedResponse> {
+    pub fn body(&mut self, bytes: &mut BytesMut) -> Result<Bytes, MalformedResponse> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -130,7 +131,10 @@ impl ResponseDecoder {
         self.fault = fault;
         match fault {
             Some(fault) if decoded.data == 0 => Err(fault),
-            _ => Ok(Bytes::copy_from_slice(&bytes[..decoded.data])),
+            _ => {
+                bytes.truncate(decoded.data);
+                Ok(take_out(bytes))
+            }
         }
     }
 
@@ -170,6 +174,11 @@ impl ResponseDecoder {
             Some(BodyDecoder::Length(left)) => Some(*left),
             _ => None,
         }
+    }
+
+    /// Bytes of the body that are certain to come next.
+    pub(super) fn ahead(&self) -> u64 {
+        self.body.as_ref().map_or(0, BodyDecoder::ahead)
     }
 
     /// The trailers, once the response is over.
