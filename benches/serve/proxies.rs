@@ -54,7 +54,8 @@ impl Target {
         }
         let address = free_address()?;
         let folder = folder.join(format!("{name}-{}", address.port()));
-        fs::create_dir(&folder)?;
+        // A port may be free twice.
+        fs::create_dir_all(&folder)?;
         let mut command = command(name, address, upstream, &folder)?;
         let log = fs::File::create(folder.join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&folder);

@@ -24,11 +24,11 @@ impl BodyDecoder {
         }
     }
 
-    /// Bytes of data that are certain to come next.
-    pub(super) fn ahead(&self) -> u64 {
+    /// Bytes of the piece whose data come next, if it is known.
+    pub(super) fn piece(&self) -> u64 {
         match self {
             Self::Length(left) => *left,
-            Self::Chunked(chunks) => chunks.ahead(),
+            Self::Chunked(chunks) => chunks.size(),
             Self::UntilClose => 0,
         }
     }

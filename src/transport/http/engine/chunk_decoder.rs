@@ -43,7 +43,9 @@ enum ChunkState {
 #[derive(Debug, Default)]
 pub(super) struct ChunkDecoder {
     state: ChunkState,
-    /// Bytes of the chunk that are still to come.
+    /// Bytes of data in the chunk.
+    size: u64,
+    /// Those of them that are still to come.
     left: u64,
     digits: u32,
     extension_bytes: usize,
@@ -70,9 +72,9 @@ impl ChunkDecoder {
         self.state == ChunkState::Data
     }
 
-    /// Bytes of data that are certain to come next.
-    pub(super) fn ahead(&self) -> u64 {
-        if self.is_within_data() { self.left } else { 0 }
+    /// The size of the chunk whose data come next; 0 if something else does.
+    pub(super) fn size(&self) -> u64 {
+        if self.is_within_data() { self.size } else { 0 }
     }
 
     /// Moves the data of all chunks in `bytes` to the front.
@@ -126,7 +128,10 @@ impl ChunkDecoder {
                 Extension
             }
             (SizeLf, b'\n') if self.left == 0 => LineStart,
-            (SizeLf, b'\n') => Data,
+            (SizeLf, b'\n') => {
+                self.size = self.left;
+                Data
+            }
             (DataCr, b'\r') => DataLf,
             (DataLf, b'\n') => {
                 self.digits = 0;

@@ -159,7 +159,7 @@ impl EngineLink {
         take: impl FnOnce(&mut ResponseDecoder, &mut BytesMut) -> T,
     ) -> Poll<io::Result<Option<T>>> {
         let Self { io, response, .. } = self;
-        with_buffer(response.ahead(), |buffer| {
+        with_buffer(response.piece(), |buffer| {
             let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
             Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })

@@ -5,20 +5,20 @@ use std::cell::Cell;
 use bytes::buf::Limit;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Bytes that one read takes at most, unless the piece of a body that comes next is known to be large.
+/// Bytes that one read takes at most, and from which a piece of a body is large.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that one read takes at most of a large piece, and from which a piece is large.
+/// Bytes that one read takes at most within a large piece.
 const LARGE_READ_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
     static BUFFER: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 
-/// Calls `read` with the buffer, which is empty and takes as much as one read may. `ahead`: bytes of a body that are
-/// certain to come next.
-pub(super) fn with_buffer<T>(ahead: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
-    let is_large = ahead >= LARGE_READ_BYTES_MAX as u64;
+/// Calls `read` with the buffer, which is empty and takes as much as one read may. `piece`: bytes of the piece of a body
+/// whose data come next, or 0.
+pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
+    let is_large = piece >= READ_BYTES_MAX as u64;
     let limit = if is_large { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };
     let mut buffer = BUFFER.take();
     buffer.clear();
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn each_read_has_all_of_its_room_whatever_was_taken_out_before() {
-        let large = LARGE_READ_BYTES_MAX as u64;
-        for ahead in [0, large - 1, large, 0, u64::MAX, 1] {
-            let room = if ahead < large { READ_BYTES_MAX } else { LARGE_READ_BYTES_MAX };
+        let large = READ_BYTES_MAX as u64;
+        for piece in [0, large - 1, large, 0, u64::MAX, 1] {
+            let room = if piece < large { READ_BYTES_MAX } else { LARGE_READ_BYTES_MAX };
             for length in [1, room / 2, room] {
-                let taken = with_buffer(ahead, |buffer| {
+                let taken = with_buffer(piece, |buffer| {
                     assert_eq!(buffer.remaining_mut(), room);
                     buffer.put_bytes(b'x', length);
                     take_out(buffer.get_mut())

@@ -176,9 +176,9 @@ impl ResponseDecoder {
         }
     }
 
-    /// Bytes of the body that are certain to come next.
-    pub(super) fn ahead(&self) -> u64 {
-        self.body.as_ref().map_or(0, BodyDecoder::ahead)
+    /// Bytes of the piece of the body, a chunk or all that is left, whose data come next, if it is known.
+    pub(super) fn piece(&self) -> u64 {
+        self.body.as_ref().map_or(0, BodyDecoder::piece)
     }
 
     /// The trailers, once the response is over.
