@@ -1,6 +1,7 @@
 //! A request is passed on to the replica that has its session, as a plain pipe.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use super::passport::{ClientFacts, FORWARDED};
 use super::peers::LEAVING;
 use super::seal::Owner;
-use super::{FleetMember, in_origin_form, now_ms, random_numbers};
+use super::{FleetMember, in_origin_form, now_ms};
 use crate::gateway::refusals::text;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::FleetEvent;
@@ -40,8 +41,8 @@ impl FleetMember {
         let (mut parts, body) = request.into_parts();
         in_origin_form(&mut parts);
         parts.headers = next_hop_headers(parts.headers);
-        let passport = random_numbers()
-            .and_then(|[nonce, _]| self.office.sign(&parts, client, to.address, now_ms(), nonce));
+        let nonce = self.nonces.fetch_add(1, Ordering::Relaxed);
+        let passport = self.office.sign(&parts, client, to.address, now_ms(), nonce);
         let Some(passport) = passport else {
             return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, "no passport can be made"));
         };

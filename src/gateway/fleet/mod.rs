@@ -23,6 +23,7 @@ pub(crate) mod valkey;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::HOST;
@@ -65,6 +66,8 @@ pub struct FleetMember {
     /// What a call of a session of this replica says of its way: one that came here, and one that was passed on.
     hops: [Arc<ReplicaHop>; 2],
     office: PassportOffice,
+    /// The nonce of the next passport. All are counted from a random number, so that no two replicas use the same one.
+    nonces: AtomicU64,
     peers: Peers,
     /// Who serves sessions whose owners are gone, if there is a store for that.
     heirs: Option<Heirs>,
@@ -99,7 +102,7 @@ impl FleetMember {
         store: Option<Arc<dyn OwnerStore>>,
     ) -> Option<Arc<Self>> {
         let keys = || settings.keys.iter().map(FleetKey::reveal);
-        let [boot, _] = random_numbers()?;
+        let [boot, nonce] = random_numbers()?;
         let me = Owner { address: settings.advertise, boot };
         Some(Arc::new(Self {
             listen: settings.listen,
@@ -107,6 +110,7 @@ impl FleetMember {
             hops: [false, true].map(|forwarded| Arc::new(hop(me, forwarded))),
             seal: Arc::new(FleetSeal { me, seal: Seal::new(keys())?, seals: settings.seal }),
             office: PassportOffice::new(keys()),
+            nonces: AtomicU64::new(nonce),
             peers: Peers::new(dial),
             counts: proxy.metrics.fleet(),
             // Requests that are passed on are calls too.

@@ -108,7 +108,8 @@ impl PassportOffice {
         Self { keys: keys.into_iter().map(derived).collect(), seen: Mutex::default() }
     }
 
-    /// The header for a request to the replica at `to`. `now`: milliseconds since 1970; `nonce`: a random number.
+    /// The header for a request to the replica at `to`. `now`: milliseconds since 1970; `nonce`: a number
+    /// that no replica has used before.
     pub(crate) fn sign(
         &self,
         parts: &Parts,
