@@ -28,6 +28,13 @@ pub struct MeteredIo<I> {
     traffic: Traffic,
 }
 
+impl<I> MeteredIo<I> {
+    /// The connection.
+    pub fn get_ref(&self) -> &I {
+        &self.io
+    }
+}
+
 fn count(counter: &Counter, written: &Poll<io::Result<usize>>) {
     if let Poll::Ready(Ok(bytes)) = written {
         counter.inc_by(*bytes as u64);

@@ -115,3 +115,10 @@ pub fn limit_waiting(stream: &TcpStream) {
         let _ = socket.set_tcp_notsent_lowat(UNSENT);
     }
 }
+
+/// Acknowledges what has been read, at once, where a program can ask the system to.
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "the system decides"))]
+pub fn acknowledge(stream: &TcpStream) {
+    #[cfg(target_os = "linux")]
+    let _ = SockRef::from(stream).set_tcp_quickack(true);
+}

@@ -118,3 +118,6 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// Limits of a connection that Windows does not have.
 pub fn limit_waiting(_: &TcpStream) {}
+
+/// Windows decides by itself when it acknowledges.
+pub fn acknowledge(_: &TcpStream) {}

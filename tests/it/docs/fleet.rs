@@ -62,6 +62,7 @@ fn the_route_file_of_the_example_is_that_of_a_fleet() {
         assert!(nginx.contains(&format!("server 127.0.0.{number}:7332")));
     }
     assert!(!haproxy.contains("\n    on-marked-down"));
+    assert!(haproxy.contains("\n    option http-no-delay"));
 }
 
 #[test]

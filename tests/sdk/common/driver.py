@@ -103,7 +103,8 @@ class Report(logging.Handler):
         self.printed = threading.Lock()
 
     def emit(self, record):
-        self.fault(record.getMessage())
+        _, cause, _ = record.exc_info or (None, None, None)
+        self.fault(record.getMessage() + (f": {type(cause).__name__}: {cause}" if cause else ""))
 
     def fault(self, text):
         self._count("error", text)

@@ -21,6 +21,8 @@ pub(crate) struct EngineLink {
     io: Io,
     request: SendState,
     response: ResponseDecoder,
+    /// Whether the head of the response has come, and nothing was waited for since.
+    has_new_head: bool,
 }
 
 /// What has become of a request.
@@ -41,7 +43,8 @@ pub(super) enum BodyPart {
 impl EngineLink {
     /// A connection that has served nothing yet.
     pub(crate) fn new(io: Io) -> Self {
-        Self { io, request: SendState::Sent, response: ResponseDecoder::new(&Method::GET) }
+        let response = ResponseDecoder::new(&Method::GET);
+        Self { io, request: SendState::Sent, response, has_new_head: false }
     }
 
     /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked
@@ -71,6 +74,7 @@ impl EngineLink {
     /// Begins a request on a connection that is unused or idle. [`EngineLink::poll_head`] sends it.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
         self.response = ResponseDecoder::new(request.method());
+        self.has_new_head = false;
         let (request, headers) = RequestWriter::new(request);
         self.request = SendState::Sending(request);
         self.response.reuse(headers);
@@ -89,6 +93,7 @@ impl EngineLink {
             match ready!(self.poll_read(cx, ResponseDecoder::head)) {
                 Ok(Some(head)) => {
                     if let Some(head) = head? {
+                        self.has_new_head = true;
                         return Poll::Ready(Ok(head));
                     }
                 }
@@ -111,7 +116,13 @@ impl EngineLink {
             if let Some(fault) = self.response.fault() {
                 return Poll::Ready(Err(fault.into()));
             }
-            match ready!(self.poll_read(cx, ResponseDecoder::body))? {
+            let read = self.poll_read(cx, ResponseDecoder::body);
+            if read.is_pending() && std::mem::take(&mut self.has_new_head) {
+                // Many servers, all of Python's uvicorn, write the body after the head and leave Nagle's algorithm on: the
+                // body waits for this acknowledgement (RFC 9293, 3.7.4). Later pieces seldom follow so closely.
+                self.io.acknowledge();
+            }
+            match ready!(read)? {
                 None => self.response.close()?,
                 Some(data) => {
                     let data = data?;
@@ -163,5 +174,50 @@ impl EngineLink {
             let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
             Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+
+    use futures::FutureExt;
+    use tokio::io::{AsyncWriteExt, DuplexStream, Join, ReadHalf, WriteHalf, duplex, join, split};
+
+    use super::*;
+    use crate::transport::http::io::IoStream;
+
+    thread_local! {
+        static ACKNOWLEDGED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    impl IoStream for Join<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>> {
+        fn acknowledge(&self) {
+            ACKNOWLEDGED.set(ACKNOWLEDGED.get() + 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_is_acknowledged_once_where_its_body_is_still_to_come() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n";
+        for (first, acknowledged) in [("", 1), ("o", 1), ("done", 0)] {
+            ACKNOWLEDGED.set(0);
+            let (near, mut far) = duplex(1 << 10);
+            let (read, write) = split(near);
+            let mut link = EngineLink::new(Box::new(join(read, write)));
+            link.begin(Request::new(RequestBody::from(Bytes::new())));
+            assert!(poll_fn(|cx| link.poll_head(cx)).now_or_never().is_none());
+            far.write_all(format!("{head}{first}").as_bytes()).await.unwrap();
+            let (_, begun) = poll_fn(|cx| link.poll_head(cx)).await.ok().unwrap();
+            assert_eq!(begun, first);
+            for byte in "done"[first.len()..].chars() {
+                assert!(poll_fn(|cx| link.poll_body(cx)).now_or_never().is_none());
+                far.write_all(byte.to_string().as_bytes()).await.unwrap();
+                assert!(matches!(poll_fn(|cx| link.poll_body(cx)).await, Ok(BodyPart::Data(_))));
+            }
+            assert!(matches!(poll_fn(|cx| link.poll_body(cx)).await, Ok(BodyPart::End(None))));
+            assert_eq!(ACKNOWLEDGED.get(), acknowledged, "{first:?}");
+        }
     }
 }
