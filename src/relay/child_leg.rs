@@ -50,6 +50,11 @@ impl ChildLeg {
         self.probe.has_failed()
     }
 
+    /// The number of bytes that the server has written so far, as far as they are read.
+    pub fn bytes_read(&self) -> u64 {
+        self.pipe.bytes_read()
+    }
+
     /// A fresh server takes the place of the one that has ended.
     pub fn replace(&mut self, pipe: Pipe) {
         self.pipe = pipe;

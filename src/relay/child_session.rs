@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::observe::log::Connection;
 use crate::platform::signals::Signals;
@@ -20,8 +20,8 @@ use crate::transport::child::{
 };
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// The time that a child's pipe is read after the child's exit. A grandchild that holds the pipe open
-/// would otherwise keep the proxy for ever.
+/// The silence on a child's pipe after the child's exit that ends reading. A grandchild that holds the
+/// pipe open would otherwise keep the proxy for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The time that a server has after a SIGTERM from a client that has closed its input before. The
@@ -33,7 +33,8 @@ const LAST_GRACE: Duration = Duration::from_millis(1500);
 /// its requests, closes, and still reads. A client that does not want to wait sends SIGTERM.
 pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
-/// The time that a client has to read the last messages after its server has ended.
+/// The time that a client has to read the last messages after its server has ended. No longer is the pipe
+/// of the server read, whoever still writes to it.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The next step of stopping a server that does not end by itself.
@@ -238,13 +239,21 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Forwards the remaining output in the server's pipe, as long as the client reads. A
     /// grandchild may hold the pipe open: then forwarding ends when no more output comes.
     async fn drain(&mut self) {
-        loop {
-            let patience = if self.relay.is_writing() { LAST_WORDS } else { DRAIN };
-            match timeout(patience, self.relay.step()).await {
+        let end = Instant::now() + LAST_WORDS;
+        let mut quiet = Instant::now() + DRAIN;
+        let mut read = self.relay.server().inner().bytes_read();
+        while Instant::now() < end {
+            let until = if self.relay.is_held_up() { end } else { quiet.min(end) };
+            match timeout_at(until, self.relay.step()).await {
                 Ok(RelayStep::ServerDone | RelayStep::ClientGone) | Err(_) => return,
                 Ok(_) => {}
             }
             self.note();
+            // Only bytes of the server count: heartbeats and messages of clients go on without it.
+            let now_read = self.relay.server().inner().bytes_read();
+            if now_read != read {
+                (read, quiet) = (now_read, Instant::now() + DRAIN);
+            }
         }
     }
 }

@@ -422,11 +422,6 @@ impl FilterGuard {
         failed.queue.iter().map(|(_, transmit)| transmit.payload.len()).sum::<usize>() >= QUEUE_MAX
     }
 
-    /// [`Filter::is_drained`].
-    pub fn is_drained(&self) -> bool {
-        self.failed.as_ref().map_or_else(|| self.filter.is_drained(), |f| f.queue.is_empty())
-    }
-
     /// [`Filter::open_calls`].
     pub fn open_calls(&self) -> usize {
         if self.failed.is_some() { 0 } else { self.filter.open_calls() }

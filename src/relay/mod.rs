@@ -267,6 +267,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
+    /// Whether the server is not read at the moment, because clients are too far behind.
+    pub fn is_held_up(&self) -> bool {
+        let is_full = !self.clients.are_strangers() && self.filter.is_full();
+        is_full || self.clients.is_behind()
+    }
+
     fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
@@ -279,12 +285,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return Poll::Ready(RelayEvent::ServerWritten(ok));
         }
         self.server_first = !self.server_first;
-        let strangers = self.clients.are_strangers();
+        let reads_server = self.reads_server && !self.is_held_up();
         for server in [self.server_first, !self.server_first] {
             if server
-                && self.reads_server
-                && (strangers || !self.filter.is_full())
-                && !self.clients.is_behind()
+                && reads_server
                 && let Poll::Ready(received) = self.server.poll_receive(cx)
             {
                 return Poll::Ready(RelayEvent::Server(received));
@@ -388,11 +392,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Whether messages for the server are still unwritten.
     pub fn is_sending(&self) -> bool {
         self.server.is_writing()
-    }
-
-    /// Whether bytes still wait for a client.
-    pub fn is_writing(&self) -> bool {
-        self.clients.is_writing() || !self.filter.is_drained()
     }
 
     /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that

@@ -31,6 +31,8 @@ pub struct Pipe {
     writer: ByteWriter,
     buffer: BytesMut,
     lines: Lines,
+    /// Bytes that have been read so far.
+    bytes_read: u64,
     /// Whether the reader has not ended.
     open: bool,
     /// The other side is written to no more.
@@ -63,6 +65,7 @@ impl Pipe {
             reader,
             writer,
             buffer: BytesMut::new(),
+            bytes_read: 0,
             lines: Lines::new(limit),
             open: true,
             gone: false,
@@ -71,6 +74,11 @@ impl Pipe {
             fresh: None,
             midway: false,
         }
+    }
+
+    /// The number of bytes that have been read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// A frame that has been read already.
@@ -102,6 +110,7 @@ impl Pipe {
             let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
             let bytes = read.unwrap_or_default();
             self.open = bytes > 0;
+            self.bytes_read += bytes as u64;
             if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
                 self.fresh = Some(Bytes::copy_from_slice(fresh));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::protocol::terminal::Terminal;
 use crate::relay::outbox::Outbox;
@@ -24,6 +24,10 @@ const ERRORS_READ: usize = 8 << 10;
 
 /// Silence after which a server that has ended is taken to have written all it had to say.
 const ERRORS_LAST: Duration = Duration::from_millis(100);
+
+/// The longest time that standard error is read after the end of the server. A process that the server has
+/// left behind may write for ever.
+const ERRORS_LAST_MAX: Duration = Duration::from_secs(1);
 
 /// Newest lines of one read of standard error that are searched for progress. Newer progress would
 /// replace older lines before anyone saw them.
@@ -132,9 +136,11 @@ impl DiagnosticsSink {
     /// taken for `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
         // A process that holds it open and is silent has nothing to say about this server.
-        while self.from.is_some() && timeout(ERRORS_LAST, poll_fn(|cx| self.poll(cx))).await.is_ok()
-        {
-        }
+        let end = Instant::now() + ERRORS_LAST_MAX;
+        while self.from.is_some()
+            && Instant::now() < end
+            && timeout(ERRORS_LAST, poll_fn(|cx| self.poll(cx))).await.is_ok()
+        {}
         self.from = None;
         while !self.outbox.is_empty()
             && timeout(patience, poll_fn(|cx| self.poll(cx))).await.is_ok()

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use milepost::progress::Policy;
@@ -290,12 +289,14 @@ fn a_start_does_not_wait_for_the_file() {
     fs::create_dir_all(&state.folder).unwrap();
     let held = File::create(state.file()).unwrap();
     held.lock().unwrap();
-    let mut session = state.wrap(&["--estimate"]);
-    let began = std::time::Instant::now();
-    sleep(&mut session, 1, 0.0);
-    // It would be tried for two seconds.
-    assert!(began.elapsed() < Duration::from_millis(1900), "{:?}", began.elapsed());
-    thread::sleep(Duration::from_millis(1));
+    // It would be tried for two seconds; a busy machine may take as long once.
+    let is_quick = || {
+        let mut session = state.wrap(&["--estimate"]);
+        let began = std::time::Instant::now();
+        sleep(&mut session, 1, 0.0);
+        began.elapsed() < Duration::from_millis(1900)
+    };
+    assert!((0..5).any(|_| is_quick()));
 }
 
 #[test]

@@ -267,7 +267,7 @@ fn top_shows_calls_in_a_terminal_and_opens_one() {
     until_seen("\u{1b}[?1049l");
     assert!(wait(&mut terminal.0, STUCK).unwrap().success());
     fs::write(user.done(), "").unwrap();
-    assert!(session.line().contains("result"));
+    session.lines_until("result");
     // Where there is no terminal, `top` says so.
     let refused = user.command().arg("top").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();

@@ -26,7 +26,7 @@ fn next(session: &mut Session) -> Value {
 
 #[test]
 fn a_client_of_2026_reaches_a_command_of_2024() {
-    let mut session = Session::wrap(&["--modern"], &["sh", "-c", SERVER]);
+    let mut session = Session::wrap(&["--modern", "--no-heartbeat"], &["sh", "-c", SERVER]);
     let with_roots = |text: String| {
         text.replace(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"roots":{}}"#)
     };

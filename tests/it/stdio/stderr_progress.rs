@@ -63,8 +63,8 @@ fn a_bar_that_is_drawn_over_and_over_is_read_while_it_is_drawn() {
 #[test]
 fn percentages_of_a_json_log_never_fall_and_none_of_its_words_is_lost() {
     let server = example("kuzumem");
-    let options =
-        ["--dialect", "defaults,stderr", "--first-after", "0", "--hold", "0", "--guard", "0"];
+    let timing = ["--first-after", "0", "--hold", "0", "--guard", "0", "--no-heartbeat"];
+    let options = [&["--dialect", "defaults,stderr"], &timing[..]].concat();
     let mut session =
         Session::wrap(&options, &[&server, "--generation", "head", "--pace", "150ms"]);
     let (told, _) = called(&mut session, "memory-bank");

@@ -441,7 +441,7 @@ mod how_it_ends {
     #[test]
     fn every_open_call_of_a_killed_server_is_answered() {
         let server = example("silent");
-        let mut session = Session::wrap(&[], &[&server]);
+        let mut session = Session::wrap(&["--no-heartbeat"], &[&server]);
         session.tell(INITIALIZE);
         session.line();
         for id in ["1", "\"b\"", "3"] {
@@ -458,11 +458,46 @@ mod how_it_ends {
             assert!(message.contains("SIGKILL"), "{message}");
             ids.push(answer["id"].to_string());
         }
+        // The calls would take half a minute.
         let took = killed.elapsed();
-        assert!(took < Duration::from_millis(900), "{took:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
         ids.sort();
         assert_eq!(ids, ["\"b\"", "1", "3"]);
         assert_eq!(session.ended().1, Some(137));
+    }
+
+    /// Heartbeats are no life sign of a server that has ended: the end is not put off by them.
+    #[test]
+    fn the_end_of_a_server_is_told_though_heartbeats_come_often_and_its_pipe_stays_open() {
+        let options = ["--heartbeat-after", "100ms", "--heartbeat-every", "100ms"];
+        let options = [&options[..], &["--heartbeat-max", "20s"]].concat();
+        let mut session =
+            Session::wrap(&options, &["sh", "-c", "sleep 600 & read -r _; read -r _; exit 3"]);
+        session.call("1", Some("1"), "a", "{}");
+        session.call("2", Some("2"), "a", "{}");
+        let told = session.lines_until("the MCP server ended (exit code 3)");
+        // In 20 seconds each call has about 200 of them.
+        assert!(told.len() < 120, "{told:?}");
+        let (rest, code, stderr) = session.ended();
+        assert_eq!((rest.contains("exit code 3"), code), (true, Some(3)), "{stderr}");
+    }
+
+    /// A process that the server has left behind does not keep Milepost, whatever it writes.
+    #[test]
+    fn the_end_of_a_server_is_told_though_others_go_on_writing_to_its_pipes() {
+        let ticks = 3000;
+        let script = format!(
+            r#"(i=0; while [ $i -lt {ticks} ]; do i=$((i + 1)); sleep 0.02;
+                echo '{{"jsonrpc":"2.0","method":"tick"}}'; echo tick >&2; done) &
+            read -r _; exit 3"#
+        );
+        let mut session = Session::sh(&script);
+        session.call("1", None, "a", "{}");
+        let told = session.lines_until("the MCP server ended (exit code 3)");
+        assert!(told.len() < ticks / 2, "{}", told.len());
+        let (_, code, stderr) = session.ended();
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(stderr.matches("tick").count() < ticks / 2);
     }
 
     #[test]
@@ -506,7 +541,7 @@ mod how_it_ends {
     fn calls_of_a_server_that_closes_its_output_are_answered() {
         let mut session = Session::sh("read -r _; exec >&-; while :; do sleep 0.1; done");
         let server = session.server_pid();
-        session.call("1", Some("1"), "a", "{}");
+        session.call("1", None, "a", "{}");
         let answer = json(&session.line());
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.contains("closed its output"), "{message}");

@@ -291,6 +291,8 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     let command = serde_json::to_string(&["sh", "-c", &script]).unwrap();
     // One that is left would be one too many in the second crowd.
     let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
+    // Each client counts what it is told: no busy machine may add to it.
+    let limits = limits + "\nheartbeat.after = \"60s\"";
     let keys = format!(
         "upstream.command = {command}\nupstream.idle_timeout = \"4s\"\nkeep_alive = \"500ms\"\n{limits}"
     );

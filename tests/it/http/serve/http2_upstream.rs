@@ -88,7 +88,10 @@ impl FewStreams {
     }
 
     fn route(&self) -> String {
-        format!("upstream.url = \"http://{}/mcp\"\nupstream.http2 = true", self.address)
+        format!(
+            "upstream.url = \"http://{}/mcp\"\nupstream.http2 = true\nheartbeat.enabled = false",
+            self.address
+        )
     }
 
     fn accepted(&self) -> usize {

@@ -1,12 +1,15 @@
 //! Calls as operators see them while they happen: `/calls`, `/calls/N`, `/tap` and `milepost tap`.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::proxy::Start;
 use super::*;
@@ -16,10 +19,10 @@ use crate::support::{milepost, until, wait};
 /// Before the route's server is silent for so long nothing is added.
 const KEYS: &str = "heartbeat = { after = \"400ms\", every = \"400ms\" }\nmin_interval = \"0ms\"";
 
-/// Says of a call `work`: progress, the very same, progress under another name; is silent for a moment and
-/// answers. Of a call `hang`, one report and nothing more.
+/// Says of a call: progress, the very same, progress under another name; answers once the file that its
+/// argument names is there.
 const SERVER: &str = r#"
-import json, sys, threading, time
+import json, os, sys, threading, time
 def say(message):
     print(json.dumps(message), flush=True)
 def progress(token, figure):
@@ -28,11 +31,10 @@ def progress(token, figure):
 def work(said):
     token = said["params"]["_meta"]["progressToken"]
     progress(token, 2)
-    if said["params"]["name"] == "hang":
-        return
     progress(token, 2)
     progress("nobody", 3)
-    time.sleep(1)
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
     say({"jsonrpc": "2.0", "id": said["id"], "result": {"content": []}})
 for line in sys.stdin:
     said = json.loads(line)
@@ -53,9 +55,16 @@ fn tool(name: &str, meta: &str) -> String {
     )
 }
 
-fn children() -> Proxy {
-    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+/// A proxy before children that answer once the file in this folder is there.
+fn children(folder: &TempDir) -> Proxy {
+    let file = file(folder);
+    let command =
+        serde_json::to_string(&["python3", "-c", SERVER, file.to_str().unwrap()]).unwrap();
     Proxy::with(&debug(), &format!("upstream.command = {command}\n{KEYS}"))
+}
+
+fn file(folder: &TempDir) -> PathBuf {
+    folder.path().join("answer")
 }
 
 fn debug() -> Start<'static> {
@@ -105,21 +114,33 @@ fn seen(proxy: &Proxy, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     found.unwrap()
 }
 
-/// A call `work` is seen as it runs and when it is over, with all that was said of it.
+/// The messages of a call, once this one is among them.
 #[track_caller]
-fn is_seen(proxy: &Proxy) {
-    let open = seen(proxy, "work", |call| call["progress"] == "3");
+fn told(proxy: &Proxy, call: &Value, what: &str) -> Value {
+    let path = format!("/calls/{}", call["n"]);
+    let mut whole = Value::Null;
+    until(&format!("{what} is told"), || {
+        whole = look(proxy, &path);
+        whole["messages"].as_array().unwrap().iter().any(|one| one["what"] == what)
+    });
+    whole
+}
+
+/// A call `work` is seen as it runs and when it is over, with all that was said of it. Its server answers
+/// when it is told to, after a heartbeat.
+#[track_caller]
+fn is_seen(proxy: &Proxy, answer: impl FnOnce()) {
+    // A heartbeat may have raised the figure by a part of one.
+    let open =
+        seen(proxy, "work", |call| call["progress"].as_str().is_some_and(|it| it.starts_with('3')));
     assert_eq!(open["route"], "/a");
     assert_eq!(open["token"], true);
     assert_eq!(open["message"], "password=***", "{open}");
     assert_eq!((&open["ended"], &open["outcome"]), (&Value::Null, &Value::Null));
+    told(proxy, &open, "added");
+    answer();
     let over = seen(proxy, "work", |call| call["outcome"] == "result");
-    let number = over["n"].as_u64().unwrap();
-    let mut whole = Value::Null;
-    until("the answer is told", || {
-        whole = look(proxy, &format!("/calls/{number}"));
-        whole["messages"].as_array().unwrap().iter().any(|one| one["what"] == "answer")
-    });
+    let whole = told(proxy, &over, "answer");
     assert!(!whole.to_string().contains("c4n4ry"), "{whole}");
     let messages = whole["messages"].as_array().unwrap();
     let of = |what: &str| {
@@ -149,19 +170,21 @@ fn is_seen(proxy: &Proxy) {
 
 #[test]
 fn calls_to_a_child_of_a_session_are_seen() {
-    let proxy = children();
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = children(&folder);
     let mut begun = post(&proxy, INITIALIZE);
     let session = begun.header("mcp-session-id").unwrap();
     let headers = [&POST[..], &[("mcp-session-id", &session)]].concat();
     let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", ""));
-    is_seen(&proxy);
+    is_seen(&proxy, || fs::write(file(&folder), "").unwrap());
     assert_eq!(seen(&proxy, "work", |_| true)["client"], "c 1");
     assert!(answer.rest().contains("\"result\""));
 }
 
 #[test]
 fn calls_to_a_child_that_clients_share_are_seen() {
-    let proxy = children();
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = children(&folder);
     let repeated = [
         ("mcp-protocol-version", "2026-07-28"),
         ("mcp-method", "tools/call"),
@@ -170,21 +193,18 @@ fn calls_to_a_child_that_clients_share_are_seen() {
     let headers = [&POST[..], &repeated].concat();
     let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"m","version":"2"},"#;
     let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", meta));
-    is_seen(&proxy);
+    is_seen(&proxy, || fs::write(file(&folder), "").unwrap());
     assert!(answer.rest().contains("\"result\""));
 }
 
-/// A server over HTTP that says what [`SERVER`] does.
-fn said(of: &str) -> Vec<String> {
+/// What [`SERVER`] says before it answers, as events.
+fn said() -> [String; 3] {
     let progress = |token: &str, figure: u32| {
         format!(
             "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":\"{token}\",\"progress\":{figure},\"total\":9,\"message\":\"password=c4n4ry-0123456789\"}}}}\n\n"
         )
     };
-    match of {
-        "work" => vec![progress("t", 2), progress("t", 2), progress("nobody", 3)],
-        _ => vec![progress("t", 2)],
-    }
+    [progress("t", 2), progress("t", 2), progress("nobody", 3)]
 }
 
 #[test]
@@ -195,7 +215,7 @@ fn calls_to_a_server_over_http_are_seen() {
     let answer = post(&proxy, &tool("work", ""));
     let mut server = upstream.asked();
     server.events();
-    for event in said("work") {
+    for event in said() {
         server.say(event);
     }
     // A client reads: what is said to it is made as it takes it.
@@ -203,13 +223,8 @@ fn calls_to_a_server_over_http_are_seen() {
         let mut answer = answer;
         answer.rest()
     });
-    let speaker = thread::spawn(move || {
-        thread::sleep(Duration::from_secs(1));
-        server.say(result_event("1")).end();
-    });
-    is_seen(&proxy);
+    is_seen(&proxy, || server.say(result_event("1")).end());
     assert!(reader.join().unwrap().contains("\"result\""));
-    speaker.join().unwrap();
 }
 
 #[test]
@@ -232,7 +247,7 @@ fn calls_over_http_and_sse_are_seen() {
     });
     upstream.asked().answer("202 Accepted", "", "");
     assert_eq!(posted.join().unwrap(), 202);
-    for event in said("work") {
+    for event in said() {
         wire.say(event);
         // On this transport progress waits for a moment, and newer progress would take its place.
         thread::sleep(Duration::from_millis(200));
@@ -244,14 +259,8 @@ fn calls_over_http_and_sse_are_seen() {
         }
         answered
     });
-    let speaker = thread::spawn(move || {
-        thread::sleep(Duration::from_secs(1));
-        wire.say(result_event("1"));
-        wire
-    });
-    is_seen(&proxy);
+    is_seen(&proxy, || _ = wire.say(result_event("1")));
     assert!(reader.join().unwrap());
-    drop(speaker.join().unwrap());
 }
 
 /// An event of `/calls`: its name and what it says.
@@ -366,7 +375,7 @@ fn calls_are_shown_to_operators_alone() {
     // With the file at hand the token is known.
     let known = proxy.file().replace("proxy.toml", "known.toml");
     let file = file.replacen("127.0.0.1:0", "127.0.0.1:7332", 1);
-    std::fs::write(&known, file.replace("127.0.0.1:0", proxy.admin())).unwrap();
+    fs::write(&known, file.replace("127.0.0.1:0", proxy.admin())).unwrap();
     let mut tap = Tapping::start(&["--config", &known], &proxy);
     tap.is_on(&proxy);
     assert_eq!(tap.interrupt(), Some(0));
@@ -457,7 +466,7 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
         });
         let mut server = upstream.asked();
         server.events();
-        for event in said("work") {
+        for event in said() {
             server.say(event);
         }
         server.say(result_event("1")).end();
@@ -555,7 +564,7 @@ fn who_cannot_be_tapped_is_told_why() {
     let clients = format!("http://{}", proxy.address());
     let admin = format!("http://{}", proxy.admin());
     let without = proxy.file().replace("proxy.toml", "without.toml");
-    std::fs::write(&without, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
+    fs::write(&without, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
     for (args, expected) in [
         (&[&*format!("http://{dead}")][..], "cannot be reached; is `milepost serve` running"),
         (&[&clients], "is not the admin listener of `milepost serve`: the answer is 404"),

@@ -30,7 +30,7 @@ for line in sys.stdin:
         say({"jsonrpc": "2.0", "id": said["id"], "result": result})
 "#;
     let command = serde_json::to_string(&["python3", "-c", SERVER, name]).unwrap();
-    format!("[[route]]\npath = \"/a\"\nupstream.command = {command}\n")
+    format!("[[route]]\npath = \"/a\"\nupstream.command = {command}\nheartbeat.enabled = false\n")
 }
 
 fn begin(proxy: &Proxy) -> (String, String) {

@@ -1,9 +1,10 @@
 //! Two hundred reloads under load: each call goes on by the settings that it began with.
 
 use std::collections::BTreeSet;
+use std::net::{Shutdown, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 
@@ -142,6 +143,19 @@ fn calls(
     seen
 }
 
+/// Ends clients and server at the end of the test, be it a failed one: it would wait for them.
+struct End<'a> {
+    listener: &'a TcpListener,
+    stop: &'a AtomicBool,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = socket2::SockRef::from(self.listener).shutdown(Shutdown::Both);
+    }
+}
+
 #[test]
 fn two_hundred_reloads_under_load_change_no_call_midway() {
     let upstream = Upstream::start();
@@ -149,21 +163,22 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
     let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
     let text = |number: u32| {
         let scale = 1000 + number;
+        // No heartbeat: it would have no total before the first report.
+        let keys = format!("scale = \"{scale}\"\nmin_interval = \"0\"\nheartbeat.enabled = false");
         file(
             "",
             &format!(
-                "[[route]]\npath = \"/stdio\"\nupstream.command = {command}\nscale = \"{scale}\"\nmin_interval = \"0\"\n\
-                 [[route]]\npath = \"/http\"\nupstream.url = \"{}\"\nscale = \"{scale}\"\nmin_interval = \"0\"\n",
-                url
+                "[[route]]\npath = \"/stdio\"\nupstream.command = {command}\n{keys}\n\
+                 [[route]]\npath = \"/http\"\nupstream.url = \"{url}\"\n{keys}\n"
             ),
         )
     };
     let proxy = Proxy::of_file(&Start::default(), &text(0));
     let (address, listener) = (proxy.address().to_owned(), upstream.listener());
     let (taken, asked, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-    let began = Instant::now();
     thread::scope(|scope| {
-        let serving = scope.spawn(move || serve(upstream));
+        let _end = End { listener: &listener, stop: &stop };
+        scope.spawn(move || serve(upstream));
         let kinds = [Kind::Http, Kind::Session, Kind::Shared];
         let clients: Vec<_> = (0..TOGETHER)
             .flat_map(|_| kinds)
@@ -198,8 +213,5 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
         // The sessions' children, and the one that is shared: none was started anew.
         assert_eq!(number(&proxy, "milepost_child_starts_total", &[]), f64::from(TOGETHER + 1));
         assert_eq!(number(&proxy, "milepost_calls_total", &[("outcome", "error")]), 0.0);
-        socket2::SockRef::from(&listener).shutdown(std::net::Shutdown::Both).unwrap();
-        drop(serving);
     });
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
