@@ -82,6 +82,7 @@ fn exchange(address: &str, sent: &[u8], closes: bool) -> Vec<u8> {
                 heard.extend_from_slice(b"\n(waits)");
                 break;
             }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             _ => break,
         }
     }

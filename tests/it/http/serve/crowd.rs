@@ -292,7 +292,7 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     // One that is left would be one too many in the second crowd.
     let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
     // Each client counts what it is told: no busy machine may add to it.
-    let limits = limits + "\nheartbeat.after = \"60s\"";
+    let limits = limits + "\nheartbeat.enabled = false";
     let keys = format!(
         "upstream.command = {command}\nupstream.idle_timeout = \"4s\"\nkeep_alive = \"500ms\"\n{limits}"
     );

@@ -197,7 +197,7 @@ async fn a_call_waits_for_the_end_of_another_where_the_server_takes_no_more_conn
 #[tokio::test]
 async fn a_call_beyond_all_streams_is_refused_in_time_and_may_come_again() {
     let server = FewStreams::start(1, usize::MAX).await;
-    let route = format!("{}\nconnect_timeout = \"2s\"", server.route());
+    let route = format!("{}\nconnect_timeout = \"4s\"", server.route());
     let proxy = Proxy::with(&Start::default(), &route);
     let mut clients = Vec::new();
     let mut open = Vec::new();

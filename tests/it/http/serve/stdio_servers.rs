@@ -83,7 +83,7 @@ fn are_gone(pids: &[[u32; 2]]) {
 
 #[test]
 fn a_session_has_a_child_whose_standard_error_is_in_the_log() {
-    let proxy = serving("");
+    let proxy = serving("heartbeat.enabled = false");
     let session = begin(&proxy);
     let mut stream = ask(&proxy, &session, &tool("slow", 1));
     assert!(stream.event().unwrap().starts_with("id: 2-0\nretry: 1000\n"));
@@ -144,7 +144,7 @@ fn what_a_child_writes_on_standard_error_can_be_progress() {
 
 #[test]
 fn a_child_that_dies_ends_its_session_and_no_other() {
-    let proxy = serving("");
+    let proxy = serving("heartbeat.enabled = false");
     let (one, two) = (begin(&proxy), begin(&proxy));
     let mut stream = ask(&proxy, &one, &tool("slow", 1));
     assert!(stream.event().is_some());
@@ -204,7 +204,7 @@ fn sigterm_ends_children_in_order() {
 #[test]
 fn clients_that_vanish_leave_nothing_behind() {
     const CLIENTS: usize = 12;
-    let proxy = serving("upstream.idle_timeout = \"1s\"\nkeep_alive = \"200ms\"");
+    let proxy = serving("upstream.idle_timeout = \"3s\"\nkeep_alive = \"200ms\"");
     let mut sessions = Vec::new();
     for number in 0..CLIENTS {
         let session = begin(&proxy);
@@ -227,7 +227,7 @@ fn clients_that_vanish_leave_nothing_behind() {
 
 #[test]
 fn the_second_call_of_a_session_costs_no_start() {
-    let proxy = serving("");
+    let proxy = serving("heartbeat.enabled = false");
     let session = begin(&proxy);
     assert_eq!(json(&ask(&proxy, &session, &tool("fast", 1)).rest())["id"], 1);
     let mut times: Vec<Duration> = (2..40)
