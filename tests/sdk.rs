@@ -100,7 +100,8 @@ mod a_busy_client {
                     "--busy",
                     "8",
                 ];
-                let report = client(name, &options, &wrapped(&[], &server("ts1")));
+                let wrapped = wrapped(&["--no-heartbeat"], &server("ts1"));
+                let report = client(name, &options, &wrapped);
                 report.expect_all_well();
                 let shown = report.calls().iter().filter(|call| call["tool"] == "steps");
                 assert!(shown.clone().count() == 50);
@@ -220,7 +221,7 @@ fn invented_tokens_of_two_calls_at_once_move_neither_the_wrong_one() {
     aside(|| {
         for_each(CLIENTS, |name| {
             let options = ["--concurrent", "--call", "shell", "--call", "flow"];
-            let report = client(name, &options, &wrapped(&[], &sammy));
+            let report = client(name, &options, &wrapped(&["--no-heartbeat"], &sammy));
             report.expect_all_well();
             for call in report.calls() {
                 let messages = call["progress"].as_array().unwrap().iter();
@@ -246,7 +247,8 @@ mod servers_of_the_sdks {
         let big = format!(r#"big={{"bytes":{bytes}}}"#);
         let steps = r#"steps={"count":3,"ms":200,"total":3}"#;
         let options = ["--call", steps, "--call", "ask", "--call", &big];
-        let report = client(name, &options, &wrapped(&[], &server(upstream)));
+        let wrapped = wrapped(&["--no-heartbeat"], &server(upstream));
+        let report = client(name, &options, &wrapped);
         let Report { json, stderr, .. } = &report;
         let what = format!("{name} by {upstream}");
         let calls = report.calls();
@@ -303,7 +305,7 @@ mod servers_of_the_sdks {
         aside(|| {
             for_each(SERVERS, |upstream| {
                 let command = server(upstream);
-                let with = conversation(&wrapped(&[], &command));
+                let with = conversation(&wrapped(&["--no-heartbeat"], &command));
                 assert_eq!(with.len(), 7, "{with:?}");
                 assert_eq!(with, conversation(&command), "{upstream}");
             });

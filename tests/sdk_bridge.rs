@@ -148,7 +148,8 @@ mod server_discover {
                 // TypeScript waits for a minute and starts another process then; for the others, which
                 // ask the same one, it has ended.
                 assert_eq!(alone.json["connected"], false, "{name}: {}", alone.json);
-                let report = client(name, &OLD_CALL, &wrapped(&[], &server("py11")));
+                let report =
+                    client(name, &OLD_CALL, &wrapped(&["--no-heartbeat"], &server("py11")));
                 expect_served(&report);
                 assert_eq!(report.errors(), 0, "{name}: {}", report.json);
                 assert!(report.took < Duration::from_secs(25), "{name}: {:?}", report.took);
@@ -188,7 +189,7 @@ mod server_discover {
             let upstream = server("everything10");
             let proxy = Proxy::start(&stdio_route("/mcp", &upstream, NO_HEARTBEATS));
             for_each(ASKING, |name| {
-                let wrapped = client(name, &options, &wrapped(&[], &upstream));
+                let wrapped = client(name, &options, &wrapped(&["--no-heartbeat"], &upstream));
                 assert_eq!(wrapped.errors(), 0, "{name}: {}", wrapped.json);
                 let served = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
                 expect_well(&served);

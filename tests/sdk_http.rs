@@ -251,7 +251,8 @@ mod progress_on_the_session_stream {
         let no_get = imported(&folder, "no-get.mjs", NO_GET);
         aside(|| {
             let upstream = Upstream::start("py128", &[]);
-            let with = route("/with", "url", upstream.url(), "own_get = true");
+            let lines = format!("own_get = true\n{NO_HEARTBEATS}");
+            let with = route("/with", "url", upstream.url(), &lines);
             let proxy = Proxy::start(&(with + &route("/without", "url", upstream.url(), "")));
             let call = r#"steps={"count":12,"ms":400,"total":12}"#;
             for_each([("ts1", "/with"), ("ts2", "/with"), ("ts1", "/without")], |(name, path)| {
@@ -564,7 +565,8 @@ const LEGACY: [(&str, &[&str], &str, usize); 7] = [
 #[test]
 fn a_server_that_looks_for_the_token_in_the_arguments_reports_when_it_is_asked() {
     let upstream = Server::start("mcp_devtools", &["--pace", "200ms"]);
-    let proxy = Proxy::to(upstream.url(), "ask = { token_in_arguments = true }");
+    let lines = format!("ask = {{ token_in_arguments = true }}\n{NO_HEARTBEATS}");
+    let proxy = Proxy::to(upstream.url(), &lines);
     aside(|| {
         for_each(["ts1", "ts2", "py1", "py2", "rmcp"], |name| {
             let url = proxy.url("/mcp");
