@@ -66,7 +66,7 @@ const KUZUMEM_CALLS: &[&str] = &[
     r#"get-component-dependencies={"componentId":"no-such-component"}"#,
 ];
 
-const ROWS: [Row; 36] = [
+const ROWS: [Row; 45] = [
     // First what takes longest.
     row(
         "SwissArmyHammer s2, repeats itself",
@@ -261,6 +261,54 @@ const ROWS: [Row; 36] = [
         &["code_context"],
         "6",
     ),
+    // Habits of servers that public bug reports tell of.
+    row("null members beside a result", Stdio, "odd", &["nulls"], "3"),
+    row("half a surrogate pair", Stdio, "odd --pace 100ms", &["surrogates"], "3"),
+    row("two messages on one line", Stdio, "odd", &["glued"], "3"),
+    row("Latin-1", Stdio, "odd --pace 100ms", &["latin1"], "3"),
+    row("errors in answer to notifications", Stdio, "odd --pace 100ms --grumble", &["steps"], "3"),
+    row(
+        "wrong totals, a burst, a job's name as token",
+        Stdio,
+        "odd --pace 150ms",
+        &["totals", "burst", "start", "wait"],
+        "4",
+    ),
+    row(
+        "null members, wrong totals, a job's name as token, HTTP",
+        Http,
+        "odd --pace 150ms",
+        &["nulls", "totals", "start", "wait"],
+        "3",
+    ),
+    row("202, answers on the GET stream, HTTP", Http, "odd --answers get", &["steps"], "4"),
+    row("202 with events, HTTP", Http, "odd --answers accepted", &["steps"], "4"),
+];
+
+/// Habits of clients that public bug reports tell of, and that no SDK has.
+const HABITS: [(&str, Row); 7] = [
+    (
+        "raw-same-ids",
+        row("one id for all calls, HTTP", Http, "odd", &["steps", "wait", "totals"], "6"),
+    ),
+    (
+        "raw-same-ids",
+        row(
+            "one id for all calls, stdio to HTTP",
+            Served,
+            "odd",
+            &["steps", "wait", "totals"],
+            "6",
+        ),
+    ),
+    ("raw-fractions", row("ids like 1.5", Stdio, "odd", &["steps", "totals"], "6")),
+    ("raw-fractions", row("ids like 1.5, HTTP", Http, "odd", &["steps", "totals"], "6")),
+    ("raw-fractions", row("ids like 1.5, stdio to HTTP", Served, "odd", &["steps", "totals"], "6")),
+    ("raw-leaves", row("closes after a notification, HTTP", Http, "odd", &["heard"], "6")),
+    (
+        "raw-leaves",
+        row("closes after a notification, stdio to HTTP", Served, "odd", &["heard"], "6"),
+    ),
 ];
 
 impl Row {
@@ -441,8 +489,9 @@ impl<'a> Cell<'a> {
 #[test]
 fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
     let _quiet = crate::QUIET.write().unwrap_or_else(PoisonError::into_inner);
-    let jobs: VecDeque<_> =
-        ROWS.iter().flat_map(|row| CLIENTS.map(|client| (row, client))).enumerate().collect();
+    let sdks = ROWS.iter().flat_map(|row| CLIENTS.map(|client| (row, client)));
+    let habits = HABITS.iter().map(|(client, row)| (row, *client));
+    let jobs: VecDeque<_> = sdks.chain(habits).enumerate().collect();
     let (jobs, cells) = (Mutex::new(jobs), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {

@@ -45,7 +45,8 @@ impl Client {
     pub(crate) fn say(&self, all: Vec<Said>) {
         match self {
             Self::Stdio => {
-                write(&all.into_iter().map(|said| said.json + "\n").collect::<String>());
+                let text: String = all.into_iter().map(|said| said.json + "\n").collect();
+                write(text.as_bytes());
             }
             Self::Http(post) => post.say(all),
         }
@@ -76,17 +77,17 @@ impl Client {
 
     /// Prints text that is no message: it gets in the way of whoever reads stdout, and of nobody
     /// else.
-    pub(crate) fn print(&self, text: &str) {
+    pub(crate) fn print(&self, text: impl AsRef<[u8]>) {
         if matches!(self, Self::Stdio) {
-            write(text);
+            write(text.as_ref());
         }
     }
 }
 
 /// Writes to stdout in one piece. If nobody reads it any more, the process has no purpose.
-fn write(text: &str) {
+fn write(text: &[u8]) {
     let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+    if stdout.write_all(text).and_then(|()| stdout.flush()).is_err() {
         process::exit(0);
     }
 }

@@ -10,7 +10,7 @@ use std::{future, io, thread};
 
 use bytes::Bytes;
 use futures::stream;
-use http::{HeaderMap, Method, Request, Response, request};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use tokio::time;
 
 use super::client::{Client, Said};
-use super::library::{EVENTS, Events, JSON, Library, Refusal, Shape, Stream};
+use super::library::{Answers, EVENTS, Events, JSON, Library, Refusal, Shape, Stream};
 use super::{Calls, Listen, Server, dispatch};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -173,10 +173,16 @@ impl<S: Server> Host<S> {
                 && (message.get("id").is_some() || self.library.answers_all())
         };
         let answers = messages.iter().filter(asks).count();
-        let (stream, said) = unbounded_channel();
+        let (mut stream, said) = unbounded_channel();
+        let place = self.library.answers(&method);
+        let ear = session.ear().clone().filter(|_| place == Answers::OnGet);
+        let elsewhere = ear.is_some();
+        if let Some(ear) = ear {
+            stream = ear;
+        }
         self.hand_over(messages, Post { stream, session: Arc::clone(&session) });
         let name = self.name(&session, opening);
-        if answers == 0 {
+        if answers == 0 || elsewhere {
             return Ok(self.respond(202, None, name, Full::default().boxed_unsync()));
         }
         let stream = match opening {
@@ -187,7 +193,13 @@ impl<S: Server> Host<S> {
         let (ready, left) = (events.preface(), answers);
         let mut flow = Flow { events, said, ready, left, ends: self.library.hangs_up(&method) };
         Ok(match self.library.shape(&method, accept) {
-            Shape::Events => self.events(flow, name),
+            Shape::Events => {
+                let mut answer = self.events(flow, name);
+                if place == Answers::Accepted {
+                    *answer.status_mut() = StatusCode::ACCEPTED;
+                }
+                answer
+            }
             Shape::Json { early: false } => self.json(flow.answer().await, name),
             Shape::Json { early: true } => {
                 let body = stream::once(async move { frame(flow.answer().await) });

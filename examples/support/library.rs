@@ -34,8 +34,21 @@ pub(crate) enum Library {
     /// None, and by the book. `json`: answers are plain JSON, with headers that come `early` or not
     /// before the body.
     Plain { json: bool, early: bool, sessions: bool },
+    /// None, with sessions and events, and with an odd place or status for the answers of calls.
+    Odd(Answers),
 }
-use Library::{BetterSse, KuzuMem, McpGo, Plain, Plan, Python, Rmcp012, Rmcp17, TypeScript};
+use Library::{BetterSse, KuzuMem, McpGo, Odd, Plain, Plan, Python, Rmcp012, Rmcp17, TypeScript};
+
+/// Where a server answers a call, and with which status.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answers {
+    /// On the stream of its POST, with 200.
+    OnPost,
+    /// On the session's GET stream; the POST gets 202.
+    OnGet,
+    /// On the stream of its POST, with 202.
+    Accepted,
+}
 
 /// The answer to a POST.
 pub(crate) enum Shape {
@@ -65,7 +78,7 @@ impl Library {
     /// The answer to a request for `method`.
     pub(crate) fn shape(self, method: &str, accept: &str) -> Shape {
         match self {
-            TypeScript { .. } | Python | Rmcp012 | Rmcp17 | Plain { json: false, .. } => {
+            TypeScript { .. } | Python | Rmcp012 | Rmcp17 | Odd(_) | Plain { json: false, .. } => {
                 Shape::Events
             }
             McpGo => Shape::Late,
@@ -88,7 +101,7 @@ impl Library {
 
     /// Whether every answer names the session, not just that to `initialize`.
     pub(crate) fn repeats_session(self) -> bool {
-        matches!(self, TypeScript { .. } | Python | Plain { .. })
+        matches!(self, TypeScript { .. } | Python | Odd(_) | Plain { .. })
     }
 
     /// The headers of an answer, besides its type.
@@ -106,7 +119,7 @@ impl Library {
                 ("pragma", "no-cache"),
                 ("x-accel-buffering", "no"),
             ],
-            Rmcp012 | Rmcp17 | Plan | Plain { .. } => &[("cache-control", "no-cache")],
+            Rmcp012 | Rmcp17 | Plan | Odd(_) | Plain { .. } => &[("cache-control", "no-cache")],
             _ => &[("cache-control", "no-cache"), ("connection", "keep-alive")],
         };
         let mut headers: Vec<_> =
@@ -136,6 +149,14 @@ impl Library {
             KuzuMem | BetterSse | Plan => false,
             Plain { json, sessions, .. } => sessions && !json,
             _ => true,
+        }
+    }
+
+    /// Where a call is answered, and with which status.
+    pub(crate) fn answers(self, method: &str) -> Answers {
+        match self {
+            Odd(answers) if method == "tools/call" => answers,
+            _ => Answers::OnPost,
         }
     }
 
@@ -208,7 +229,7 @@ impl Library {
             format!(r#"{{"jsonrpc":"2.0","error":{{"code":-32600,"message":{words}}},"id":{id}}}"#)
         };
         match self {
-            TypeScript { .. } | Plain { .. } => (status, JSON, error("null")),
+            TypeScript { .. } | Odd(_) | Plain { .. } => (status, JSON, error("null")),
             Python => (status, JSON, error(r#""server-error""#)),
             _ => (status, "text/plain; charset=utf-8", words.to_owned()),
         }

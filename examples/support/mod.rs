@@ -9,7 +9,7 @@
 
 mod client;
 mod http;
-mod library;
+pub(crate) mod library;
 mod text;
 
 use std::collections::HashMap;

@@ -177,7 +177,9 @@ export async function run(name, sdk) {
     const deadline = new Promise(resolve => setTimeout(resolve, options.deadline * 1000, 'deadline'));
     if ((await Promise.race([session(), deadline])) === 'deadline') fault(new Error(`deadline of ${options.deadline} s reached`));
     ended = true;
-    const text = () => JSON.stringify(report);
+    // Half of a surrogate pair, which this client may have been given, cannot be read back by all readers of JSON.
+    const wellFormed = (_, value) => (typeof value === 'string' ? value.toWellFormed() : value);
+    const text = () => JSON.stringify(report, wellFormed);
     const frozen = report.calls.map(call => ({ ...call }));
     const { pid } = transport;
     const closed = client.close().catch(fault).then(() => 'closed');
