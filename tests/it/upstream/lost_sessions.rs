@@ -45,6 +45,47 @@ async fn a_lost_session_is_begun_again_as_the_client_began_it() {
     assert_eq!(rig.told().await, [result("1"), result("2")]);
 }
 
+/// The examples of the TypeScript SDK and mcp-go do not answer with the status that MCP asks for.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_lost_with_status_400_is_begun_again() {
+    let typescript = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+    for (status, body) in [
+        ("400 Bad Request", typescript),
+        ("400 Bad Request", "Invalid session ID"),
+        ("410 Gone", r#"{"error":"Session expired"}"#),
+    ] {
+        let mut rig = Rig::new();
+        rig.session(Some("old"), "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        rig.asked().await.answer(status, &["Content-Type: application/json"], body);
+        let again = rig.asked().await;
+        assert_eq!(again.request.header("mcp-session-id"), None, "{body}");
+        let id = own_id(&again.text());
+        again.json(&["Mcp-Session-Id: new"], &agreement_to(&id, "2025-06-18"));
+        let ready = rig.asked().await;
+        assert_eq!(ready.text(), INITIALIZED);
+        ready.accept();
+        let asked = rig.asked().await;
+        let asked = if asked.what().starts_with("GET") { rig.asked().await } else { asked };
+        assert_eq!(asked.text(), call("1", "1"));
+        assert_eq!(asked.request.header("mcp-session-id"), Some("new"));
+        asked.json(&[], &result("1"));
+        assert_eq!(rig.told().await, [result("1")]);
+    }
+}
+
+/// Status 400 for another reason is the answer to the request.
+#[tokio::test(start_paused = true)]
+async fn another_error_with_status_400_is_no_lost_session() {
+    let mut rig = Rig::new();
+    rig.session(Some("old"), "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    let body = r#"{"jsonrpc":"2.0","error":{"code":-32602,"message":"no such tool"},"id":null}"#;
+    rig.asked().await.answer("400 Bad Request", &["Content-Type: application/json"], body);
+    let line = rig.line().await;
+    assert!(line.contains("no such tool"), "{line}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_twice_is_an_error() {
     let mut rig = Rig::new();

@@ -13,7 +13,7 @@ use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::relay::http_upstream::error_status::{self, is_about_access};
-use crate::relay::http_upstream::exchange::HeadOutcome;
+use crate::relay::http_upstream::exchange::{HeadOutcome, PostExchange};
 use crate::relay::http_upstream::http_sse::{Due, HttpSseStream};
 use crate::relay::http_upstream::inbox::ResponseStream;
 use crate::relay::http_upstream::listen_stream::ListenStream;
@@ -46,7 +46,11 @@ impl UpstreamClient {
         }
         match exchange.accept(response, http_sse, listens) {
             HeadOutcome::Reads => {}
-            HeadOutcome::SessionLost => self.lose_session(stream),
+            HeadOutcome::SessionLost => {
+                if let Some(PostExchange { out, session, .. }) = self.exchanges.remove(stream) {
+                    self.renew_after(out, session, StatusCode::NOT_FOUND);
+                }
+            }
             HeadOutcome::Refused(status) => {
                 self.drop_exchange(stream);
                 let why = error_status::explain(status, &HeaderMap::new());
@@ -83,9 +87,13 @@ impl UpstreamClient {
 
     /// Takes a status that is no success, with the beginning of its body.
     pub(super) fn take_error(&mut self, stream: StreamId) {
-        let failure = self.exchanges.remove(stream).and_then(|exchange| exchange.into_failure());
-        let Some((out, parts, read)) = failure else { return };
+        let Some(exchange) = self.exchanges.remove(stream) else { return };
+        let session = exchange.session;
+        let Some((out, parts, read)) = exchange.into_failure() else { return };
         let status = parts.status;
+        if session.is_some() && error_status::says_session_is_lost(status, &read) {
+            return self.renew_after(out, session, status);
+        }
         let answer = Message::parse(read);
         let is_answer = answer.kind() == Kind::Response;
         let id = answer.id_key();
@@ -195,15 +203,15 @@ impl UpstreamClient {
 
 /// The session and its GET stream.
 impl UpstreamClient {
-    /// Sends the message again that the server has refused because it does not know the session.
-    fn lose_session(&mut self, stream: StreamId) {
-        let Some(exchange) = self.exchanges.remove(stream) else { return };
-        let (mut out, session) = (exchange.out, exchange.session);
+    /// Begins the session again and sends `out` again, which the server has refused with `status`
+    /// because it does not know the session.
+    fn renew_after(&mut self, mut out: Outgoing, session: Option<u64>, status: StatusCode) {
+        let stream = out.stream;
         // An answer is for a request of the old session, and the new one begins with this notification.
         let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
         if out.is_retry || out.own.is_some() {
             let why = "the server has lost the session again";
-            self.refuse_all(stream, why, Some(404));
+            self.refuse_all(stream, why, Some(status.as_u16()));
         } else if !in_vain {
             self.pending.take(stream);
             out.is_retry = true;
@@ -211,8 +219,9 @@ impl UpstreamClient {
         }
         if session == Some(self.session.number) && self.session.phase == SessionPhase::Free {
             tracing::warn!(
-                "the server has lost the session (HTTP status 404): it is begun again as the client \
-                 began it; what the server knew of it is gone"
+                status = status.as_u16(),
+                "the server does not know the session any more: Milepost begins the session again as \
+                 the client began it; the state that the server kept for it is lost"
             );
             self.session.phase = SessionPhase::Lost;
             self.renew();
