@@ -13,7 +13,7 @@
 //! (`session`).
 
 use crate::gateway::bridge::responses::{no_method, refusal};
-use crate::gateway::bridge::{modern, post};
+use crate::gateway::bridge::{modern, posted_message};
 use crate::gateway::client_limits::ClientLimits;
 use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
 use crate::gateway::refusals::{leaving, no_route};
@@ -261,7 +261,7 @@ impl Proxy {
     ) -> Response<Body> {
         match parts.method {
             Method::POST => {
-                let posted = match post::read(&live.state, &parts, body).await {
+                let posted = match posted_message::read(&live.state, &parts, body).await {
                     Ok(posted) => posted,
                     Err(refusal) => return *refusal,
                 };

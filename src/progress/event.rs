@@ -69,18 +69,21 @@ pub enum FilterEvent {
 pub enum RefusalRule {
     /// A member that servers may read in different ways, where clients share a server.
     AmbiguousMember,
+    /// A cancellation that may mean requests of several conversations, to which their client gave one id.
+    AmbiguousCancel,
     /// More elements in an array than [`BATCH_MAX`](crate::progress::BATCH_MAX).
     LongBatch,
 }
 
 impl RefusalRule {
     /// Every rule.
-    pub const ALL: [Self; 2] = [Self::AmbiguousMember, Self::LongBatch];
+    pub const ALL: [Self; 3] = [Self::AmbiguousMember, Self::AmbiguousCancel, Self::LongBatch];
 
     /// The name of the rule in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AmbiguousMember => "ambiguous-member",
+            Self::AmbiguousCancel => "ambiguous-cancel",
             Self::LongBatch => "long-batch",
         }
     }

@@ -92,6 +92,12 @@ impl Topology {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
+    /// Whether the requests of several client streams reach the server on one wire, so that an answer tells its
+    /// stream by its id alone.
+    pub(crate) fn finds_answers_by_id(self) -> bool {
+        matches!(self, Self::ManyStreams { .. })
+    }
+
     /// Whether every message goes to the only client stream.
     pub(crate) fn needs_no_choice(self) -> bool {
         !self.has_many_streams() && !self.is_paired()

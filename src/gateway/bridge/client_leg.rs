@@ -1,6 +1,8 @@
 //! The leg of a relay towards the clients of one session: each POST with requests is a stream, and
 //! one more stream carries messages of no request.
 
+mod requests;
+
 use crate::gateway::bridge::signals::Broken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -18,14 +20,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::large::LargeToClient;
 use super::listed_tools::ListedTools;
-use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind, requests};
+use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit, TransmitKind};
 use crate::protocol::jsonrpc::{Key, Kind, Message, own_error};
-use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
-use crate::relay::{ClientHeaders, ClientLeg, FromClient, SOLE_STREAM};
+use crate::relay::{ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
@@ -52,6 +53,8 @@ pub(crate) struct SessionLeg {
     stuck: Pin<Box<Sleep>>,
     pub(crate) large: BTreeMap<StreamId, LargeToClient>,
     listed_tools: ListedTools,
+    /// The id of the last request.
+    last_id: Option<Key>,
     /// Requests without an answer.
     pub(crate) waiting: usize,
     /// Tasks that run, or whose answer waits for its client.
@@ -99,6 +102,7 @@ impl SessionLeg {
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
             large: BTreeMap::new(),
             listed_tools: ListedTools::default(),
+            last_id: None,
             waiting: 0,
             tasks: 0,
             call: None,
@@ -145,69 +149,6 @@ impl SessionLeg {
         }
         // Its stream is open before it is heard.
         self.inputs.pop_front()
-    }
-
-    /// A message that opens no stream. On a wire it may have requests all the same.
-    fn receive_one_way(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
-        if self.session.kind == SessionKind::HttpSse {
-            let requests = requests(&message);
-            self.begin_waiting(requests.len());
-            self.session.session_buffer.expect(requests);
-        }
-        if message.method().as_deref() == Some(mcp::CANCELLED) {
-            let id = json::member(&message.params().unwrap_or_default(), "requestId");
-            let id = id.and_then(|id| Key::read(&id));
-            if let Some((stream, id)) = id.and_then(|id| Some((self.stream_of_request(&id)?, id))) {
-                self.settle(stream, &id);
-            }
-        }
-        FromClient::Message(SOLE_STREAM, message, headers)
-    }
-
-    fn opened(&mut self, buffer: Arc<ReplayBuffer>, message: &Message) -> StreamId {
-        let stream = buffer.id;
-        self.listed_tools.ask(&self.session, stream, message);
-        self.enter(buffer, requests(message));
-        stream
-    }
-
-    fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
-        let stream = buffer.id;
-        self.begin_waiting(requests.len());
-        buffer.expect(requests);
-        self.open.insert(stream, buffer);
-        let opened = FromClient::Opened(stream, StreamKind::Exchange, StreamPacing::Immediate);
-        self.inputs.push_back(opened);
-        if let Some(principal) = self.session.principal {
-            self.inputs.push_back(FromClient::Principal(stream, principal));
-        }
-    }
-
-    /// A request has its answer, or needs none any more.
-    pub(crate) fn settle(&mut self, stream: StreamId, id: &Key) {
-        let Some(buffer) = self.open.get(&stream) else { return };
-        let settled = buffer.settle(id);
-        let answered = buffer.open() == 0;
-        self.end_waiting(usize::from(settled));
-        if answered && self.unanswered.remove(&stream) {
-            self.close(stream);
-        }
-    }
-
-    /// The stream of the request that has this id; clients that share a session may each have one.
-    pub(crate) fn stream_of_request(&self, id: &Key) -> Option<StreamId> {
-        if self.session.kind == SessionKind::Shared {
-            return None;
-        }
-        self.open.iter().find(|(_, buffer)| buffer.has_request(id)).map(|(stream, _)| *stream)
-    }
-
-    /// The stream of the request that is answered on `stream`: this stream if it has a request of
-    /// that id.
-    pub(crate) fn stream_of_answer(&self, stream: StreamId, id: &Key) -> StreamId {
-        let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.has_request(id));
-        let elsewhere = if is_here { None } else { self.stream_of_request(id) };
-        elsewhere.unwrap_or(stream)
     }
 
     fn close(&mut self, stream: StreamId) {

@@ -9,7 +9,8 @@ use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::Bridge;
 use super::begin::SessionRequest;
-use super::post::{PostedMessage, broken_off, read};
+use super::post::broken_off;
+use super::posted_message::{PostedMessage, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};

@@ -41,6 +41,7 @@ pub(crate) mod large;
 pub(crate) mod listed_tools;
 pub(crate) mod modern;
 pub(crate) mod post;
+pub(crate) mod posted_message;
 pub(crate) mod replay_buffer;
 pub(crate) mod response_body;
 pub(crate) mod responses;

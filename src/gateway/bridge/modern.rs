@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
-use super::post::PostedMessage;
+use super::posted_message::PostedMessage;
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::face_clients::is_known;
 use crate::gateway::route_state::RouteState;

@@ -1,8 +1,9 @@
 //! A POST to a session of the bridge: the message goes to the server; the response is one JSON
 //! answer if no other message comes before it, else a stream.
 
+use crate::gateway::bridge::posted_message::PostedMessage;
 use crate::gateway::bridge::responses::{PARSE_ERROR, json_head, refusal, refused};
-use crate::gateway::bridge::{frame, modern};
+use crate::gateway::bridge::{frame, modern, posted_message};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body::Body as _;
 use tokio::time::{sleep, timeout};
 
 use super::Bridge;
@@ -22,90 +22,20 @@ use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::fleet::event_id;
 use crate::gateway::fleet::session::FleetSession;
-use crate::gateway::refusals::{events_head, leaving, read_or_refuse, refuse};
-use crate::gateway::route_state::{RouteState, StreamPermit};
-use crate::progress::{BATCH_MAX, RefusalRule};
-use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
+use crate::gateway::refusals::{events_head, leaving};
+use crate::gateway::route_state::StreamPermit;
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp, sse};
 use crate::relay::ClientHeaders;
 use crate::transport::http::body::Body;
-use crate::transport::http::request_body::{RequestBody, RequestBodyError};
 use crate::transport::http::write_state::WriteState;
-use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::header_names::SESSION_ID;
-use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
+use crate::transport::mcp_http::request_body::asks;
 use crate::transport::mcp_http::request_head::RequestHead;
 
 /// The time after which a client resumes a broken stream, in milliseconds (`retry`).
 const RETRY_MS: u64 = 1000;
-
-/// The body of a POST.
-pub(crate) enum PostedMessage {
-    /// A message on one line.
-    Whole(Message),
-    /// One too large to be held.
-    Large(RequestBody),
-}
-
-impl PostedMessage {
-    pub(crate) fn message(&self) -> Option<&Message> {
-        match self {
-            Self::Whole(message) => Some(message),
-            Self::Large(_) => None,
-        }
-    }
-}
-
-/// Reads the body of a POST; the error is the response for a body that is not a message.
-pub(crate) async fn read(
-    state: &RouteState,
-    parts: &Parts,
-    body: PostedBody,
-) -> Result<PostedMessage, Box<Response<Body>>> {
-    let read = match read_or_refuse(state, body, parts).await? {
-        ReadBody::Large(body) => take_large(body, &parts.headers, state.route.max_request_bytes)
-            .await
-            .map_err(|unread| Box::new(refuse(state, &unread, parts.version)))?,
-        whole => whole,
-    };
-    match read {
-        ReadBody::Large(body) => Ok(PostedMessage::Large(body)),
-        ReadBody::Whole(bytes) => {
-            let line = bytes.slice_ref(bytes.trim_ascii());
-            let message = Message::parse(on_one_line(line));
-            if message.elements().nth(BATCH_MAX).is_some() {
-                state.shared.counts.refuse(RefusalRule::LongBatch);
-                let why = format!("a batch of more than {BATCH_MAX} messages");
-                let refusal = refused(StatusCode::BAD_REQUEST, INVALID_REQUEST, &why, None);
-                return Err(Box::new(refusal));
-            }
-            if message.kind() != Kind::Noise {
-                return Ok(PostedMessage::Whole(message));
-            }
-            let why = "the body of this request is no JSON-RPC message";
-            Err(Box::new(refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)))
-        }
-    }
-}
-
-/// A large body for a server that cannot be told half a message.
-async fn take_large(
-    body: RequestBody,
-    headers: &HeaderMap,
-    max: usize,
-) -> Result<ReadBody, RequestBodyError> {
-    // A shared server is told other ids: all of a message has to be there.
-    if modern::date_of(headers, None).is_some() {
-        return Ok(ReadBody::Whole(request_body::whole(body, max).await?));
-    }
-    // A body without a length may turn out to be too long when its server has half of it.
-    Ok(ReadBody::Large(match body.size_hint().exact() {
-        Some(_) => body,
-        None => body.spool(max).await?,
-    }))
-}
 
 /// The error of a call in a session that ends with its replica.
 const STOPPING: &str = "this replica is stopping, and the MCP server of this session with it; initialize a new session";
@@ -183,6 +113,16 @@ impl Bridge {
         let permit = match self.stream_permit(parts, None) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
+        };
+        let repeats_ids = session.as_ref().is_some_and(|session| session.repeats_ids());
+        let posted = match posted {
+            PostedMessage::Large(body) if repeats_ids => {
+                match posted_message::hold(&self.state, parts, body).await {
+                    Ok(message) => PostedMessage::Whole(message),
+                    Err(refusal) => return *refusal,
+                }
+            }
+            posted => posted,
         };
         let ids: Vec<Bytes> =
             posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();

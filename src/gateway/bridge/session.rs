@@ -4,7 +4,7 @@ use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use crate::gateway::client_limits::ClientPermit;
 use crate::gateway::client_limits::fair_share::FairShare;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ pub(crate) struct BridgeSession {
     /// A lock for the sender of a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
+    /// The client has given the same id to requests that followed each other.
+    repeats_ids: AtomicBool,
     /// The headers that calls of the tools of a shared server must have, as far as they are known.
     tools: Mutex<ToolHeaders>,
     /// Clients that listen and cannot be asked whether they are there.
@@ -125,6 +127,7 @@ impl BridgeSession {
             session_buffer,
             speaking: tokio::sync::Mutex::default(),
             table: Mutex::default(),
+            repeats_ids: AtomicBool::new(false),
             tools: Mutex::default(),
             listening: AtomicUsize::new(0),
             shares: FairShare::default(),
@@ -140,6 +143,16 @@ impl BridgeSession {
     /// The known headers of calls.
     pub(crate) fn tools(&self) -> MutexGuard<'_, ToolHeaders> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the client gives the same id to requests that follow each other.
+    pub(crate) fn mark_repeated_ids(&self) {
+        self.repeats_ids.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request of this session may need an id of Milepost's own, so that it cannot pass in pieces.
+    pub(crate) fn repeats_ids(&self) -> bool {
+        self.repeats_ids.load(Ordering::Relaxed)
     }
 
     /// Whether the session belongs to this caller.

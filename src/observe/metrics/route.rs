@@ -71,7 +71,7 @@ pub struct RouteCounts {
     messages: Each<3>,
     repairs: Each<14>,
     withheld: Each<20>,
-    refused: Each<2>,
+    refused: Each<3>,
     late_calls: Each<8>,
     tasks: Each<7>,
     progress_received: Counter,

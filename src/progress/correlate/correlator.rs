@@ -90,9 +90,6 @@ impl LastEnds {
 pub(crate) struct Correlator {
     pub(crate) ledger: Ledger,
     pub(crate) evidence: Evidence,
-    /// Calls that have joined the work of earlier calls, by the names that their clients gave them. Ended calls
-    /// stay until the next one joins.
-    joined: Vec<(Key, CallId)>,
     /// The time when a client last gave up a request.
     pub(crate) given_up_at: Option<Instant>,
     pub(crate) last_ends: LastEnds,
@@ -115,7 +112,6 @@ impl Correlator {
         Self {
             ledger: Ledger::new(policy.id_mapping, policy.renames_tokens()),
             evidence: Evidence::from_setting(policy.call.token_is),
-            joined: Vec::new(),
             given_up_at: None,
             last_ends: LastEnds::default(),
             elsewhere: Vec::new(),
@@ -279,28 +275,23 @@ impl Correlator {
 
     /// The open request that a client calls `id`.
     pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
-        let own = self.ledger.by_client_id(stream, id).first().copied();
-        let is_meant =
-            |(name, call): &&(Key, CallId)| name == id && self.ledger.get(*call).is_some();
-        own.or_else(|| self.joined.iter().find(is_meant).map(|(_, call)| *call))
+        self.ledger.by_client_id(stream, id).first().copied()
     }
 
     /// A call has joined the work of an earlier call, which began then.
     pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
-        let ledger = &mut self.ledger;
-        self.joined.retain(|(_, known)| ledger.get(*known).is_some());
-        let Some(call) = ledger.get_mut(id) else { return };
-        (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
-        self.joined.extend(Key::read(&call.id.client).map(|name| (name, id)));
+        if let Some(call) = self.ledger.get_mut(id) {
+            (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
+        }
     }
 
     pub(crate) fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {
         let Some(id) = request.id_key() else { return };
         // The newest: a careless client repeats ids.
-        let mut known = self.ledger.by_client_id(client, &id).iter().rev();
+        let known = self.ledger.by_client_id(client, &id);
         let own = |id: &&CallId| self.ledger.get(**id).is_some_and(|call| call.stream == client);
-        if let Some(call) = known.find(own).copied() {
-            self.ledger.pair(call, upstream);
+        if let Some(call) = known.iter().rev().find(own) {
+            self.ledger.pair(*call, upstream);
         }
     }
 }

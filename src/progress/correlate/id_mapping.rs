@@ -1,17 +1,21 @@
-//! The mapping of ids where different clients share one server: towards the server each request has
-//! an id and a token of the proxy's, and every message about the request gets the client's own back.
+//! The mapping of ids: towards the server a request has an id and a token of the proxy's, and every message
+//! about the request gets the client's own back. Where different clients share one server, this holds for
+//! each request. Otherwise it holds for a request whose id or token the server already knows from another
+//! open request.
 //!
-//! Only these texts are replaced; every other byte is unchanged. A message that cannot be mapped
-//! never reaches the server, where its id could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that
+//! cannot be mapped never reaches the server, where its id could mean another client's request.
 
 use std::time::Instant;
 
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::draft::CallDraft;
+use crate::progress::correlate::given_names::NAME_MAX;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::filter::Filter;
-use crate::progress::ids::{MappedId, StreamId};
+use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
@@ -30,6 +34,7 @@ impl Filter {
         let raw = message.raw();
         let mut splices = vec![(within(raw, &draft.id.client), key.to_json())];
         draft.id.server = key.clone();
+        draft.id.translated = !self.topology.has_strangers();
         let in_arguments = self.policy.token_in_arguments(message, tool.as_deref());
         draft.token = draft.token.or_else(|| {
             let client = in_arguments.clone()?;
@@ -59,6 +64,48 @@ impl Filter {
         spliced(message, splices).to_bytes().into()
     }
 
+    /// Whether the server may still answer another request under the id of this one, or report on another
+    /// request under its token. Some hosted clients hold several conversations in one session and give every
+    /// request the same id.
+    pub(crate) fn repeats_names(&self, stream: StreamId, draft: &CallDraft) -> bool {
+        let id = &draft.id.server;
+        // The client has an answer to these requests, or needs none. The server still works on them.
+        if self.late.is_running(id) || self.own_tasks.running(id).is_some() {
+            return true;
+        }
+        if !self.topology.finds_answers_by_id() {
+            return false;
+        }
+        let ledger = &self.correlator.ledger;
+        let is_elsewhere =
+            |call: &CallId| ledger.get(*call).is_some_and(|call| call.stream != stream);
+        // The Python SDK answers a cancelled request with an error.
+        ledger.all_by_id(id).iter().any(is_elsewhere)
+            || ledger.was_id(id) == Some(Tombstone::Cancelled)
+            || draft
+                .token
+                .as_ref()
+                .is_some_and(|token| ledger.all_by_token(&token.server).iter().any(is_elsewhere))
+    }
+
+    /// Whether a client's cancellation of `id` may mean requests of several streams: the client does not
+    /// say which, and the cancellation of another conversation's request would leave that one unanswered.
+    pub(crate) fn may_mean_several(&self, stream: StreamId, id: &Key) -> bool {
+        if !self.topology.finds_answers_by_id() {
+            return false;
+        }
+        let ledger = &self.correlator.ledger;
+        let calls = ledger.by_client_id(stream, id);
+        let streams = calls.iter().filter_map(|call| Some(ledger.get(*call)?.stream));
+        let mut others = streams.skip_while(|on| {
+            calls
+                .first()
+                .and_then(|first| ledger.get(*first))
+                .is_some_and(|call| call.stream == *on)
+        });
+        others.next().is_some()
+    }
+
     /// Refuses a message that a server may read otherwise than we do: the server could answer
     /// another client's request, or cancel it.
     pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
@@ -85,7 +132,12 @@ impl Filter {
     pub(crate) fn give_name(&mut self) -> Key {
         loop {
             let number = self.gate.next_order();
-            let name = self.correlator.name_key.map_or(number, |key| key.name(number));
+            let name = match self.correlator.name_key {
+                Some(key) => key.name(number),
+                None if self.topology.has_strangers() => number,
+                // Far from the ids of clients, which count from small numbers.
+                None => NAME_MAX - number % NAME_MAX,
+            };
             let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));
             if !self.correlator.is_taken(&name) {
                 return name;
@@ -112,7 +164,9 @@ impl Filter {
 
     /// Whether the server knows a call, or its token, by another name than the client.
     fn translates(&self, call: &Call) -> bool {
-        self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
+        self.topology.has_strangers()
+            || call.id.translated
+            || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
     /// A server message about `call` in the form for its client: the same bytes, except for names

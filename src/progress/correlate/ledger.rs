@@ -80,8 +80,8 @@ pub(crate) struct Ledger {
     calls: FewMap<CallId, Box<Call>>,
     by_id: NameIndex,
     by_token: NameIndex,
-    /// Calls by the client's id, where the server knows the proxy's ids: a client's id means something on its
-    /// own stream only.
+    /// Calls by the client's id, where the server knows the proxy's id: where ids are mapped, a client's id means
+    /// something on its own stream only.
     by_client_id: FewMap<(StreamId, Key), CallIds>,
     by_client_token: FewMap<(StreamId, Key), CallIds>,
     by_pair: FewMap<StreamId, CallIds>,
@@ -131,7 +131,7 @@ impl Ledger {
                 call.meter.raise_to(first.meter.emitted());
             }
         }
-        if let Some(name) = self.clients(call.stream, &call.id) {
+        if let Some(name) = self.clients_id(&call) {
             self.by_client_id.or_default(name).push(id);
         }
         if let Some(expires) = call.expires {
@@ -157,7 +157,7 @@ impl Ledger {
                 forget(&mut self.by_client_token, &name, id);
             }
         }
-        if let Some(name) = self.clients(call.stream, &call.id) {
+        if let Some(name) = self.clients_id(&call) {
             forget(&mut self.by_client_id, &name, id);
         }
         if let Some(upstream) = call.paired {
@@ -191,6 +191,13 @@ impl Ledger {
     /// The client's name for a request, where the server has another name for the request.
     fn clients(&self, stream: StreamId, name: &MappedId) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
+    }
+
+    /// The client's id of a request that the server knows by another id.
+    fn clients_id(&self, call: &Call) -> Option<(StreamId, Key)> {
+        let renamed = || Some((ANY_STREAM, Key::read(&call.id.client)?));
+        let own = self.clients(call.stream, &call.id);
+        own.or_else(|| call.id.translated.then(renamed).flatten())
     }
 
     /// The client's text of a token. Where servers get tokens of another type, the tokens of one
@@ -232,17 +239,25 @@ impl Ledger {
     }
 
     /// The unanswered requests that the client of a stream calls `key`, oldest first.
-    pub(crate) fn by_client_id(&self, stream: StreamId, key: &Key) -> &[CallId] {
-        if !self.mapped {
-            return self.by_id.get(key);
+    pub(crate) fn by_client_id(&self, stream: StreamId, key: &Key) -> CallIds {
+        if self.mapped {
+            return self.by_client_id.get(&(stream, key.clone())).cloned().unwrap_or_default();
         }
-        self.by_client_id.get(&(stream, key.clone())).map_or(&[], |ids| ids)
+        // A name of Milepost's own is no client's, although the server knows a request by it.
+        let is_own = |id: &CallId| self.calls.get(id).is_some_and(|call| !call.id.translated);
+        let mut calls: CallIds = self.by_id.get(key).iter().copied().filter(is_own).collect();
+        if !self.by_client_id.is_empty() {
+            let renamed = self.by_client_id.get(&(ANY_STREAM, key.clone()));
+            calls.extend(renamed.into_iter().flatten().copied());
+            calls.sort_unstable();
+        }
+        calls
     }
 
     /// The request is answered but its token lives on: its id means nothing any more.
     pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
         self.changes += 1;
-        let name = self.calls.get(&id).and_then(|call| self.clients(call.stream, &call.id));
+        let name = self.calls.get(&id).and_then(|call| self.clients_id(call));
         if let Some(name) = name {
             forget(&mut self.by_client_id, &name, id);
         }

@@ -139,7 +139,7 @@ impl Filter {
         let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let is_ours = self.topology.has_strangers() || call.is_joined;
+        let is_ours = self.topology.has_strangers() || call.id.translated;
         let restore_id = is_ours || (!is_exact && switches.response_id);
         if restore_id && !is_ours {
             repairs.add(Repair::ResponseId);

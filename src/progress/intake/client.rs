@@ -14,7 +14,7 @@ use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::correlate::summary::{OpenCall, Outcome};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::fields::Fields;
-use crate::progress::event::FilterEvent;
+use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::intake::batch::BATCH_MAX;
@@ -61,13 +61,18 @@ impl Filter {
             Kind::Batch => {
                 let elements = message.elements();
                 self.late.in_batch = true;
-                let sent = elements.map(|one| self.client_message(now, stream, &one));
-                let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
+                let mut is_changed = self.topology.has_strangers();
+                let mut sent: Vec<Bytes> = Vec::new();
+                for one in elements {
+                    let payload = self.client_message(now, stream, &one).to_bytes();
+                    is_changed |= payload != self.for_server(&one).to_bytes();
+                    sent.push(payload);
+                }
                 self.late.in_batch = false;
-                if !self.topology.has_strangers() {
+                if !is_changed {
                     return self.for_server(message);
                 }
-                let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                sent.retain(|one| !one.is_empty());
                 if sent.is_empty() {
                     return Payload::default();
                 }
@@ -188,7 +193,7 @@ impl Filter {
         (method, tool): (&str, Option<String>),
         draft: CallDraft,
     ) -> Payload {
-        if self.topology.has_strangers() {
+        if self.topology.has_strangers() || self.repeats_names(stream, &draft) {
             return self.map_ids(now, stream, message, method, tool, draft);
         }
         if let Some(id) = self.enter(now, stream, method, tool, draft) {
@@ -349,6 +354,10 @@ impl Filter {
         if self.cancel_held(now, stream, &id) {
             return Payload::default();
         }
+        if self.may_mean_several(stream, &id) {
+            self.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousCancel));
+            return Payload::default();
+        }
         // Clients that share a session may use the same id: nobody knows whose request is meant.
         let is_one = !self.topology.keeps_shadows() || self.sole_stream_of(&id).is_some();
         let call = self.correlator.client_call(stream, &id).filter(|_| is_one);
@@ -369,9 +378,9 @@ impl Filter {
         if is_by_clock(&params) && self.keep_late(now, call, LateEvent::Kept) {
             return Payload::default();
         }
-        let is_joined = self.correlator.ledger.get(call).is_some_and(|call| call.is_joined);
-        let remaps = self.topology.has_strangers() || is_joined;
-        let unknown = if is_joined { Payload::default() } else { unknown };
+        let is_renamed = self.correlator.ledger.get(call).is_some_and(|call| call.id.translated);
+        let remaps = self.topology.has_strangers() || is_renamed;
+        let unknown = if is_renamed { Payload::default() } else { unknown };
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.correlator.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {

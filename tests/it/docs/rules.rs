@@ -41,6 +41,7 @@ macro_rules! rules {
 
 rules! {
     "transports" "`ambiguous-member`" MESSAGES, Some("ambiguous-member"), "STDIO\nupstream.share = false";
+    "transports" "`ambiguous-cancel`" MESSAGES, Some("ambiguous-cancel"), "STDIO";
     "transports" "`long-batch`" MESSAGES, Some("long-batch"), "STDIO\nupstream.share = false";
     "security" "`check_pages`" REFUSED, None, "[server]\ncheck_pages = false";
     "security" "`allowed_hosts`" REFUSED, None, "[server]\ninsecure = true";

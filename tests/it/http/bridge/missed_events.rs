@@ -6,7 +6,7 @@ use crate::http::rig::{Answer, check, pass, secs, settle};
 use crate::support::messages::{LOG, call, progress, result};
 
 /// The last event id that came.
-fn last_id(answer: &Answer) -> String {
+pub(super) fn last_id(answer: &Answer) -> String {
     let text = answer.text();
     text.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned()
 }

@@ -7,6 +7,7 @@ mod missed_events;
 mod modern_face;
 mod modern_tasks;
 mod owners;
+mod repeated_ids;
 pub(crate) mod sessions;
 mod shared_isolation;
 mod shared_servers;

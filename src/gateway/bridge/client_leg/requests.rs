@@ -1,0 +1,109 @@
+//! The requests of a session's clients, and the stream on which each is answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::SessionLeg;
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::session::{SessionKind, requests};
+use crate::progress::{BATCH_MAX, StreamId, StreamKind, StreamPacing};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::{json, mcp};
+use crate::relay::{ClientHeaders, FromClient, SOLE_STREAM};
+
+impl SessionLeg {
+    /// A message that opens no stream. On a wire it may have requests all the same.
+    pub(super) fn receive_one_way(
+        &mut self,
+        message: Message,
+        headers: ClientHeaders,
+    ) -> FromClient {
+        if self.session.kind == SessionKind::HttpSse {
+            let requests = requests(&message);
+            self.begin_waiting(requests.len());
+            self.session.session_buffer.expect(requests);
+        }
+        self.settle_cancelled(&message);
+        FromClient::Message(SOLE_STREAM, message, headers)
+    }
+
+    /// Notes the requests that a message of the client cancels: they need no answer.
+    fn settle_cancelled(&mut self, message: &Message) {
+        let is_array = message.kind() == Kind::Batch;
+        let elements = message.elements().take(if is_array { BATCH_MAX } else { 0 });
+        let whole = (!is_array).then(|| message.clone());
+        for one in whole.into_iter().chain(elements) {
+            if one.method().as_deref() != Some(mcp::CANCELLED) {
+                continue;
+            }
+            let id = json::member(&one.params().unwrap_or_default(), "requestId");
+            let id = id.and_then(|id| Key::read(&id));
+            if let Some((stream, id)) = id.and_then(|id| Some((self.sole_stream_of(&id)?, id))) {
+                self.settle(stream, &id);
+            }
+        }
+    }
+
+    pub(super) fn opened(&mut self, buffer: Arc<ReplayBuffer>, message: &Message) -> StreamId {
+        let stream = buffer.id;
+        if message.kind() == Kind::Batch {
+            self.settle_cancelled(message);
+        }
+        self.listed_tools.ask(&self.session, stream, message);
+        self.enter(buffer, requests(message));
+        stream
+    }
+
+    pub(super) fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
+        let stream = buffer.id;
+        if let Some((id, _)) = requests.last() {
+            if self.last_id.as_ref() == Some(id) {
+                self.session.mark_repeated_ids();
+            }
+            self.last_id = Some(id.clone());
+        }
+        self.begin_waiting(requests.len());
+        buffer.expect(requests);
+        self.open.insert(stream, buffer);
+        let opened = FromClient::Opened(stream, StreamKind::Exchange, StreamPacing::Immediate);
+        self.inputs.push_back(opened);
+        if let Some(principal) = self.session.principal {
+            self.inputs.push_back(FromClient::Principal(stream, principal));
+        }
+    }
+
+    /// A request has its answer, or needs none any more.
+    pub(crate) fn settle(&mut self, stream: StreamId, id: &Key) {
+        let Some(buffer) = self.open.get(&stream) else { return };
+        let settled = buffer.settle(id);
+        let answered = buffer.open() == 0;
+        self.end_waiting(usize::from(settled));
+        if answered && self.unanswered.remove(&stream) {
+            self.close(stream);
+        }
+    }
+
+    /// The stream of the request that has this id; clients that share a session may each have one.
+    pub(crate) fn stream_of_request(&self, id: &Key) -> Option<StreamId> {
+        if self.session.kind == SessionKind::Shared {
+            return None;
+        }
+        self.open.iter().find(|(_, buffer)| buffer.has_request(id)).map(|(stream, _)| *stream)
+    }
+
+    /// The same, if only one stream has a request of this id.
+    fn sole_stream_of(&self, id: &Key) -> Option<StreamId> {
+        let first = self.stream_of_request(id)?;
+        let mut having = self.open.values().filter(|buffer| buffer.has_request(id));
+        having.nth(1).is_none().then_some(first)
+    }
+
+    /// The stream of the request that is answered on `stream`: this stream if it has a request of
+    /// that id.
+    pub(crate) fn stream_of_answer(&self, stream: StreamId, id: &Key) -> StreamId {
+        let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.has_request(id));
+        let elsewhere = if is_here { None } else { self.stream_of_request(id) };
+        elsewhere.unwrap_or(stream)
+    }
+}

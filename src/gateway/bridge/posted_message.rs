@@ -1,0 +1,98 @@
+//! The body of a POST to a session of the bridge, as a message.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::Body as _;
+
+use super::modern;
+use crate::gateway::bridge::responses::{PARSE_ERROR, refused};
+use crate::gateway::refusals::{read_or_refuse, refuse};
+use crate::gateway::route_state::RouteState;
+use crate::progress::{BATCH_MAX, RefusalRule};
+use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
+use crate::transport::http::body::Body;
+use crate::transport::http::request_body::{RequestBody, RequestBodyError};
+use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::request_body;
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody};
+
+/// The body of a POST.
+pub(crate) enum PostedMessage {
+    /// A message on one line.
+    Whole(Message),
+    /// One too large to be held.
+    Large(RequestBody),
+}
+
+impl PostedMessage {
+    pub(crate) fn message(&self) -> Option<&Message> {
+        match self {
+            Self::Whole(message) => Some(message),
+            Self::Large(_) => None,
+        }
+    }
+}
+
+/// Reads the body of a POST; the error is the response for a body that is not a message.
+pub(crate) async fn read(
+    state: &RouteState,
+    parts: &Parts,
+    body: PostedBody,
+) -> Result<PostedMessage, Box<Response<Body>>> {
+    let read = match read_or_refuse(state, body, parts).await? {
+        ReadBody::Large(body) => take_large(body, &parts.headers, state.route.max_request_bytes)
+            .await
+            .map_err(|unread| Box::new(refuse(state, &unread, parts.version)))?,
+        whole => whole,
+    };
+    match read {
+        ReadBody::Large(body) => Ok(PostedMessage::Large(body)),
+        ReadBody::Whole(bytes) => whole_message(state, &bytes).map(PostedMessage::Whole),
+    }
+}
+
+/// The message of a body that was read whole; the error is the response for a body that is not a message.
+fn whole_message(state: &RouteState, bytes: &Bytes) -> Result<Message, Box<Response<Body>>> {
+    let line = bytes.slice_ref(bytes.trim_ascii());
+    let message = Message::parse(on_one_line(line));
+    if message.elements().nth(BATCH_MAX).is_some() {
+        state.shared.counts.refuse(RefusalRule::LongBatch);
+        let why = format!("a batch of more than {BATCH_MAX} messages");
+        let refusal = refused(StatusCode::BAD_REQUEST, INVALID_REQUEST, &why, None);
+        return Err(Box::new(refusal));
+    }
+    if message.kind() != Kind::Noise {
+        return Ok(message);
+    }
+    let why = "the body of this request is no JSON-RPC message";
+    Err(Box::new(refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)))
+}
+
+/// A large body for a server that cannot be told half a message.
+async fn take_large(
+    body: RequestBody,
+    headers: &HeaderMap,
+    max: usize,
+) -> Result<ReadBody, RequestBodyError> {
+    // A shared server is told other ids: all of a message has to be there.
+    if modern::date_of(headers, None).is_some() {
+        return Ok(ReadBody::Whole(request_body::whole(body, max).await?));
+    }
+    // A body without a length may turn out to be too long when its server has half of it.
+    Ok(ReadBody::Large(match body.size_hint().exact() {
+        Some(_) => body,
+        None => body.spool(max).await?,
+    }))
+}
+
+/// Reads a large body whole, so that its message can get another id.
+pub(crate) async fn hold(
+    state: &RouteState,
+    parts: &Parts,
+    body: RequestBody,
+) -> Result<Message, Box<Response<Body>>> {
+    let read = request_body::whole(body, state.route.max_request_bytes).await;
+    let bytes = read.map_err(|unread| refuse(state, &unread, parts.version))?;
+    whole_message(state, &bytes)
+}
