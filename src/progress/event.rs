@@ -35,6 +35,13 @@ pub enum Disposition {
     NotMine,
 }
 
+impl Disposition {
+    /// Whether nothing of `message` is a message. Text beside a message on one line is only a part.
+    pub fn refuses_all_of(&self, message: &Message) -> bool {
+        matches!(self, Self::NotAMessage(text) if text.len() == message.raw().len())
+    }
+}
+
 /// Something that has just happened, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterEvent {
@@ -58,6 +65,9 @@ pub enum FilterEvent {
     Call(Box<Summary>),
     /// A message of a client was not passed on.
     Refused(RefusalRule),
+    /// An error of the server without id reached no client: the words of the error. One event for each code, up to a
+    /// limit.
+    UnansweringError(Box<str>),
     /// Something happened to the work of a call that its client gave up (`late`).
     Late(Box<LateNews>),
     /// Something happened to a task of Milepost's own (`tasks`).

@@ -65,7 +65,7 @@ pub enum Reason {
     SecondAnswer,
     /// An answer to a request that the client has cancelled or that has timed out.
     CancelledAnswer,
-    /// A result without id.
+    /// A result without id, or an error without one that no request of the client can be meant by.
     MissingId,
     /// The answer to a request of the proxy's own.
     OwnRequest,
@@ -148,7 +148,7 @@ pub enum Repair {
     Envelope,
     /// The id was replaced by the client's own id text (`response-id`).
     ResponseId,
-    /// An error got the `code` and `message` it lacked (`error-shape`).
+    /// An error got the `code` and `message` it lacked, or members that were null were left out (`error-shape`).
     ErrorShape,
     /// A bare tool result was wrapped as content (`bare-result`).
     BareResult,
@@ -158,11 +158,15 @@ pub enum Repair {
     EventName,
     /// The message tells its client of a task of Milepost's own.
     Task,
+    /// Bytes that are no UTF-8, and lone surrogates, became U+FFFD (`unicode`).
+    Unicode,
+    /// The message stood on one line with other messages, or with text behind it (`split-line`).
+    SplitLine,
 }
 
 impl Repair {
     /// Every repair, in the order of the enum.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Dialect,
         Self::Token,
         Self::Number,
@@ -177,6 +181,8 @@ impl Repair {
         Self::Batch,
         Self::EventName,
         Self::Task,
+        Self::Unicode,
+        Self::SplitLine,
     ];
 
     /// The name in logs, metrics and documents.
@@ -196,13 +202,15 @@ impl Repair {
             Self::Batch => "batch",
             Self::EventName => "event-name",
             Self::Task => "task",
+            Self::Unicode => "unicode",
+            Self::SplitLine => "split-line",
         }
     }
 }
 
 /// A set of repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Repairs(u16);
+pub struct Repairs(u32);
 
 impl Repairs {
     /// Adds one.

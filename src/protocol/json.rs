@@ -62,6 +62,20 @@ pub(crate) fn end_of_plain(text: &[u8]) -> Option<usize> {
     rest.iter().position(is_end).map(|found| words.len() * 8 + found)
 }
 
+/// The position of the first backslash or byte that is not ASCII in `text`.
+pub(crate) fn escape_or_high_byte(text: &[u8]) -> Option<usize> {
+    let (words, rest) = text.as_chunks::<8>();
+    for (place, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = zero_byte(word ^ every(b'\\')) | (word & every(0x80));
+        if found != 0 {
+            return Some(place * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let is_found = |byte: &u8| *byte == b'\\' || !byte.is_ascii();
+    rest.iter().position(is_found).map(|found| words.len() * 8 + found)
+}
+
 /// A word of eight times the same byte.
 const fn every(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])

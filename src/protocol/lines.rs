@@ -5,6 +5,8 @@ use std::mem;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::unicode::BOM;
+
 /// The longest line that is held whole, in bytes: 4 MiB.
 ///
 /// All that is ever changed is far shorter: a request, progress, an answer to be repaired. What is
@@ -14,8 +16,6 @@ pub const INSPECT_MAX: usize = 4 << 20;
 
 // Framing of Milepost's own: ready-made codecs copy into strings, demand UTF-8, and either have no limit
 // or drop the bytes beyond the limit.
-/// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream.
-const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// The next frame of the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]

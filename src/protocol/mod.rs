@@ -7,3 +7,4 @@ pub mod secret;
 pub mod sse;
 pub mod terminal;
 pub mod trace_context;
+pub mod unicode;

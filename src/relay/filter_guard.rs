@@ -20,7 +20,7 @@ use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
 use crate::progress::input::{Input, Output};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, ReleasedRequest,
+    Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason, ReleasedRequest,
     RequestMembers, StreamId, Transmit, VerdictRun,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
@@ -212,6 +212,15 @@ impl FilterGuard {
     /// Whether events of another name get the name that clients read ([`Filter::repairs_event_name`]).
     pub fn repairs_event_name(&mut self, origin: Origin) -> bool {
         self.try_with(|filter| filter.repairs_event_name(origin)).unwrap_or(true)
+    }
+
+    /// Withholds an event whose data is no message ([`Filter::withholds_noise`]). False if the event is to pass.
+    pub fn withhold_noise(&mut self, now: Instant, origin: Origin) -> bool {
+        let is_withheld = self.try_with(|filter| filter.withholds_noise(origin)) == Some(true);
+        if is_withheld {
+            self.apply(now, Input::OutOfPlace(Reason::Noise));
+        }
+        is_withheld
     }
 
     /// Marks the message that comes now. A mark that is set earlier could meet another message.

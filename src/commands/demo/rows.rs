@@ -77,7 +77,8 @@ impl Rows {
             | FilterEvent::Call(_)
             | FilterEvent::Late(_)
             | FilterEvent::Task(_)
-            | FilterEvent::Refused(_) => None,
+            | FilterEvent::Refused(_)
+            | FilterEvent::UnansweringError(_) => None,
         };
         self.to_come.extend(key);
         self.join();

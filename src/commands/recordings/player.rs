@@ -424,7 +424,7 @@ impl Player {
                 }
                 FilterEvent::Late(news) => self.out.push(format!("~ late {}", news.event.name())),
                 FilterEvent::Task(news) => self.out.push(format!("~ task {}", news.event.name())),
-                FilterEvent::Refused(_) => {}
+                FilterEvent::Refused(_) | FilterEvent::UnansweringError(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {

@@ -259,9 +259,18 @@ pub(crate) struct NoRepair;
 
 impl NoRepair {
     /// The switch of each repair.
-    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 6] {
-        let [response_id, error_shape, bare_result, orphan_answer, missing_id, event_name] =
-            ANSWER_REPAIRS;
+    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 9] {
+        let [
+            response_id,
+            error_shape,
+            bare_result,
+            orphan_answer,
+            missing_id,
+            event_name,
+            unicode,
+            split_line,
+            noise,
+        ] = ANSWER_REPAIRS;
         [
             (response_id, &mut repairs.response_id),
             (error_shape, &mut repairs.error_shape),
@@ -269,6 +278,9 @@ impl NoRepair {
             (orphan_answer, &mut repairs.orphan_answer),
             (missing_id, &mut repairs.missing_id),
             (event_name, &mut repairs.event_name),
+            (unicode, &mut repairs.unicode),
+            (split_line, &mut repairs.split_line),
+            (noise, &mut repairs.noise),
         ]
     }
 }

@@ -122,9 +122,18 @@ impl Word for LogLevel {
     const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
 }
 
-/// The repairs of answers by name.
-pub const ANSWER_REPAIRS: [&str; 6] =
-    ["response-id", "error-shape", "bare-result", "orphan-answer", "missing-id", "event-name"];
+/// The repairs that can be switched off, by name.
+pub const ANSWER_REPAIRS: [&str; 9] = [
+    "response-id",
+    "error-shape",
+    "bare-result",
+    "orphan-answer",
+    "missing-id",
+    "event-name",
+    "unicode",
+    "split-line",
+    "noise",
+];
 
 /// The name that stands for the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";

@@ -301,9 +301,7 @@ impl EventHandler for Exchange {
         let filter = &mut self.filter;
         let Some(message) = message_in(event, || filter.repairs_event_name(ORIGIN)) else {
             if !self.observing {
-                self.collect(out);
-                self.event_ids.note_forwarded(event);
-                out.raw(&event.raw);
+                self.pass_without_message(event, out);
             }
             return;
         };

@@ -6,6 +6,7 @@ use crate::transport::mcp_http::sse_endpoint::same_origin;
 use std::sync::{Arc, Mutex};
 use std::task::Context;
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use smallvec::SmallVec;
@@ -20,7 +21,7 @@ use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
 use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind, StreamPacing};
-use crate::protocol::sse::{Piece, SseEvent};
+use crate::protocol::sse::{COMMENT, Piece, SseEvent};
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::{SOLE_STREAM, origin_of};
 use crate::transport::clock::now;
@@ -28,7 +29,8 @@ use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
-use crate::transport::mcp_http::event_message::message_in;
+use crate::transport::mcp_http::event_ids::EventIds;
+use crate::transport::mcp_http::event_message::{is_stray, message_in};
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{PostedBody, asks, cancels_apart};
 use crate::transport::mcp_http::target::Target;
@@ -153,14 +155,24 @@ impl EventHandler for SseServerHandler {
         let rename = || self.stream.lock().filter.repairs_event_name(Origin::Shared);
         let message = message_in(event, rename);
         let observing = self.observes();
-        let fate = message.map(|message| {
+        let withhold = || self.stream.lock().filter.withhold_noise(now(), Origin::Shared);
+        if message.is_none() && !observing && is_stray(event) && withhold() {
+            self.collect(out);
+            // Clients wait for the endpoint, and for nothing else.
+            if self.key.is_some() {
+                out.raw(&Bytes::from_static(COMMENT));
+                EventIds::default().keep_remaining_fields(event, None, out);
+            }
+            return;
+        }
+        let is_taken = message.is_some_and(|message| {
             let mut state = self.stream.lock();
             let SseStreamState { filter, tokens, .. } = &mut *state;
             tokens.mark(now(), filter, &message);
-            filter.server_message(now(), Origin::Shared, &message)
+            let fate = filter.server_message(now(), Origin::Shared, &message);
+            fate != Disposition::NotMine && !fate.refuses_all_of(&message)
         });
-        let as_is = observing || !matches!(fate, Some(Disposition::Consumed));
-        if as_is {
+        if observing || !is_taken {
             self.collect(out);
             out.raw(&event.raw);
         }

@@ -4,19 +4,21 @@
 use std::sync::Arc;
 use std::task::Context;
 
+use bytes::Bytes;
+
 use super::mailbox::Mail;
 use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::progress::input::Input;
 use crate::progress::{Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::Kind;
-use crate::protocol::sse::SseEvent;
+use crate::protocol::sse::{COMMENT, SseEvent};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
-use crate::transport::mcp_http::event_message::{divided, is_part, message_in};
+use crate::transport::mcp_http::event_message::{divided, is_part, is_stray, message_in};
 
 /// A stream on which the client listens.
 pub(crate) struct Listening {
@@ -67,9 +69,18 @@ impl EventHandler for Listening {
         let rename = || member.session.with_filter(|filter| filter.repairs_event_name(origin));
         let message = if self.observing { None } else { message_in(event, rename) };
         let Some(message) = message else {
+            let withhold = |filter: &mut FilterGuard| filter.withhold_noise(now(), origin);
+            let is_withheld =
+                !self.observing && is_stray(event) && member.session.with_filter(withhold);
             self.collect(out);
-            self.event_ids.note_forwarded(event);
-            out.raw(&event.raw);
+            if is_withheld {
+                let revision = self.member.session.revision();
+                out.raw(&Bytes::from_static(COMMENT));
+                self.event_ids.keep_remaining_fields(event, revision, out);
+            } else {
+                self.event_ids.note_forwarded(event);
+                out.raw(&event.raw);
+            }
             return;
         };
         let (parts, message) = divided(message, self.member.session.revision());

@@ -20,8 +20,8 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Payload, Policy, Reason, RequestMembers, StreamId,
-    StreamKind, StreamPacing, Transmit, Verdict,
+    Filter, FilterEvent, Origin, Payload, Policy, Reason, RequestMembers, StreamId, StreamKind,
+    StreamPacing, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp::{self, Revision};
@@ -307,7 +307,7 @@ impl Session {
         if is_part(message) {
             shared.filter.apply(now(), Input::MarkApart);
         }
-        if let Disposition::NotAMessage(_) = shared.filter.server_message(now(), origin, message) {
+        if shared.filter.server_message(now(), origin, message).refuses_all_of(message) {
             return ListenDelivery::Passes;
         }
         let number = shared.filter.try_with(|filter| filter.last_number()).unwrap_or_default();

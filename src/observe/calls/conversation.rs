@@ -113,6 +113,7 @@ impl Conversation {
             FilterEvent::Opened(_)
             | FilterEvent::TakenOver(_)
             | FilterEvent::Refused(_)
+            | FilterEvent::UnansweringError(_)
             | FilterEvent::Task(_) => {}
             FilterEvent::Late(news) => {
                 let entry = news.call.and_then(|call| self.find(call));

@@ -147,6 +147,7 @@ impl MessageLogger {
             FilterEvent::Opened(_)
             | FilterEvent::TakenOver(_)
             | FilterEvent::Late(_)
+            | FilterEvent::UnansweringError(_)
             | FilterEvent::Task(_) => {}
             FilterEvent::Refused(rule) => self.memory.refused = Some(*rule),
             FilterEvent::Call(summary) => {

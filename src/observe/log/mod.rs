@@ -346,6 +346,11 @@ impl Connection {
             | FilterEvent::Refused(_)
             | FilterEvent::Message { .. } => {}
             FilterEvent::Heartbeat(_) => self.beats += 1,
+            FilterEvent::UnansweringError(words) => warn!(
+                route = self.counts.as_deref().map(RouteCounts::route),
+                words = &**words,
+                "the server sent an error without an id: no client can use such an error, and it was not forwarded"
+            ),
             FilterEvent::Late(news) => self.note_late(news),
             FilterEvent::Task(news) => self.note_task(news),
             FilterEvent::Call(summary) => {

@@ -69,7 +69,7 @@ pub struct RouteCounts {
     first_progress: Histogram,
     longest_silence: Histogram,
     messages: Each<3>,
-    repairs: Each<14>,
+    repairs: Each<16>,
     withheld: Each<20>,
     refused: Each<3>,
     late_calls: Each<8>,
@@ -189,7 +189,10 @@ impl RouteCounts {
             FilterEvent::Refused(rule) => self.refuse(*rule),
             FilterEvent::Late(news) => self.late_calls.add(news.event as usize, 1),
             FilterEvent::Task(news) => self.tasks.add(news.event as usize, 1),
-            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
+            FilterEvent::Opened(_)
+            | FilterEvent::TakenOver(_)
+            | FilterEvent::UnansweringError(_)
+            | FilterEvent::Heartbeat(_) => {}
         }
     }
 

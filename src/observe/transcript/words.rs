@@ -101,7 +101,7 @@ pub const fn reason_text(reason: Reason) -> &'static str {
         Reason::OrphanAnswer => "the answer belongs to no request",
         Reason::SecondAnswer => "the request has been answered before",
         Reason::CancelledAnswer => "the client has cancelled the request",
-        Reason::MissingId => "the result has no id",
+        Reason::MissingId => "the result, or the error, has no id",
         Reason::OwnRequest => "the answer belongs to a request of Milepost's own",
         Reason::Noise => "the text is not a message",
         Reason::FailedOpen => "the filter had failed",
@@ -122,10 +122,14 @@ pub const fn repair_text(repair: Repair) -> &'static str {
         Repair::Message => "the message was made readable, or was added",
         Repair::Envelope => "`jsonrpc` was missing, or a key was repeated",
         Repair::ResponseId => "the id was replaced by the client's own id text",
-        Repair::ErrorShape => "the error got the missing `code` or `message`",
+        Repair::ErrorShape => {
+            "the missing `code` or `message` was added, or null members were left out"
+        }
         Repair::BareResult => "the bare tool result was wrapped as content",
         Repair::Batch => "the message was an element of an array that was separated or thinned",
         Repair::Task => "the message tells the client of a task of Milepost's own",
         Repair::EventName => "the event had a name that clients do not read",
+        Repair::Unicode => "bytes or surrogates that are no Unicode became U+FFFD",
+        Repair::SplitLine => "the message was separated from other text on its line",
     }
 }

@@ -36,13 +36,16 @@ pub(crate) struct RepairedAnswer {
 }
 
 impl RepairedAnswer {
-    fn withheld(reason: Reason) -> Self {
+    pub(crate) fn withheld(reason: Reason) -> Self {
         let verdict = Verdict::Withheld(reason);
         Self { payload: None, id: None, guard: None, verdict, call: None, stream: None }
     }
 
     /// Forwards an answer to no known request to the stream for such messages.
-    fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
+    pub(crate) fn fallback_stream(
+        message: &Message,
+        place: Result<Option<StreamId>, Reason>,
+    ) -> Self {
         let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
         let (payload, id) = (Some(Payload::of(message)), message.id_key());
         Self { payload, id, guard: None, verdict: Verdict::Forwarded, call: None, stream }
@@ -96,19 +99,7 @@ impl Filter {
         message: &Message,
         done: Repairs,
     ) -> RepairedAnswer {
-        let Some(key) = message.id_key() else {
-            // An error without id is legal: the request could not be read. A result is not.
-            let missing = message.id().is_none_or(|id| *id == *b"null");
-            let result = message.result().is_some();
-            let settings = self.settings_of_orphan(origin);
-            let is_fault = missing && settings.answers.missing_id && !settings.observes();
-            let withhold = result && (is_fault || self.topology.has_strangers());
-            return if withhold {
-                RepairedAnswer::withheld(Reason::MissingId)
-            } else {
-                RepairedAnswer::fallback_stream(message, self.fallback_stream(origin))
-            };
-        };
+        let Some(key) = message.id_key() else { return self.answer_without_id(origin, message) };
         if self.is_answer_to_us(&key) {
             return RepairedAnswer::withheld(Reason::OwnRequest);
         }
@@ -148,6 +139,9 @@ impl Filter {
         let restore_id = restore_id && (!is_observed || is_ours);
         let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
+        if restore_id && message.id_range().is_none() {
+            splices.extend(added_id(message, &call.id.client));
+        }
         splices.extend(body.filter(|_| !is_observed));
         let offers = self.task_offers(id, message);
         if !offers.is_empty() {
@@ -186,9 +180,14 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) -> bool {
-        let (Origin::Stream(on), Some(key)) = (origin, message.id_key()) else { return false };
-        let fits = self.is_answer_to_us(&key) || self.call_of_answer_on(origin, &key).is_some();
-        if fits || self.call_of_sole_answer(origin, &key).is_none() {
+        let Origin::Stream(on) = origin else { return false };
+        let likely = match message.id_key() {
+            None => self.call_of_error_without_id(origin, message),
+            Some(key) if self.is_answer_to_us(&key) => None,
+            Some(key) if self.call_of_answer_on(origin, &key).is_some() => None,
+            Some(key) => self.call_of_sole_answer(origin, &key),
+        };
+        if likely.is_none() {
             return false;
         }
         let orphan = Orphan { number, message: message.clone(), done };
@@ -200,8 +199,10 @@ impl Filter {
 
     /// An answer that waited is not the answer to the request of its stream.
     fn release_orphan(&mut self, origin: Origin, orphan: &Orphan) {
-        let Some(key) = orphan.message.id_key() else { return };
-        let judged = self.answer_to_nobody(origin, &key, &orphan.message);
+        let judged = match orphan.message.id_key() {
+            Some(key) => self.answer_to_nobody(origin, &key, &orphan.message),
+            None => self.answer_without_id(origin, &orphan.message),
+        };
         self.send_answer(judged, orphan.number, orphan.done);
     }
 
@@ -230,6 +231,11 @@ impl Filter {
 
     /// An answer to an open request as its client needs it, if the answer needs a repair; the request stays open.
     pub fn repaired_answer(&self, message: &Message) -> Option<Transmit> {
+        let mut done = Repairs::default();
+        let readable = self.readable(Origin::Shared, message, &mut done);
+        let message = readable.as_ref().unwrap_or(message);
+        let without = self.without_nulls(Origin::Shared, message, &mut done);
+        let message = without.as_ref().unwrap_or(message);
         let key = message.id_key().filter(|_| message.kind() == Kind::Response)?;
         let id = self.correlator.ledger.call_of_answer(&key)?;
         let call = self.correlator.ledger.get(id).filter(|call| !call.is_observed())?;
@@ -239,7 +245,7 @@ impl Filter {
         let mut splices = if differs { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(mended_body(message, bare, switches, &mut Repairs::default()));
         let payload = |splices| spliced(message, splices);
-        let is_changed = !splices.is_empty();
+        let is_changed = !splices.is_empty() || !done.is_empty();
         is_changed.then(|| Transmit { payload: payload(splices), ..Transmit::of(message) })
     }
 
@@ -330,7 +336,7 @@ impl Filter {
             self.note_task_answer(now, id, message);
         }
         let outcome = match result {
-            _ if let Some(error) = error_of(message) => {
+            _ if let Some(error) = message.error() => {
                 if let Some(call) = self.correlator.ledger.get_mut(id) {
                     call.error_code = code_of(&error);
                 }
@@ -366,7 +372,7 @@ pub(crate) fn mended_body(
     switches: AnswerRepairs,
     repairs: &mut Repairs,
 ) -> Option<(std::ops::Range<usize>, Bytes)> {
-    if let (Some(error), Some(range)) = (error_of(message), message.error_range()) {
+    if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
         let mended = mended_error(&error).filter(|_| switches.error_shape)?;
         repairs.add(Repair::ErrorShape);
         return Some((range, mended));
@@ -380,9 +386,11 @@ pub(crate) fn mended_body(
     Some((range, mended))
 }
 
-/// The error of an answer; `null` beside a result is none.
-fn error_of(message: &Message) -> Option<Bytes> {
-    message.error().filter(|error| **error != *b"null" || message.result().is_none())
+/// The place of the id that an answer without any gets, and the text for it.
+fn added_id(message: &Message, id: &Bytes) -> Option<(std::ops::Range<usize>, Bytes)> {
+    // An answer has a member at least, so that a comma is right.
+    let place = json::skip_space(message.raw(), 0) + 1;
+    Some((place..place, Bytes::from([br#""id":"#, &id[..], b","].concat())))
 }
 
 fn code_of(error: &Bytes) -> Option<i64> {

@@ -49,11 +49,19 @@ struct Group {
 }
 
 impl Filter {
-    /// Whether objects on one line are separated, because their streams may differ.
+    /// Whether objects on one line are separated, because their streams may differ, or because no client can read the
+    /// line.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
-        self.topology.has_many_streams()
-            && message.kind() == Kind::Opaque
-            && message.elements().nth(1).is_some()
+        if message.kind() != Kind::Opaque {
+            return false;
+        }
+        // Where clients share the server, nothing is guessed of text that may be read in two ways.
+        let may_differ = self.topology.has_many_streams() && message.elements().nth(1).is_some();
+        may_differ
+            || !self.topology.has_strangers()
+                && self.policy.call.answers.split_line
+                && !self.policy.call.observes()
+                && message.on_one_line().is_some()
     }
 
     /// Refuses a batch that is too long to be read, where clients share the server.
@@ -79,11 +87,11 @@ impl Filter {
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
         for element in message.elements() {
-            let element = &element;
+            let mut mended = Repairs::default();
+            let without_nulls = self.without_nulls(origin, &element, &mut mended);
+            let element = without_nulls.as_ref().unwrap_or(&element);
             let number = self.intake.next_number();
-            let nothing = Repairs::default();
-            if element.kind() == Kind::Response
-                && self.keep_orphan(origin, element, number, nothing)
+            if element.kind() == Kind::Response && self.keep_orphan(origin, element, number, mended)
             {
                 untouched = false;
                 continue;
@@ -97,11 +105,12 @@ impl Filter {
                 untouched = false;
                 continue;
             }
-            let judged = if claims {
+            let mut judged = if claims {
                 self.progress_at_once(now, origin, element)
             } else {
                 self.dispatch_element(now, origin, element)
             };
+            judged.verdict = mended.iter().fold(judged.verdict, Verdict::with);
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
                 self.record(number, judged.call, judged.verdict);
@@ -133,7 +142,8 @@ impl Filter {
         for element in message.apart() {
             self.intake.at_work =
                 Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
-            done.add(Repair::Batch);
+            let is_array = message.kind() == Kind::Batch;
+            done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
             self.dispatch(now, origin, &element, std::mem::take(&mut done));
         }
     }

@@ -12,7 +12,7 @@ use crate::progress::intake::arrived_message::ArrivedMessage;
 use crate::progress::intake::plain_progress::LENGTH_MAX;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{mcp, unicode};
 
 static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("_meta"));
 static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
@@ -40,7 +40,8 @@ impl Filter {
             // A name of a subscription would decide, in any spelling.
             let is_log = message.kind() == Kind::Notification
                 && message.method().as_deref() == Some(mcp::LOG);
-            if !is_log || META.find(text).is_some() || ESCAPE.find(text).is_some() {
+            let is_plain = !message.has_nulls() && unicode::is_readable(text);
+            if !is_log || !is_plain || META.find(text).is_some() || ESCAPE.find(text).is_some() {
                 return false;
             }
             self.intake.log_templates.note(&message);

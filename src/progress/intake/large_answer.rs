@@ -114,11 +114,12 @@ impl LargeRepairs {
 
     /// The repairs that an answer needs of which `scan` has read all, if its request allows them.
     pub fn needed(scan: &Scan) -> Repairs {
+        let nulls = (!scan.nulls().is_empty()).then_some(Repair::ErrorShape);
         let wraps = scan.body().map(|body| match Wrap::of(body) {
             Wrap::Members if body.has_code && body.has_message => Wrap::AsItIs,
             other => other,
         });
-        wraps.and_then(Wrap::repair).into_iter().collect()
+        wraps.and_then(Wrap::repair).into_iter().chain(nulls).collect()
     }
 
     /// Whether the request of an answer in a file allows a repair.
@@ -166,18 +167,26 @@ impl LargeRepairs {
         }
         // Of an answer that is read again the scan knows the whole id.
         let cut = scan.id_place().filter(|id| id.end > self.before).map(|id| id.start);
-        let rest = scan.unfinished_id().or(cut).filter(|_| !last);
-        let rest = rest.and_then(|id| pieces.place(id));
-        // Blanks without end behind an id are not held: then the id passes as it is.
+        let is_cut = |null: &&Range<u64>| null.start < self.before && null.end > self.before;
+        let cut_null = scan.nulls().iter().find(is_cut).map(|null| null.start);
+        let starts = [scan.unfinished_id(), cut, scan.unfinished_null(), cut_null];
+        let rest = starts.into_iter().flatten().min().filter(|_| !last);
+        let rest = rest.and_then(|start| pieces.place(start));
+        // Blanks without end behind an id or a comma are not held: then the member passes as it is.
         let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
         if let Some(rest) = rest {
             let text =
                 pieces.text.iter().map(|range| range.end.saturating_sub(rest.max(range.start)));
             self.held = (pieces.raw.split_off(rest), text.sum());
+            // Nothing is put behind the last byte that goes out: it would be put there again with the next piece.
+            for range in &mut pieces.text {
+                *range = range.start.min(rest)..range.end.min(rest);
+            }
         }
         let mut splices = Vec::new();
         self.repair_id(scan, &pieces, &mut splices);
         self.repair_body(scan, &pieces, &mut splices);
+        self.leave_out_nulls(scan, &pieces, &mut splices);
         splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
         spliced(&pieces.raw, splices)
     }
@@ -204,6 +213,25 @@ impl LargeRepairs {
             if !is_renamed {
                 self.done.add(Repair::ResponseId);
             }
+        }
+    }
+
+    fn leave_out_nulls(
+        &mut self,
+        scan: &Scan,
+        pieces: &Pieces,
+        splices: &mut Vec<(Range<usize>, Bytes)>,
+    ) {
+        if !self.switches.is_some_and(|switches| switches.error_shape) {
+            return;
+        }
+        for null in scan.nulls() {
+            // What has begun to pass stays, and what was in a piece before has been left out there.
+            if pieces.place(null.start).is_none() || pieces.place(null.end - 1).is_none() {
+                continue;
+            }
+            self.done.add(Repair::ErrorShape);
+            splices.extend(pieces.ranges(null.start, null.end).map(|range| (range, Bytes::new())));
         }
     }
 

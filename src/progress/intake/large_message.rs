@@ -20,11 +20,13 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
+use crate::progress::intake::readable::readable_piece;
 use crate::progress::intake::state::{LargeDisposition, LargeMessage};
 use crate::progress::payload::Transmit;
-use crate::progress::verdict::{Reason, Repairs, Verdict};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
+use crate::protocol::unicode::{ReadablePiece, TextEnd};
 
 /// The place of an answer that is kept in a file, and its repairs.
 #[derive(Debug, Clone)]
@@ -60,6 +62,14 @@ impl Filter {
             Kind::Notification if claimed => LargeDisposition::Withhold(Reason::TooLong),
             _ => LargeDisposition::Forward,
         };
+        let is_forwarded = fate == LargeDisposition::Forward;
+        let mut readable = self.readable_pieces(origin).filter(|_| is_forwarded);
+        let length = head.len();
+        let (head, text) = readable_piece(&mut readable, (head, text));
+        if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
+            scan = Scan::default();
+            scan.feed(&head[text.clone()]);
+        }
         let stream = self.fallback_stream(origin).ok().flatten();
         let number = self.intake.messages;
         let passing = LargeMessage {
@@ -72,6 +82,7 @@ impl Filter {
             ended: 0,
             known: false,
             repairs: LargeRepairs::default(),
+            readable,
         };
         self.intake.large_messages.insert(source(origin), passing);
         self.note_large_answer(origin, false);
@@ -100,17 +111,20 @@ impl Filter {
         text: Range<usize>,
     ) -> Disposition {
         self.intake.received_at = Some(now);
-        if let Some(passing) = self.intake.large_messages.get_mut(&source(origin))
-            && !passing.known
-        {
-            passing.scan.feed(&piece[text.clone()]);
-            self.note_large_answer(origin, true);
+        let (mut piece, mut text) = (piece, text);
+        if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
+            (piece, text) = readable_piece(&mut passing.readable, (piece, text));
+            if !passing.known {
+                passing.scan.feed(&piece[text.clone()]);
+                self.note_large_answer(origin, true);
+            }
         }
         self.forward_piece(now, origin, (piece, text), false)
     }
 
     /// Takes the end of a large message.
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
+        self.release_unfinished(now, origin);
         self.forward_piece(now, origin, (Bytes::new(), 0..0), true);
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
         if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
@@ -120,7 +134,13 @@ impl Filter {
         // A stream may be over with its last large message.
         passing.stream.into_iter().for_each(|stream| self.gate.streams.change(stream));
         let verdict = match passing.fate {
-            LargeDisposition::Forward => Verdict::of(passing.repairs.done),
+            LargeDisposition::Forward => {
+                let mut done = passing.repairs.done;
+                if passing.readable.is_some_and(|pieces| pieces.is_changed()) {
+                    done.add(Repair::Unicode);
+                }
+                Verdict::of(done)
+            }
             LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
@@ -128,6 +148,22 @@ impl Filter {
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
             self.answer_with_error(now, call, why, None, Outcome::Error);
+        }
+    }
+
+    /// Forwards the text that waits for the rest of its last character: the message is over.
+    fn release_unfinished(&mut self, now: Instant, origin: Origin) {
+        let passing = self.intake.large_messages.get_mut(&source(origin));
+        let Some(passing) =
+            passing.filter(|one| one.readable.as_ref().is_some_and(|pieces| !pieces.is_empty()))
+        else {
+            return;
+        };
+        let Some(pieces) = &mut passing.readable else { return };
+        if let ReadablePiece::Instead(rest) = pieces.feed(&[], TextEnd::Here) {
+            passing.scan.feed(&rest);
+            let text = 0..rest.len();
+            self.forward_piece(now, origin, (rest.into(), text), false);
         }
     }
 

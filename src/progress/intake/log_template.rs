@@ -3,10 +3,10 @@
 
 use smallvec::SmallVec;
 
-use crate::progress::intake::plain_progress::{self, LENGTH_MAX, Reader};
+use crate::progress::intake::plain_progress::{LENGTH_MAX, Reader};
 use crate::progress::payload::within;
-use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
+use crate::protocol::{json, unicode};
 
 /// The longest log message without its words, in bytes, that is kept as a template.
 const LOG_TEMPLATE_MAX: usize = 512;
@@ -67,7 +67,7 @@ impl LogTemplate {
         }
         let mut reader = Reader { text, at: self.head.len() };
         let words = reader.string();
-        words.is_some_and(plain_progress::is_utf8) && text[reader.at..] == self.tail
+        words.is_some_and(unicode::is_utf8) && text[reader.at..] == self.tail
     }
 }
 

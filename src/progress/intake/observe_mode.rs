@@ -91,6 +91,12 @@ impl Filter {
         settings.answers.event_name && !settings.observes()
     }
 
+    /// Whether an event whose data is no message is withheld.
+    pub fn withholds_noise(&self, origin: Origin) -> bool {
+        let settings = self.settings_of_orphan(origin);
+        settings.answers.noise && !settings.observes()
+    }
+
     fn observed_place(&mut self, origin: Origin, message: &Message) -> Placement {
         match message.kind() {
             Kind::Response => self.observed_answer(origin, message),

@@ -2,7 +2,7 @@
 //! way that any parser reads the same.
 
 use crate::progress::value::NumberView;
-use crate::protocol::json;
+use crate::protocol::{json, unicode};
 
 /// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 pub(crate) const LENGTH_MAX: usize = 4 << 10;
@@ -98,11 +98,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a text is UTF-8. Nearly all are ASCII, which is seen many bytes at once.
-pub(crate) fn is_utf8(text: &[u8]) -> bool {
-    text.is_ascii() || std::str::from_utf8(text).is_ok()
-}
-
 /// The most digits of an integer that every number of so many digits is exact with.
 const EXACT_DIGITS: usize = 15;
 
@@ -149,7 +144,7 @@ impl<'a> PlainProgress<'a> {
 impl<'a> PlainMembers<'a> {
     /// Reads a whole message; `None` if the message is anything else or unusual in any way.
     pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
-        if text.len() > LENGTH_MAX || !is_utf8(text) {
+        if text.len() > LENGTH_MAX || !unicode::is_utf8(text) {
             return None;
         }
         let mut reader = Reader { text, at: 0 };

@@ -30,7 +30,7 @@ use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::policy::{Messages, OnFall, Scale};
 use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
 /// Positions in a line of text at which an answer is searched.
@@ -159,7 +159,9 @@ impl Filter {
         if self.policy.observes() && self.forward_observed(origin, message) {
             self.intake.at_work = None;
         }
-        let done = std::mem::take(&mut self.intake.done);
+        let mut done = std::mem::take(&mut self.intake.done);
+        let readable = self.readable(origin, message, &mut done);
+        let message = readable.as_ref().unwrap_or(message);
         let fate = match self.answer_behind_text(message) {
             Some((text, answer)) => {
                 self.dispatch(now, origin, &Message::parse(text.clone()), Repairs::default());
@@ -183,12 +185,19 @@ impl Filter {
         now: Instant,
         origin: Origin,
         message: &Message,
-        done: Repairs,
+        mut done: Repairs,
     ) -> Disposition {
         if message.kind() == Kind::Batch || self.is_split(message) {
             self.dispatch_batch(now, origin, message, done);
-            return Disposition::Consumed;
+            let rest = message.on_one_line().map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
+            let Some(rest) = rest.filter(|_| !self.topology.has_strangers()) else {
+                return Disposition::Consumed;
+            };
+            let rest = Message::parse(rest).framed(Framing::Apart(None));
+            return self.dispatch(now, origin, &rest, Repairs::default());
         }
+        let without_nulls = self.without_nulls(origin, message, &mut done);
+        let message = without_nulls.as_ref().unwrap_or(message);
         let number = self.intake.next_number();
         match message.kind() {
             Kind::Noise => {

@@ -13,6 +13,7 @@ use crate::progress::intake::log_template::LogTemplates;
 use crate::progress::intake::template::Templates;
 use crate::progress::verdict::{Reason, Repairs};
 use crate::protocol::jsonrpc::{Message, Scan};
+use crate::protocol::unicode::ReadablePieces;
 
 /// A large message of the server that is passing.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct LargeMessage {
     pub(crate) known: bool,
     /// The repairs of an answer.
     pub(crate) repairs: LargeRepairs,
+    /// Makes the text readable, unless the route leaves it as it is.
+    pub(crate) readable: Option<ReadablePieces>,
 }
 
 /// An answer that fits no open request, on the stream of one.
@@ -73,6 +76,8 @@ pub(crate) struct Intake {
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
     /// Answers that wait for the end of the response that they came in: the newest of each.
     pub(crate) orphans: BTreeMap<StreamId, Orphan>,
+    /// The codes of the errors without id that an operator has been told of.
+    pub(crate) told_codes: Vec<Option<i32>>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
     /// Repairs of what the next message came in.

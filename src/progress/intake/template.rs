@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::progress::intake::plain_progress::{self, LENGTH_MAX, PlainMembers, Reader};
+use crate::progress::intake::plain_progress::{LENGTH_MAX, PlainMembers, Reader};
+use crate::protocol::unicode;
 
 /// The longest template, in bytes. A longer one is not kept: each filter has some.
 const TEMPLATE_MAX: usize = 512;
@@ -116,8 +117,7 @@ impl Template {
             reader.at += part.len();
             let start = reader.at;
             if gap.is_words {
-                read.message =
-                    Some(reader.string()?).filter(|words| plain_progress::is_utf8(words));
+                read.message = Some(reader.string()?).filter(|words| unicode::is_utf8(words));
                 read.message?;
             } else {
                 read.progress = Some(reader.number()?);

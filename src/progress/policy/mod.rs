@@ -205,17 +205,23 @@ impl CallPolicy {
 pub struct AnswerRepairs {
     /// `response-id`: an id in another spelling gets the client's own text again.
     pub response_id: bool,
-    /// `error-shape`: an error without `code` or `message` gets both.
+    /// `error-shape`: an error without `code` or `message` gets both; members that are null are left out.
     pub error_shape: bool,
     /// `bare-result`: a tool result without `content` is wrapped, for dialects and upstreams that are
     /// known for it.
     pub bare_result: bool,
     /// `orphan-answer`: an answer to no open request of this client, or a second one, is withheld.
     pub orphan_answer: bool,
-    /// `missing-id`: a result without id is withheld.
+    /// `missing-id`: a result without id is withheld, and so is an error that answers no request.
     pub missing_id: bool,
     /// `event-name`: an event of another name, which no client reads, gets the name `message`.
     pub event_name: bool,
+    /// `unicode`: bytes that are no UTF-8, and lone surrogates, become U+FFFD in every message.
+    pub unicode: bool,
+    /// `split-line`: messages on one line are separated.
+    pub split_line: bool,
+    /// `noise`: an event whose data is no message becomes a comment.
+    pub noise: bool,
 }
 
 impl AnswerRepairs {
@@ -227,6 +233,9 @@ impl AnswerRepairs {
         orphan_answer: false,
         missing_id: false,
         event_name: false,
+        unicode: false,
+        split_line: false,
+        noise: false,
     };
 }
 
@@ -239,6 +248,9 @@ impl Default for AnswerRepairs {
             orphan_answer: true,
             missing_id: true,
             event_name: true,
+            unicode: true,
+            split_line: true,
+            noise: true,
         }
     }
 }

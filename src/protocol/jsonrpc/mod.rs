@@ -5,6 +5,9 @@
 
 mod array_scan;
 mod key;
+mod null_scan;
+mod nulls;
+mod on_one_line;
 mod readings;
 mod scan;
 
@@ -87,6 +90,8 @@ pub struct Message {
     versioned: bool,
     /// An envelope key is there twice, or a notification has a null id.
     odd: bool,
+    /// A member of the envelope is null that a message of this kind does not have.
+    has_nulls: bool,
 }
 
 impl Message {
@@ -119,6 +124,7 @@ impl Message {
             error: None,
             versioned: false,
             odd: false,
+            has_nulls: false,
         }
     }
 
@@ -129,6 +135,7 @@ impl Message {
             self.take(&raw, &member);
         }
         let whole = members.end().is_some_and(|end| json::skip_space(&raw, end) == raw.len());
+        self.ignore_nulls();
         let null_id = self.id.clone().is_some_and(|id| raw[id] == *b"null");
         if null_id && self.method.is_some() {
             // Serialisers that write every member make such notifications.
@@ -188,11 +195,14 @@ impl Message {
         for member in behind.by_ref() {
             answer.take(raw, &member);
         }
-        let unlike = answer.method.is_some() || answer.result.is_some() || answer.error.is_some();
-        if unlike || behind.end() != Some(close + 1) {
+        if answer.result.is_some() || behind.end() != Some(close + 1) {
             return None;
         }
         answer.result = Some(start..end);
+        answer.ignore_nulls();
+        if answer.method.is_some() || answer.error.is_some() {
+            return None;
+        }
         answer.kind = Kind::Response;
         (answer.id.is_some() || answer.versioned).then_some(answer)
     }
@@ -275,9 +285,9 @@ impl Message {
         matches!(self.framing, Framing::Renamed(_))
     }
 
-    /// Whether `jsonrpc` is `"2.0"`, no envelope key is repeated and a notification has no null id.
+    /// Whether `jsonrpc` is `"2.0"`, no envelope key is repeated and a notification has no null members.
     pub fn is_strict(&self) -> bool {
-        self.versioned && !self.odd
+        self.versioned && !self.odd && !(self.has_nulls && self.kind == Kind::Notification)
     }
 
     /// Whether a key of the envelope occurs twice: readers may differ about the key that counts.
@@ -307,7 +317,8 @@ impl Message {
 
     /// The messages of an array or line. What the frame has besides goes with the last one.
     pub fn apart(&self) -> Vec<Self> {
-        let mut elements: Vec<Self> = self.elements().collect();
+        let on_one_line = self.on_one_line().map(|(messages, _)| messages);
+        let mut elements = on_one_line.unwrap_or_else(|| self.elements().collect());
         if let Framing::Within(frame) | Framing::Renamed(frame) = &self.framing
             && let Some(last) = elements.last_mut()
         {

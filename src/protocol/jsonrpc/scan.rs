@@ -5,6 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::array_scan::ArrayScan;
+use super::null_scan::NullScan;
 use super::{Key, Kind};
 use crate::protocol::json;
 
@@ -90,6 +91,7 @@ pub struct Scan {
     /// The outermost object has begun; anything else is no message.
     object: bool,
     closed: bool,
+    nulls: NullScan,
     /// Bytes read in the pieces before this one.
     before: u64,
     /// The text is an array, and this reads its elements.
@@ -158,6 +160,7 @@ impl Scan {
             b'}' | b']' => {
                 if self.depth == 1 {
                     self.settle();
+                    self.nulls.end_member(None);
                     self.closed = true;
                 }
                 self.depth = self.depth.saturating_sub(1);
@@ -166,10 +169,10 @@ impl Scan {
                 self.key = std::mem::take(&mut self.token);
                 self.after_colon = true;
                 self.awaits_value = true;
-                self.note_member();
             }
             b',' if self.depth == 1 => {
                 self.settle();
+                self.nulls.end_member(Some(at));
                 self.after_colon = false;
                 self.token.clear();
             }
@@ -186,9 +189,17 @@ impl Scan {
 
     /// Reads a byte outside of strings for the sake of the body.
     fn read_body(&mut self, byte: u8, at: u64) {
-        if self.depth == 1 && std::mem::take(&mut self.awaits_value) && self.body.is_none() {
+        if self.depth == 1 && std::mem::take(&mut self.awaits_value) {
             let is_error = json::key_is(&self.key, "error");
-            if is_error || json::key_is(&self.key, "result") {
+            let is_body = is_error || json::key_is(&self.key, "result");
+            let is_null = byte == b'n';
+            if !is_null {
+                self.nulls.keep_member();
+            }
+            self.error |= is_error && !is_null;
+            self.result |= is_body && !is_error;
+            // Null members stand beside the one that means something.
+            if is_body && !is_null && self.body.is_none() {
                 self.body = Some(ScannedBody {
                     is_error,
                     start: at,
@@ -203,8 +214,6 @@ impl Scan {
         match (self.depth, byte) {
             (1, b',' | b'}') => {
                 body.end = Some(at);
-                // `null` beside a result is no error.
-                self.body.take_if(|body| body.is_error && body.first == b'n');
             }
             (2, _) if body.first != b'{' => {}
             (2, b'}') => body.brace = Some(at),
@@ -228,15 +237,13 @@ impl Scan {
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
             if self.token.is_empty() {
                 self.place.start = at;
+                if !self.after_colon {
+                    self.nulls.begin_key(at);
+                }
             }
             self.token.push(byte);
             self.place.end = at + 1;
         }
-    }
-
-    fn note_member(&mut self) {
-        self.result |= json::key_is(&self.key, "result");
-        self.error |= json::key_is(&self.key, "error");
     }
 
     /// A scalar value at depth 1 is over.
@@ -245,10 +252,11 @@ impl Scan {
             return;
         }
         let value = Bytes::from(std::mem::take(&mut self.token));
+        self.nulls.settle(&self.key, &value, self.place.end);
         if json::key_is(&self.key, "id") {
             self.id = Some(value);
             self.id_place = self.place.clone();
-        } else if json::key_is(&self.key, "method") {
+        } else if json::key_is(&self.key, "method") && *value != *b"null" {
             self.method = Some(value);
         }
     }
@@ -275,6 +283,18 @@ impl Scan {
         let begun = self.depth == 1 && self.after_colon && !self.token.is_empty();
         let is_short = self.token.len() < TOKEN_MAX && !self.closed;
         (begun && is_short && json::key_is(&self.key, "id")).then_some(self.place.start)
+    }
+
+    /// The position of a member, with what separates it from others, that may be left out and whose end has not come.
+    pub fn unfinished_null(&self) -> Option<u64> {
+        self.nulls
+            .unfinished()
+            .filter(|_| self.depth == 1 && self.token.len() < TOKEN_MAX && !self.closed)
+    }
+
+    /// The places of null members that are left out of an answer, as far as the answer has been read, in order.
+    pub fn nulls(&self) -> &[Range<u64>] {
+        self.nulls.found()
     }
 
     /// The result or the error, as far as it has been read; the first of several.

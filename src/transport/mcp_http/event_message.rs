@@ -10,7 +10,7 @@ use crate::protocol::sse::{Piece, SseEvent};
 pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Option<Message> {
     let data = event.data().filter(|data| !data.is_empty())?;
     let message = Message::parse(data);
-    if message.kind() == Kind::Noise {
+    if message.kind() == Kind::Noise && message.behind_mark().is_none() {
         return None;
     }
     // Clients look at no event of another name.
@@ -19,6 +19,16 @@ pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Opt
         true => Framing::Renamed(sse::rename(&event.raw)),
         false => Framing::Within(event.raw.clone()),
     }))
+}
+
+/// Whether clients read an event as a message although its data is none, such as `data: ping`. An event with an id and
+/// empty data is the one that servers of 2025-11-25 begin a stream with.
+pub(crate) fn is_stray(event: &SseEvent) -> bool {
+    let data = event.data().filter(|_| event.is_message());
+    data.is_some_and(|data| match data.is_empty() {
+        true => !event.has_id(),
+        false => Message::parse(data).kind() == Kind::Noise,
+    })
 }
 
 /// The messages of an event, the last one at the end: an array is divided, unless arrays are messages in

@@ -9,6 +9,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
+use crate::protocol::unicode::BOM;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::mcp_http::content::on_one_line;
@@ -19,8 +20,6 @@ const HELD_MAX: usize = 1 << 20;
 
 /// The longest `retry` time of a server that is accepted.
 const RETRY_MAX: Duration = Duration::from_secs(300);
-
-const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// One item of a response. Texts have no line ends inside.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,3 +11,4 @@ mod responses;
 mod sse;
 pub(crate) mod sse_rig;
 mod terminal;
+mod unicode;

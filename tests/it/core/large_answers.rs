@@ -67,6 +67,41 @@ fn ids_are_mended_first_or_last() {
 }
 
 #[test]
+fn null_members_are_left_out() {
+    check(
+        r#"{"jsonrpc":"2.0", "method":null ,"result":{"content":[],"error":null},"error" : null , "params":null,"id":1}"#,
+        r#"{"jsonrpc":"2.0" ,"result":{"content":[],"error":null} ,"id":1}"#,
+        &[Repair::ErrorShape],
+    );
+    check(
+        r#"{"method":null, "error":null,"id":"1","jsonrpc":"2.0","result":{"content":[]},"params":null}"#,
+        r#"{ "id":1,"jsonrpc":"2.0","result":{"content":[]}}"#,
+        &[Repair::ResponseId, Repair::ErrorShape],
+    );
+    check(
+        r#"{"jsonrpc":"2.0","result":null,"error":"no","id":1,"method":null}"#,
+        r#"{"jsonrpc":"2.0","result":null,"error":{"code":-32603,"message":"no"},"id":1}"#,
+        &[Repair::ErrorShape],
+    );
+    let near = r#"{"jsonrpc":"2.0","result":{"content":[]},"x":null,"errors":nul,"id":1}"#;
+    check(near, near, &[]);
+}
+
+#[test]
+fn text_is_made_readable() {
+    check(
+        r#"{"jsonrpc":"2.0","result":{"content":["\ud83d\ude00 \ud83d \\ud83d \ude00\\"]},"id":"1"}"#,
+        r#"{"jsonrpc":"2.0","result":{"content":["\ud83d\ude00 \ufffd \\ud83d \ufffd\\"]},"id":1}"#,
+        &[Repair::ResponseId, Repair::Unicode],
+    );
+    check(
+        r#"{"jsonrpc":"2.0","result":{"status":"\udc00 é"},"id":1}"#,
+        r#"{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"{\"status\":\"\\ufffd é\"}"}],"isError":false},"id":1}"#,
+        &[Repair::BareResult, Repair::Unicode],
+    );
+}
+
+#[test]
 fn an_answer_that_lacks_only_the_end_of_its_line_is_no_broken_one() {
     let mut rig = Rig::new(bare(Policy::default()));
     rig.client(call("1", "7").as_bytes());

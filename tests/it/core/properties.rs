@@ -516,6 +516,18 @@ proptest! {
             });
             of_name.next_back().map(|(_, value)| value.clone())
         };
+        // A null member says nothing beside one that says what the message is.
+        let is = |name: &str| last(name).is_some_and(|value| value != "null");
+        let last = |name: &str| {
+            let has_result = last("result").is_some();
+            let is_left_out = match name {
+                "method" => true,
+                "error" => is("method") || has_result,
+                "result" => is("method") || is("error"),
+                _ => false,
+            };
+            last(name).filter(|value| !is_left_out || value != "null")
+        };
         let message = Message::parse(Bytes::from(text.clone()));
         let part = |part: Option<Bytes>| part.map(|part| String::from_utf8_lossy(&part).into_owned());
         prop_assert_eq!(part(message.id()), last("id"), "{}", text);
@@ -552,9 +564,10 @@ fn nesting_has_no_bottom() {
 fn kind(text: &str) -> Kind {
     let Ok(Value::Object(members)) = serde_json::from_str(text) else { return Kind::Noise };
     let has = |name: &str| members.contains_key(name);
+    let is_named = members.get("method").is_some_and(|method| !method.is_null());
     let versioned = members.get("jsonrpc").is_some_and(|version| version == "2.0");
     let answers = has("result") || has("error");
-    if has("method") {
+    if is_named {
         let named = members.get("id").is_some_and(|id| !id.is_null());
         if named { Kind::Request } else { Kind::Notification }
     } else if answers && (has("id") || versioned) {

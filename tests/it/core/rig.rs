@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use milepost::progress::dialect::TextSource;
 use milepost::progress::{
-    Disposition, Filter, FilterEvent, Fragment, LargeRepairs, Origin, Outcome, Pacing, Policy,
-    StreamId, StreamKind, StreamPacing, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, LargeRepairs, Mode, Origin, Outcome, Pacing,
+    Policy, StreamId, StreamKind, StreamPacing, Transmit, Verdict,
 };
 use milepost::protocol::jsonrpc::{Kind, Message, Scan};
 
@@ -84,14 +84,28 @@ impl Rig {
     /// The server says this.
     pub(crate) fn server(&mut self, text: &[u8]) {
         let message = Message::parse(Bytes::copy_from_slice(text));
-        self.messages += count(&message, self.shared);
+        self.messages += self.count(&message);
         let fate = self.filter.server_message(self.now(), Origin::Shared, &message);
-        // An answer behind text on one line is a message of its own.
+        // Text before or behind a message on one line has a number of its own.
         let is_part = |text: &Bytes| text.len() < message.raw().len();
         self.messages +=
             u64::from(matches!(&fate, Disposition::NotAMessage(text) if is_part(text)));
         self.note(fate);
         self.drain();
+    }
+
+    /// How many messages there are in one, without text behind the last.
+    fn count(&self, message: &Message) -> u64 {
+        let policy = self.filter.policy();
+        let splits = !self.shared && policy.call.mode != Mode::Observe;
+        match message.on_one_line().filter(|_| splits && policy.call.answers.split_line) {
+            None => count(message, self.shared),
+            Some((messages, rest)) => {
+                let rest = Message::parse(rest);
+                let is_unfinished = rest.kind() != Kind::Noise;
+                messages.len() as u64 + u64::from(is_unfinished)
+            }
+        }
     }
 
     /// The server writes this line on its standard error.
@@ -199,7 +213,8 @@ impl Rig {
                 | FilterEvent::Heartbeat(_)
                 | FilterEvent::Late(_)
                 | FilterEvent::Task(_)
-                | FilterEvent::Refused(_) => {}
+                | FilterEvent::Refused(_)
+                | FilterEvent::UnansweringError(_) => {}
             }
         }
         let asks = self.filter.poll_timeout().map(|at| at - self.start);
@@ -226,7 +241,7 @@ impl Rig {
     }
 }
 
-/// How many messages there are in one.
+/// How many messages there are in one, where only what must be taken apart is.
 fn count(message: &Message, taken_apart: bool) -> u64 {
     let elements = || message.elements();
     match message.kind() {

@@ -44,7 +44,8 @@ fn flags(text: &str) -> Option<Vec<String>> {
                     flags.extend([format!("--{key}"), value.to_owned()]);
                 }
                 (
-                    "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id",
+                    "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id"
+                    | "unicode" | "split-line",
                     "off",
                 ) => {
                     flags.extend(["--no-repair".to_owned(), key.to_owned()]);

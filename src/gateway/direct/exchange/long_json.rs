@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::{Exchange, ORIGIN, drain};
 use crate::progress::{Disposition, Fragment};
 use crate::protocol::jsonrpc::{Kind, Scan};
+use crate::protocol::unicode;
 use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
@@ -22,7 +23,10 @@ impl Exchange {
         let needs_nothing = |filter: &mut crate::progress::Filter| {
             !filter.has_calls() || filter.needs_no_repair(&scan, head)
         };
-        self.observing || !may_be_answer || self.filter.try_with(needs_nothing) != Some(false)
+        let is_readable = unicode::is_readable_so_far(head);
+        self.observing
+            || !may_be_answer
+            || is_readable && self.filter.try_with(needs_nothing) != Some(false)
     }
 
     /// The answer as the client gets it: `head`, and what follows.

@@ -1,14 +1,17 @@
 //! The messages of the server on the stream of a POST: here, on another stream, or forwarded unchanged.
 
+use bytes::Bytes;
+
 use super::{Exchange, ORIGIN, OWN};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::gateway::direct::session::{Delivery, SessionStream};
 use crate::progress::input::Input;
 use crate::progress::{ArrivedMessage, Disposition, FastPath, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::sse::{COMMENT, SseEvent};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
-use crate::transport::mcp_http::event_message::is_part;
+use crate::transport::mcp_http::event_message::{is_part, is_stray};
 
 /// The filter that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +61,7 @@ impl Exchange {
                 }
             }
         }
-        if let Disposition::NotAMessage(_) = fate {
+        if fate.refuses_all_of(message) {
             self.forward(message, None, out);
         }
         if self.ends_with_answer {
@@ -72,6 +75,20 @@ impl Exchange {
             member.session.note_delivery(member.stream, message, all);
         }
         Handled::Here
+    }
+
+    /// Forwards an event without a message. An event that clients would read as one becomes a comment.
+    pub(super) fn pass_without_message(&mut self, event: &SseEvent, out: &mut Batch) {
+        self.collect(out);
+        if is_stray(event) && self.filter.withhold_noise(now(), ORIGIN) {
+            self.note(Some(out));
+            let revision = self.filter.try_with(|filter| filter.revision()).flatten();
+            out.raw(&Bytes::from_static(COMMENT));
+            self.event_ids.keep_remaining_fields(event, revision, out);
+        } else {
+            self.event_ids.note_forwarded(event);
+            out.raw(&event.raw);
+        }
     }
 
     /// Forwards a message, or what takes its place, behind the earlier messages.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Exchange, drain};
 use crate::gateway::direct::event_stream::EventHandler;
-use crate::progress::{Payload, StreamId, Transmit};
+use crate::progress::{Payload, StreamId, Transmit, TransmitKind};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
@@ -85,12 +85,20 @@ impl Exchange {
         self.handle_message(&message, &mut Batch::default());
         self.end_response();
         let mut payloads: SmallVec<[Payload; 1]> = SmallVec::new();
-        drain(&mut self.filter, now(), |Transmit { payload, .. }| payloads.push(payload));
+        let mut answer = None;
+        drain(&mut self.filter, now(), |Transmit { payload, kind, .. }| {
+            if matches!(kind, TransmitKind::Answer(_)) {
+                answer = Some(payloads.len());
+            }
+            payloads.push(payload);
+        });
         // Progress that waited goes out with its answer; there is room for one message only.
         if message.kind() != Kind::Batch && payloads.len() > 1 {
-            let mut ahead = Batch::default();
-            payloads.drain(..payloads.len() - 1).for_each(|payload| ahead.own(&payload));
-            self.write_on_detour(ahead);
+            let only = payloads.remove(answer.unwrap_or(payloads.len() - 1));
+            let mut others = Batch::default();
+            payloads.drain(..).for_each(|payload| others.own(&payload));
+            payloads.push(only);
+            self.write_on_detour(others);
         }
         self.note(None);
         if self.observing {

@@ -69,7 +69,8 @@ fn keys(text: &str) -> String {
                     writeln!(keys, "dialects = {names:?}").unwrap();
                 }
                 (
-                    "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id",
+                    "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id"
+                    | "unicode" | "split-line",
                     "off",
                 ) => no_repair.push(key),
                 ("extract", "off") => keys += "extract = []\n",
@@ -104,12 +105,13 @@ fn expected(text: &str) -> BTreeMap<u64, Vec<(Duration, String)>> {
                 end += duration(rest.trim());
             }
             "@" => at = begin + duration(rest.trim()),
-            "=" | "e" => {
+            "=" => {
                 let (stream, text) = rest.split_once(' ').unwrap();
                 let stream = stream.parse().unwrap_or(0);
                 told.entry(stream).or_default().push((at, text.trim_end().to_owned()));
             }
-            "#" | "" | "x" | "^" | "~" => {}
+            // In events text that is no message becomes a comment.
+            "#" | "" | "x" | "^" | "~" | "e" => {}
             _ => at = end,
         }
     }

@@ -1,0 +1,62 @@
+//! Null members of an answer that is too large to be held, which are left out while the answer passes.
+
+use std::ops::Range;
+
+use crate::protocol::json;
+
+/// Null members of one answer that are left out. An envelope has three at most, unless it repeats some.
+const NULLS_MAX: usize = 8;
+
+/// The places of the null members of the outermost object.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NullScan {
+    /// The places to cut out, in order: with the comma before the member, or behind it where nothing stands before.
+    found: Vec<Range<u64>>,
+    /// A member has passed that stays.
+    has_kept: bool,
+    /// The position of the comma before the present member; of its key where nothing stands before it.
+    start: Option<u64>,
+    /// The end of the present value, if the value is null and the member is to be left out.
+    null_end: Option<u64>,
+}
+
+impl NullScan {
+    /// A key begins.
+    pub(super) fn begin_key(&mut self, at: u64) {
+        if !self.has_kept {
+            self.start = Some(at);
+        }
+    }
+
+    /// The present value was a scalar that ends at this position.
+    pub(super) fn settle(&mut self, key: &[u8], value: &[u8], end: u64) {
+        let is_left_out = ["method", "params", "error"].iter().any(|name| json::key_is(key, name));
+        self.null_end = Some(end).filter(|_| is_left_out && value == b"null");
+    }
+
+    /// The present member is over: a comma at this position, or the end of the object.
+    pub(super) fn end_member(&mut self, comma: Option<u64>) {
+        match (self.start.take(), self.null_end.take()) {
+            (Some(start), Some(end)) if self.found.len() < NULLS_MAX => {
+                let behind = comma.filter(|_| !self.has_kept).map(|comma| comma + 1);
+                self.found.push(start..behind.unwrap_or(end));
+            }
+            _ => self.has_kept = true,
+        }
+        self.start = comma.filter(|_| self.has_kept);
+    }
+
+    /// The present member has a value that is not null.
+    pub(super) fn keep_member(&mut self) {
+        self.start = None;
+    }
+
+    /// The position of the present member, with the comma before it, as long as the member may be one that is left out.
+    pub(super) fn unfinished(&self) -> Option<u64> {
+        self.start
+    }
+
+    pub(super) fn found(&self) -> &[Range<u64>] {
+        &self.found
+    }
+}
