@@ -2,6 +2,7 @@
 
 mod architecture;
 mod compose;
+mod deploy;
 mod fleet;
 mod limits;
 mod links;
