@@ -29,6 +29,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp, sse};
 use crate::relay::ClientHeaders;
 use crate::transport::http::body::Body;
+use crate::transport::http::outliving::{Outlives, set_outlives};
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body::asks;
@@ -68,6 +69,9 @@ impl Bridge {
         write_state: WriteState,
     ) -> Response<Body> {
         if let Some(date) = modern::date_of(&parts.headers, posted.message()) {
+            if asks(posted.message()) {
+                set_outlives(Outlives::Nothing);
+            }
             let answer = self.post_modern(&parts, posted, &date, proxy_auth, write_state);
             return Box::pin(answer).await;
         }
@@ -110,6 +114,7 @@ impl Bridge {
         proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
+        set_outlives(Outlives::UntilSent);
         let permit = match self.stream_permit(parts, None) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,

@@ -35,6 +35,7 @@ use crate::protocol::mcp::Revision;
 use crate::relay::origin_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::http::outliving::{Outlives, set_outlives};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
@@ -159,6 +160,8 @@ impl Post {
         let client = target.client.clone();
         let address = target.address(parts.uri.query());
         if asks(self.message.as_ref()) {
+            let is_modern = self.revision() == Some(Revision::V2026_07_28);
+            set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
             let request = state.forwarder.request(address, parts, body, proxy_auth);
             return Box::pin(self.ask(client, request, origin));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -22,6 +22,7 @@ use tokio::time::{Sleep, sleep};
 use super::idle::{IdleRule, LastingBody, OpenAnswers};
 use crate::observe::metrics::{MeteredIo, Traffic};
 use crate::transport::http::io::Io;
+use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -51,6 +52,11 @@ const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The time that a client has to send its first request, if it connected while the listener lingered.
 pub(super) const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// The time between the end of an HTTP/2 client's bytes and its report to `h2`. `h2` drops requests that it has read and not
+/// handed on if it sees the end in the same turn or cannot acknowledge the client's settings: a notification whose client
+/// closes at once would be lost.
+const END_AFTER: Duration = Duration::from_millis(1);
 
 /// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -169,7 +175,11 @@ impl Http {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
-            let answer = answer(request);
+            let rule = match *request.method() {
+                Method::POST | Method::DELETE => Outlives::ToTheEnd,
+                _ => Outlives::Nothing,
+            };
+            let answer = Outliving::new(answer(request), rule);
             async {
                 let answer = answer.await.map(|body| LastingBody { body, _open: open });
                 Ok::<_, Infallible>(answer)
@@ -239,13 +249,61 @@ struct Impatient {
     /// The first bytes of HTTP/1.1. Whoever asks for the version is told that nothing has come, which means HTTP/1.1,
     /// and hyper reads these bytes with those behind them: a head in two reads would double its buffer.
     first: Vec<u8>,
+    /// The end of the bytes of an HTTP/2 client.
+    end: Http2End,
     write_state: WriteState,
+}
+
+/// Whether the bytes of an HTTP/2 client have ended.
+enum Http2End {
+    /// The client speaks HTTP/1.1, or has not shown its version yet.
+    NotHttp2,
+    Open,
+    /// The client takes no bytes any more: what is written is dropped, and the rest of its own bytes is read.
+    ReadOnly,
+    /// The bytes have ended, perhaps with an error, and `h2` learns of it after [`END_AFTER`].
+    Waits(Pin<Box<Sleep>>, Option<io::Error>),
 }
 
 impl Impatient {
     fn new(io: MeteredIo<Io>, write_state: WriteState) -> Self {
         let undecided = Some((Box::pin(sleep(HEAD)), 0));
-        Self { io, undecided, first: Vec::new(), write_state }
+        Self { io, undecided, first: Vec::new(), end: Http2End::NotHttp2, write_state }
+    }
+
+    /// Reads from a client whose version of HTTP is known.
+    fn read_on(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !matches!(self.end, Http2End::Waits(..)) {
+            let before = buffer.filled().len();
+            let read = ready!(Pin::new(&mut self.io).poll_read(context, buffer));
+            if matches!(self.end, Http2End::NotHttp2) || buffer.filled().len() > before {
+                return Poll::Ready(read);
+            }
+            self.end = Http2End::Waits(Box::pin(sleep(END_AFTER)), read.err());
+        }
+        let Http2End::Waits(wait, error) = &mut self.end else { return Poll::Ready(Ok(())) };
+        ready!(wait.as_mut().poll(context));
+        Poll::Ready(error.take().map_or(Ok(()), Err))
+    }
+
+    /// The outcome of a write of `length` bytes.
+    fn written(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let is_lost = matches!(self.end, Http2End::ReadOnly | Http2End::Waits(..));
+        if matches!((&written, &self.end), (Poll::Ready(Err(_)), Http2End::Open)) {
+            self.end = Http2End::ReadOnly;
+        } else if !is_lost {
+            self.write_state.block(written.is_pending());
+            return written;
+        }
+        Poll::Ready(Ok(length))
     }
 }
 
@@ -258,7 +316,7 @@ impl AsyncRead for Impatient {
         let this = self.get_mut();
         let Some((limit, seen)) = &mut this.undecided else {
             if this.first.is_empty() {
-                return Pin::new(&mut this.io).poll_read(context, buffer);
+                return this.read_on(context, buffer);
             }
             let rest = this.first.split_off(this.first.len().min(buffer.remaining()));
             buffer.put_slice(&std::mem::replace(&mut this.first, rest));
@@ -280,6 +338,9 @@ impl AsyncRead for Impatient {
                     buffer.set_filled(before);
                 }
                 *seen += count;
+                if !is_http1 && preface.len() <= count {
+                    this.end = Http2End::Open;
+                }
                 if is_http1 || count == 0 || preface.len() <= count {
                     this.undecided = None;
                 }
@@ -297,8 +358,7 @@ impl AsyncWrite for Impatient {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write(context, bytes);
-        this.write_state.block(written.is_pending());
-        written
+        this.written(written, bytes.len())
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -316,8 +376,7 @@ impl AsyncWrite for Impatient {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write_vectored(context, slices);
-        this.write_state.block(written.is_pending());
-        written
+        this.written(written, slices.iter().map(|slice| slice.len()).sum())
     }
 
     fn is_write_vectored(&self) -> bool {

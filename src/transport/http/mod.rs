@@ -19,6 +19,7 @@ pub(crate) mod inflate;
 pub mod io;
 pub(crate) mod link_waker;
 pub mod local_client;
+pub(crate) mod outliving;
 pub(crate) mod public_metadata;
 pub mod refusal;
 pub(crate) mod request_body;

@@ -14,6 +14,7 @@ mod http_client;
 mod leaving_clients;
 mod legacy_server;
 mod live_calls;
+mod one_way;
 mod principals;
 mod private_files;
 pub(crate) mod proxy;
