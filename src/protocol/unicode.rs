@@ -2,8 +2,9 @@
 //! U+FFFD, as readers that accept such text do by themselves.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use super::json;
 
@@ -16,7 +17,10 @@ const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 /// The escape of U+FFFD, as long as that of a surrogate.
 const ESCAPED_REPLACEMENT: &[u8] = b"\\ufffd";
 
-/// The length of an escape such as `\u0041`.
+/// The beginning of an escape such as `\u0041`.
+static UNICODE_ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
+
+/// The length of such an escape.
 const ESCAPE_LEN: usize = 6;
 
 /// The length of a UTF-8 sequence or of a pair of escapes without the last byte: what may have to wait for more text.
@@ -34,7 +38,7 @@ pub fn is_utf8(text: &[u8]) -> bool {
 
 /// Whether a text has what looks like the escape of a surrogate, paired or not.
 fn mentions_surrogate(text: &[u8]) -> bool {
-    memmem::find_iter(text, b"\\u").any(|at| {
+    UNICODE_ESCAPE.find_iter(text).any(|at| {
         let digits = text.get(at + 2..at + 4);
         // The end of a piece may cut the digits off.
         digits.is_none_or(|digits| is_surrogate_start(digits[0], digits[1]))

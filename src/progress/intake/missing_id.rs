@@ -10,6 +10,7 @@ use crate::progress::intake::answer::RepairedAnswer;
 use crate::progress::verdict::Reason;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::terminal::plain;
 
 /// Codes of errors without id that one filter reports to the log, so that a server that sends such errors all the
 /// time does not fill the log.
@@ -55,7 +56,8 @@ impl Filter {
         let error = message.error().unwrap_or_default();
         let words = json::member(&error, "message").unwrap_or(error);
         let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
-        let words = one_line(&self.policy.call.masks.mask(&words), "");
+        let words = plain(&self.policy.call.masks.mask(&words));
+        let words = one_line(&words, "");
         self.events.push_back(FilterEvent::UnansweringError(words.into()));
     }
 }

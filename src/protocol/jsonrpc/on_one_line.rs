@@ -7,6 +7,9 @@ use super::{Framing, Kind, Message};
 use crate::protocol::json;
 use crate::protocol::unicode::BOM;
 
+/// Messages on one line that are separated. A line with more passes as it is.
+const ON_ONE_LINE_MAX: usize = 1000;
+
 impl Message {
     /// The messages of a line that begins with a whole message and goes on behind it, and the text behind the last of
     /// them, which may be empty. Blanks and commas may stand between messages.
@@ -25,6 +28,9 @@ impl Message {
                 matches!(message.kind, Kind::Request | Kind::Notification | Kind::Response);
             if !is_message {
                 break;
+            }
+            if messages.len() == ON_ONE_LINE_MAX {
+                return None;
             }
             messages.push(message);
             at = json::skip_space(raw, end);
@@ -76,6 +82,7 @@ mod tests {
         let log = format!("{{\"level\":1}}{TWO}");
         check(&format!("{ONE}{log}"), Some((&[ONE], &log)));
         check(&format!("text {ONE}{TWO}"), None);
+        check(&TWO.repeat(ON_ONE_LINE_MAX + 1), None);
         check(&format!("[{ONE},{TWO}]"), None);
     }
 }

@@ -310,9 +310,15 @@ impl UpstreamClient {
 
     /// Takes a message of the server.
     fn receive_message(&mut self, from: ResponseStream, message: Message) {
+        let message = message.behind_mark().unwrap_or(message);
         if let Some(exchange) = from.exchange().and_then(|stream| self.exchanges.get_mut(stream)) {
             let id = message.id_key().filter(|_| message.kind() == Kind::Response);
-            exchange.ends_astray = id.is_some_and(|id| self.pending.stream_of(&id).is_none());
+            // An error without an id may be all that the server has to say.
+            let is_error = message.kind() == Kind::Response && message.result().is_none();
+            exchange.ends_astray = match id {
+                Some(id) => self.pending.stream_of(&id).is_none(),
+                None => is_error,
+            };
         }
         let message = match message.kind() {
             Kind::Noise => {
@@ -331,6 +337,15 @@ impl UpstreamClient {
                 let ids: Vec<Key> = answers.filter_map(|one| one.id_key()).collect();
                 for id in &ids {
                     self.mark_answered(from, id);
+                }
+                message
+            }
+            Kind::Opaque => {
+                // The filter separates the messages on one line.
+                for one in message.on_one_line().into_iter().flat_map(|(messages, _)| messages) {
+                    if let Some(id) = one.id_key().filter(|_| one.kind() == Kind::Response) {
+                        self.mark_answered(from, &id);
+                    }
                 }
                 message
             }

@@ -114,6 +114,31 @@ mod what_passes {
     }
 
     #[test]
+    fn an_error_without_an_id_is_told_to_the_operator_once_for_each_code() {
+        let error = |code: i32, words: &str| {
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":{code},\"message\":\"{words}\"}}}}\n"
+            )
+        };
+        let said = [
+            error(-32601, "Method not found: notifications/initialized"),
+            error(-32601, "Method not found: notifications/cancelled"),
+            error(-32700, "Parse\\u001b[31m error"),
+            r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#.to_owned() + "\n",
+        ];
+        let (_folder, path) = file(&said.concat());
+        let mut session = reciter(&[], &path);
+        session.call("1", None, "a", "{}");
+        let (heard, code, log) = session.finish();
+        assert_eq!((heard.as_str(), code), (said[3].as_str(), Some(0)));
+        let told: Vec<&str> =
+            log.lines().filter(|line| line.contains("an error without an id")).collect();
+        assert_eq!(told.len(), 2, "{log}");
+        assert!(told[0].contains("WARN") && told[0].contains("notifications/initialized"), "{log}");
+        assert!(told[1].contains("Parse error"), "{log}");
+    }
+
+    #[test]
     fn compliant_progress_passes_byte_for_byte() {
         let progress = "{ \"method\":\"notifications/progress\", \"jsonrpc\":\"2.0\",\"params\":{\"total\":3.0,\"progress\":1.00,\"progressToken\":\"t\",\"x\":[]}}\r\n";
         let (_folder, path) = file(progress);

@@ -8,7 +8,7 @@ use milepost::relay::http_upstream::Bearer;
 
 use super::rig::{Rig, error, initialize};
 use crate::http::rig::{ms, pass, secs, settle};
-use crate::support::messages::{agreement_to, call, progress, result};
+use crate::support::messages::{agreement_to, call, log, progress, result};
 
 #[tokio::test(start_paused = true)]
 async fn a_post_says_what_clients_of_streamable_http_say() {
@@ -455,4 +455,58 @@ async fn a_silence_that_the_route_does_not_allow_is_an_error() {
     pass(secs(27)).await;
     two.say(result("2"));
     assert_eq!(rig.line().await, result("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_strict_clients_refuse_are_repaired() {
+    let error = r#""jsonrpc":"2.0","error":{"code":-32602,"message":"m"}}"#;
+    let named = format!("{{\"id\":1,{error}");
+    let (first, second) = (progress("7", "1"), result("1"));
+    for (said, told) in [
+        (named.replace("\"id\":1", "\"id\":null"), vec![named.clone()]),
+        (format!("{{{error}"), vec![named.clone()]),
+        (second.replace("\"id\"", "\"method\":null,\"error\":null,\"id\""), vec![second.clone()]),
+        (second.replace("[]", r#"["\ud83d"]"#), vec![second.replace("[]", r#"["\ufffd"]"#)]),
+        (format!("\u{feff}{second}"), vec![second.clone()]),
+        (format!("{second} trailing"), vec![second.clone()]),
+        (format!("{}{second}", log("m")), vec![log("m"), second.clone()]),
+    ] {
+        for is_event in [true, false] {
+            let mut rig = Rig::new();
+            rig.session(None, "2025-06-18").await;
+            rig.say(call("1", "7")).await;
+            let asked = rig.asked().await;
+            if is_event {
+                asked.events(&[]);
+                asked.say(&first);
+                assert_eq!(rig.line().await, first);
+                asked.chunk("data: ping\n\n");
+                asked.chunk(format!("id: e\ndata: {said}\n\n"));
+                asked.end();
+            } else {
+                asked.json(&[], &said);
+            }
+            pass(secs(1)).await;
+            assert_eq!(rig.told().await, told, "{said}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_for_a_notification_reaches_no_client() {
+    let refusal =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
+    for status in ["200 OK", "400 Bad Request"] {
+        let mut rig = Rig::new();
+        rig.session(None, "2025-06-18").await;
+        rig.say(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#).await;
+        let asked = rig.asked().await;
+        asked.answer(status, &["Content-Type: application/json"], refusal);
+        pass(secs(1)).await;
+        assert!(rig.told().await.is_empty(), "{status}");
+        // The session goes on.
+        rig.say(call("1", "7")).await;
+        rig.asked().await.json(&[], &result("1"));
+        assert_eq!(rig.line().await, result("1"));
+    }
 }
