@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::{mcp, sse};
+use crate::protocol::{json, mcp, sse};
 
 /// The relation of bytes to be written to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +64,26 @@ impl Payload {
             Form::Own(None) => {}
         }
         self
+    }
+
+    /// The payload without the member of an object that has `value`, a slice of the bytes that arrived; all other
+    /// bytes stay. `None` if the payload has no such member.
+    pub(crate) fn without_member(&self, value: &Bytes) -> Option<Self> {
+        let mut pieces = Vec::with_capacity(self.rest.len() + 2);
+        let mut is_found = false;
+        for piece in self.pieces() {
+            let member = within(piece, value).filter(|_| !is_found);
+            match member.and_then(|place| json::member_around(piece, place)) {
+                Some(range) => {
+                    pieces.push(piece.slice(..range.start));
+                    pieces.push(piece.slice(range.end..));
+                    is_found = true;
+                }
+                None => pieces.push(piece.clone()),
+            }
+        }
+        let form = self.form.clone();
+        is_found.then(|| Self { form, ..Self::from_pieces(pieces) })
     }
 
     /// Puts `new` in the place of a range of `raw`.

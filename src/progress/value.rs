@@ -2,6 +2,11 @@
 
 use bytes::Bytes;
 
+/// Whether a client can show `total` beside `value`. Beside any other total clients show "3 of 0" or "4 of 3".
+pub(crate) fn is_total_of(total: f64, value: f64) -> bool {
+    total > 0.0 && value <= total
+}
+
 /// A number and how the server spelled it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Number {

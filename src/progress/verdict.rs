@@ -140,7 +140,7 @@ pub enum Repair {
     Lift,
     /// The value of a new phase was added to the last value.
     Rebase,
-    /// A `total` that is no number, or below the value, was left out.
+    /// A `total` that is no number, is zero or less, or is below the value was left out.
     Total,
     /// A message was made readable, or added.
     Message,

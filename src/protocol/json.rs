@@ -246,6 +246,27 @@ impl Iterator for Members<'_> {
     }
 }
 
+/// The range of the member whose value is at `value`, together with the comma that separates the member from a
+/// neighbour: an object without this range has one member less and is otherwise the same. `None` if no member
+/// stands there.
+pub fn member_around(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
+    let back = |end: usize| {
+        let space = text.get(..end)?.iter().rev().take_while(|byte| is_space(**byte)).count();
+        Some(end - space)
+    };
+    let before = |end: usize, byte: u8| {
+        let at = back(end)?.checked_sub(1)?;
+        (text[at] == byte).then_some(at)
+    };
+    let close = before(before(value.start, b':')?, b'"')?;
+    let key = memchr::memrchr(b'"', &text[..close])?;
+    let behind = skip_space(text, value.end);
+    if text.get(behind) == Some(&b',') {
+        return Some(key..skip_space(text, behind + 1));
+    }
+    Some(before(key, b',').unwrap_or(key)..value.end)
+}
+
 /// The elements of the array at the start of a text, and the position after the array; `None` if
 /// there is no whole array.
 pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {

@@ -250,6 +250,16 @@ fn same(one: &str, other: &str) -> bool {
     one == other || string(one).is_some_and(|value| string(other) == Some(value))
 }
 
+/// Compliant progress as its client is told: without a total that nothing can be of.
+fn without_impossible_total(text: String) -> String {
+    let message = members(&text).unwrap_or_default();
+    let params = message.get("params").and_then(|params| members(params)).unwrap_or_default();
+    let Some(total) = params.get("total") else { return text };
+    let value: f64 = total.parse().unwrap();
+    let is_possible = value > 0.0 && figure(&text) <= value;
+    if is_possible { text } else { text.replacen(&format!(",\"total\":{total}"), "", 1) }
+}
+
 /// The findings in a conversation that is over.
 pub(crate) fn judge(world: World, sessions: &[String], log: &[Entry]) -> Vec<Finding> {
     let mut judge = Judge {
@@ -1018,12 +1028,14 @@ impl Judge {
         earlier_is_of_another || self.has_twin(number)
     }
 
-    /// Compliant progress that rises is not changed.
+    /// Compliant progress that rises is not changed, except that a total of zero or less, or below the figure, is left
+    /// out.
     fn is_as_it_came(&mut self, index: usize, number: usize, text: &str) {
         let SaidState { say, heard, .. } = &self.said[index];
         let CallState { call, value, .. } = &self.calls[&number];
-        let wanted = say.with(&call.id, &call.token);
-        let rises = value.is_none_or(|value| figure(&wanted) > value);
+        let said = say.with(&call.id, &call.token);
+        let rises = value.is_none_or(|value| figure(&said) > value);
+        let wanted = without_impossible_total(said);
         if heard.is_empty() && wanted != text && rises && !self.is_mixed(index, number) {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
         }

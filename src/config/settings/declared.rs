@@ -315,10 +315,11 @@ settings! { CallPolicy, Self::default();
         ))
     }
     /// Faults that are not repaired: "response-id", "error-shape", "bare-result", "orphan-answer" and
-    /// "missing-id" of answers, "event-name" and "noise" of events, "unicode" and "split-line" of all messages.
+    /// "missing-id" of answers, "event-name" and "noise" of events, "unicode" and "split-line" of all messages,
+    /// and "total" of progress that is compliant otherwise.
     "no_repair" NoRepair => answers {
         flag: Some(Flag::new(ANSWERS, "NAME").repeats().help(
-            "Leave this fault of answers, events or text as it is; repeat for more"
+            "Leave this fault of answers, events, text or totals as it is; repeat for more"
         ))
     }
     /// The value that the server puts in the place of the token: the client's token (token), or the id of the

@@ -259,7 +259,7 @@ pub(crate) struct NoRepair;
 
 impl NoRepair {
     /// The switch of each repair.
-    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 9] {
+    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 10] {
         let [
             response_id,
             error_shape,
@@ -270,6 +270,7 @@ impl NoRepair {
             unicode,
             split_line,
             noise,
+            total,
         ] = ANSWER_REPAIRS;
         [
             (response_id, &mut repairs.response_id),
@@ -281,6 +282,7 @@ impl NoRepair {
             (unicode, &mut repairs.unicode),
             (split_line, &mut repairs.split_line),
             (noise, &mut repairs.noise),
+            (total, &mut repairs.total),
         ]
     }
 }

@@ -123,7 +123,7 @@ impl Word for LogLevel {
 }
 
 /// The repairs that can be switched off, by name.
-pub const ANSWER_REPAIRS: [&str; 9] = [
+pub const ANSWER_REPAIRS: [&str; 10] = [
     "response-id",
     "error-shape",
     "bare-result",
@@ -133,6 +133,7 @@ pub const ANSWER_REPAIRS: [&str; 9] = [
     "unicode",
     "split-line",
     "noise",
+    "total",
 ];
 
 /// The name that stands for the dialects that are on by default.

@@ -397,6 +397,9 @@ impl EventHandler for Exchange {
                     self.detour.stream = Some(from);
                     self.filter.apply(now(), Input::HearLog(ORIGIN, message));
                 }
+                Mail::Question(message) => {
+                    self.filter.apply(now(), Input::HearLog(ORIGIN, message));
+                }
                 Mail::Client(message) => {
                     self.filter.client_message(now(), OWN, &message);
                 }

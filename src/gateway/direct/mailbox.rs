@@ -35,6 +35,8 @@ pub(crate) enum Mail {
     Log(Message, StreamId),
     /// A message of the client that concerns it.
     Client(Message),
+    /// A question of the server, or its withdrawal, received and forwarded on another stream.
+    Question(Message),
     /// The request has been answered on another stream.
     Settled(Message),
     /// The tasks that its requests have turned into are over.
@@ -48,7 +50,7 @@ pub(crate) enum Mail {
 impl Mail {
     /// Whether a client that does not hear of it misses nothing but a report or a log.
     fn may_be_missed(&self) -> bool {
-        matches!(self, Self::Progress(..) | Self::Log(..) | Self::Event(_))
+        matches!(self, Self::Progress(..) | Self::Log(..) | Self::Question(_) | Self::Event(_))
     }
 
     fn bytes(&self) -> usize {
@@ -56,6 +58,7 @@ impl Mail {
             Self::Progress(message, _)
             | Self::Log(message, _)
             | Self::Client(message)
+            | Self::Question(message)
             | Self::Settled(message) => message.raw().len(),
             Self::Event(event) => event.len(),
             Self::TasksOver | Self::Replaced => 0,
@@ -82,6 +85,8 @@ pub(crate) struct Mailbox {
     sent_value: AtomicU64,
     /// Cancellations of requests of the response that the server has not answered.
     cancels: AtomicUsize,
+    /// Whether the server has asked the client something that a request of the response may be about.
+    asked: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -143,6 +148,16 @@ impl Mailbox {
     /// Whether the client is cancelling a request of the response.
     pub(crate) fn is_cancelling(&self) -> bool {
         self.cancels.load(Ordering::Relaxed) > 0
+    }
+
+    /// The answers of the client to requests of the server concern the response from now on.
+    pub(crate) fn mark_asked(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer of the client to a request of the server may concern the response.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Whether a reader will take the mail.

@@ -2,6 +2,7 @@
 //! and the revision. All other state belongs to the requests themselves (`exchange`).
 
 mod held;
+mod questions;
 mod resume;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,6 +226,7 @@ impl Session {
         if let Some(mailbox) = shared.cancelled_by(message) {
             shared.post(&mailbox, Mail::Client(message.clone()));
         }
+        shared.pass_answers(message);
         shared.filter.client_message(now(), StreamId::NOWHERE, message);
         shared.note();
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
@@ -292,6 +294,7 @@ impl Session {
         {
             shared.post(left, Mail::Settled(message.clone()));
         }
+        shared.pass_question(message);
         let meant = shared.filter.find_stream(now(), origin, message);
         if let Some(stream) = meant.filter(|stream| *stream != on) {
             match shared.deliver(stream, message, on) {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::progress::clients::Client;
 use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::correlate::pending::PendingQueue;
+use crate::progress::correlate::stopped_clock::StoppedClock;
 use crate::progress::correlate::summary::{CallStats, Outcome, Summary};
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{Report, ReportView};
@@ -17,7 +18,7 @@ use crate::progress::gate::notification;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::late::signature::Signature;
 use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
-use crate::progress::value::ProgressValue;
+use crate::progress::value::{ProgressValue, is_total_of};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
@@ -54,8 +55,9 @@ impl TaskNotes {
             self.message = Some(words.into_owned());
         }
         if let Some(figure) = figure {
-            self.figure =
-                Some((figure.value.value, figure.total.as_ref().map(|total| total.value)));
+            let (value, total) = (figure.value.value, figure.total.as_ref());
+            let total = total.map(|total| total.value);
+            self.figure = Some((value, total.filter(|total| is_total_of(*total, value))));
         }
     }
 
@@ -161,7 +163,8 @@ impl SendHistory {
             kept.clear();
             kept.extend_from_slice(words);
         } else if let Some(words) = last.message.take() {
-            self.last_message = Some(words.into());
+            // Words that were left out for the new progress are newer.
+            self.last_message.get_or_insert_with(|| words.into());
         }
     }
 
@@ -257,6 +260,8 @@ pub(crate) struct Call {
     pub(crate) wake: Option<(Instant, u64)>,
     /// The time when the call ends by itself: `call_timeout`, or a task's time to live.
     pub(crate) expires: Option<Instant>,
+    /// The time for which the clocks of the call stand still, if its server has asked the client something.
+    pub(crate) clock: Option<Box<StoppedClock>>,
     pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.
     pub(crate) error_code: Option<i64>,
@@ -346,6 +351,17 @@ impl Call {
         if silent > self.sent.silence.0 { (silent, since) } else { self.sent.silence }
     }
 
+    /// The age of the call at a time, without the time for which its clocks stood still.
+    pub(crate) fn age_at(&self, at: Instant) -> Duration {
+        let stood = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.stood_at(at));
+        at.saturating_duration_since(self.opened).saturating_sub(stood)
+    }
+
+    /// The time since which the client has been asked something, if it has not answered.
+    pub(crate) fn asked_since(&self) -> Option<Instant> {
+        self.clock.as_ref().and_then(|clock| clock.asked_since())
+    }
+
     /// The shortest time between thinned notifications of the call.
     pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
         let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
@@ -355,7 +371,8 @@ impl Call {
     /// The server's last figure with its total, in words; `None` if the server gave none.
     pub(crate) fn figure_words(&self) -> Option<String> {
         let (last, _) = self.sent.last.as_ref().filter(|_| self.reports.has_figure)?;
-        Some(format!("{} of {}", last.value?, last.total?))
+        let (value, total) = (last.value?, last.total?);
+        is_total_of(total, value).then(|| format!("{value} of {total}"))
     }
 
     /// The name of the call in messages of Milepost's own.

@@ -270,6 +270,17 @@ impl Ledger {
         self.expiries.insert((expires, id));
     }
 
+    /// Puts off the time when a call ends by itself, or brings it forward again. The time to live of a task stays.
+    pub(crate) fn put_off(&mut self, id: CallId, change: impl FnOnce(Instant) -> Instant) {
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.task.is_none()) else { return };
+        if let Some(before) = call.expires {
+            let expires = change(before);
+            call.expires = Some(expires);
+            self.expiries.remove(&(before, id));
+            self.expiries.insert((expires, id));
+        }
+    }
+
     /// Remembers that the server means `id` by `alias`.
     pub(crate) fn learn(&mut self, alias: &Key, id: CallId) {
         if alias.len() > KEY_MAX || self.by_alias.get(alias) == Some(&id) {

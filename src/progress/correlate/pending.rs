@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use crate::progress::dialect::report::Report;
 use crate::progress::payload::Payload;
 use crate::progress::value::ProgressValue;
@@ -17,6 +19,17 @@ const PENDING_MAX: usize = 8192;
 /// limit the oldest are dropped.
 const PENDING_BYTES_MAX: usize = 4 << 20;
 
+/// Whether waiting progress is thinned: written no sooner than `min_interval` after the last notification of its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thinning {
+    /// Not thinned.
+    No,
+    /// The first of a burst: thinned, and newer progress does not take its place.
+    First,
+    /// Thinned. Newer progress takes its place.
+    Rest,
+}
+
 /// Progress that waits to be written.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -26,8 +39,9 @@ pub(crate) struct Pending {
     pub(crate) order: u64,
     /// The earliest moment at which the progress may be written.
     pub(crate) due: Instant,
-    /// Newer progress may replace this one.
-    pub(crate) thin: bool,
+    /// The end of its `hold`. From then on an answer does not overtake the progress.
+    pub(crate) ripe: Instant,
+    pub(crate) thinning: Thinning,
     /// The original message, if it may be forwarded.
     pub(crate) raw: Option<Payload>,
     /// The frame that the message came in.
@@ -37,6 +51,22 @@ pub(crate) struct Pending {
     pub(crate) bytes: usize,
     /// The repairs of its frame, whatever becomes of the message.
     pub(crate) done: Repairs,
+}
+
+impl Pending {
+    /// Whether newer progress takes the place of this one.
+    fn gives_way(&self) -> bool {
+        self.thinning == Thinning::Rest
+    }
+
+    /// Replaces older progress of the call. Progress that is thinned takes over what the older one says besides;
+    /// other progress goes out as the server wrote it.
+    pub(crate) fn take_over(&mut self, old: &Self) {
+        let stays = self.thinning == Thinning::No && self.raw.is_some();
+        if !stays && self.report.take_over(&old.report) {
+            self.raw = None;
+        }
+    }
 }
 
 /// The progress of one call that waits, oldest first.
@@ -65,21 +95,88 @@ impl PendingQueue {
         gone
     }
 
-    /// The newest, if newer progress may take its place. The message of that progress has so many `bytes`.
-    pub(crate) fn last_to_replace(&mut self, bytes: usize) -> Option<&mut Pending> {
-        let last = self.items.back_mut().filter(|last| last.thin)?;
-        self.bytes = self.bytes - last.bytes + bytes;
-        last.bytes = bytes;
-        Some(last)
+    /// Takes the reports that give way to `new`, which arrives now and takes over what they say.
+    ///
+    /// An answer overtakes progress whose `hold` is not over. Then the newest progress before is sent, and so must
+    /// not have been replaced: of the reports that give way, the newest ripe one stays, and two that are not ripe.
+    /// The older of these two ripens in its time, however fast the server reports.
+    /// `sent`: the value that the client has been sent. Progress that needs no repair must still rise when its turn
+    /// comes.
+    pub(crate) fn make_room(
+        &mut self,
+        now: Instant,
+        new: &mut Pending,
+        sent: Option<f64>,
+    ) -> SmallVec<[Pending; 1]> {
+        let mut gone = SmallVec::new();
+        if new.thinning == Thinning::No {
+            self.remove_what_would_lift(new, sent, &mut gone);
+        }
+        let rest = self.items.iter().rev().take_while(|pending| pending.gives_way()).count();
+        let first = self.items.len() - rest;
+        while self.items.get(first + 1).is_some_and(|next| next.ripe <= now) {
+            gone.extend(self.replace(first));
+        }
+        let unripe = self.items.iter().skip(first).filter(|pending| pending.ripe > now).count();
+        let replaced = if new.ripe <= now { self.items.len() - first } else { unripe / 2 };
+        for _ in 0..replaced {
+            if let Some(old) = self.pop_back() {
+                new.take_over(&old);
+                gone.push(old);
+            }
+        }
+        gone
+    }
+
+    /// Removes the newest thinned reports that might be written with a value of `new` or above.
+    fn remove_what_would_lift(
+        &mut self,
+        new: &mut Pending,
+        sent: Option<f64>,
+        gone: &mut SmallVec<[Pending; 1]>,
+    ) {
+        let next = new.report.figure.as_ref().map(|figure| figure.value.value);
+        // A report without a value is written with a lift, which is smaller than 1.
+        let above_lift = Some(sent.unwrap_or(0.0) + 1.0);
+        let is_below = |pending: &Pending| match pending.report.figure.as_ref() {
+            Some(figure) => Some(figure.value.value) > sent && Some(figure.value.value) < next,
+            None => next >= above_lift,
+        };
+        let mut at = self.items.len();
+        while let Some(before) = at.checked_sub(1)
+            && self.items[before].thinning != Thinning::No
+        {
+            at = before;
+            if !is_below(&self.items[at])
+                && let Some(old) = self.items.remove(at)
+            {
+                self.bytes -= old.bytes;
+                new.take_over(&old);
+                gone.push(old);
+            }
+        }
+    }
+
+    /// Takes the progress at `index`, which gives way to the one after it.
+    fn replace(&mut self, index: usize) -> Option<Pending> {
+        let old = self.items.remove(index)?;
+        self.bytes -= old.bytes;
+        if let Some(next) = self.items.get_mut(index) {
+            next.take_over(&old);
+        }
+        Some(old)
     }
 
     /// The oldest gives way to the one after it.
     pub(crate) fn give_way(&mut self) -> Option<Pending> {
-        let old = self.pop_front()?;
-        if let Some(next) = self.items.front_mut() {
-            next.report.take_over(&old.report);
-        }
-        Some(old)
+        self.replace(0)
+    }
+
+    /// Takes the oldest, if it gives way to the one after it, which is ripe.
+    pub(crate) fn replace_first(&mut self, now: Instant) -> Option<Pending> {
+        let is_replaced = self.first().is_some_and(Pending::gives_way)
+            && self.second().is_some_and(|second| second.ripe <= now);
+        if is_replaced { self.give_way() } else { None }
     }
 
     pub(crate) fn pop_front(&mut self) -> Option<Pending> {
@@ -102,12 +199,17 @@ impl PendingQueue {
         self.items.back()
     }
 
-    /// The newest figure that newer progress cannot replace. Progress that needs repair gives way to it; of
-    /// two neighbours one has a figure.
+    /// The newest figure that progress without a fault cannot replace. Of two neighbours that stay one has a figure.
     pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
-        let gives_way = usize::from(self.last().is_some_and(|last| last.thin));
-        let stays = self.items.iter().rev().skip(gives_way);
+        let is_thinned = |pending: &&Pending| pending.thinning != Thinning::No;
+        let stays = self.items.iter().rev().skip_while(is_thinned);
         stays.take(2).find_map(|pending| pending.report.figure.as_ref())
+    }
+
+    /// The time when the first one may be written, or newer progress in its place.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let give_way = self.items.iter().take_while(|pending| pending.gives_way()).count();
+        self.items.iter().take(give_way + 1).map(|pending| pending.due).min()
     }
 
     /// Puts off the first one.
@@ -138,7 +240,8 @@ mod tests {
             message: None,
             order: 0,
             due: Instant::now(),
-            thin: false,
+            ripe: Instant::now(),
+            thinning: Thinning::No,
             raw: None,
             framing: Framing::default(),
             report: Report::default(),

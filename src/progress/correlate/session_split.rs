@@ -292,9 +292,12 @@ impl Filter {
                 ..call.reports.clone()
             };
             heir.account = call.account.clone();
+            heir.clock.clone_from(&call.clock);
             let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(sent);
+            let is_asked = call.asked_since().is_some();
+            session.gate.asked.extend(id.or(task).filter(|_| is_asked));
             taken.extend(id.or(task).filter(|_| !is_recorded));
         }
         session.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
@@ -392,7 +395,7 @@ impl Filter {
     /// When the first progress that waits may be written; `None` also if a request ends by itself before.
     pub fn progress_due(&self) -> Option<Instant> {
         let calls = self.correlator.ledger.iter();
-        let due = calls.filter_map(|(_, call)| Some(call.pending.first()?.due)).min();
+        let due = calls.filter_map(|(_, call)| call.pending.due()).min();
         let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
         due.filter(|due| expiry.is_none_or(|expiry| *due < expiry))
     }

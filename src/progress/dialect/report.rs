@@ -4,8 +4,13 @@ use bytes::Bytes;
 
 use crate::progress::dialect::fields::Fields;
 use crate::progress::value::{Number, NumberView, ProgressValue, ProgressView};
-use crate::progress::verdict::Repairs;
+use crate::progress::verdict::{Repair, Repairs};
+use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
+
+/// The longest message text, in bytes of JSON, of a rewritten notification. Longer text is cut.
+/// Text chunks of a whole minute fit; a flood does not.
+pub const MESSAGE_MAX: usize = 4 << 10;
 
 /// A dialect that Milepost knows.
 #[derive(Debug)]
@@ -125,16 +130,8 @@ impl Report {
         }
     }
 
-    /// The report that `view` shows, whose parts may stand in `source`.
+    /// The report that `view` shows, whose parts may stand in `source`; a report without other members.
     pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
-        let mut report = Self::default();
-        report.renew(view, source);
-        report
-    }
-
-    /// The report says what `view` shows, a report without other members. The older value stays if that has only a
-    /// message.
-    pub(in crate::progress) fn renew(&mut self, view: &ReportView<'_>, source: &Bytes) {
         let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
             true => source.slice_ref(part),
             false => Bytes::copy_from_slice(part),
@@ -144,20 +141,62 @@ impl Report {
             value: number(figure.value),
             total: figure.total.map(number),
         });
-        let (figure, in_words) = match figure {
-            Some(figure) => (Some(figure), view.in_words),
-            None => (self.figure.take(), self.in_words),
-        };
-        let message = view.message.map(kept);
-        let repairs = view.repairs;
-        *self = Self { figure, in_words, message, repairs, ..Self::default() };
-    }
-
-    /// Replaces an older report. The older value stays if the new report has only a message.
-    pub(in crate::progress) fn take_over(&mut self, old: &Self) {
-        if self.figure.is_none() {
-            self.figure.clone_from(&old.figure);
-            self.in_words = old.in_words;
+        Self {
+            figure,
+            in_words: view.in_words,
+            message: view.message.map(kept),
+            repairs: view.repairs,
+            ..Self::default()
         }
     }
+
+    /// Replaces an older report that its client has not been sent: keeps the older value if this report has none,
+    /// and the older words and total if it has none of these. Returns whether the report says more than before.
+    pub(in crate::progress) fn take_over(&mut self, old: &Self) -> bool {
+        let mut says_more = false;
+        match (&mut self.figure, &old.figure) {
+            (figure @ None, Some(older)) => {
+                *figure = Some(older.clone());
+                self.in_words = old.in_words;
+                says_more = true;
+            }
+            // A declared value and a value in words may count different things.
+            (Some(own), Some(older)) if own.total.is_none() && self.in_words == old.in_words => {
+                own.total.clone_from(&older.total);
+                if own.total.is_some() {
+                    self.repairs.add(Repair::Total);
+                    says_more = true;
+                }
+            }
+            _ => {}
+        }
+        match (&self.message, &old.message) {
+            (Some(own), Some(older)) if self.chunk && old.chunk => {
+                self.message = Some(join(older, own));
+                says_more = true;
+            }
+            (None, Some(older)) => {
+                self.message = Some(older.clone());
+                self.chunk = old.chunk;
+                self.repairs.add(Repair::Message);
+                says_more = true;
+            }
+            _ => {}
+        }
+        says_more
+    }
+}
+
+/// Two pieces of one text as a JSON string; of a long one the end.
+pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
+    let words = |text| json::decode_str(text).unwrap_or_default();
+    let all = words(first).into_owned() + &words(second);
+    let joined = json::quote(&all);
+    if joined.len() <= MESSAGE_MAX {
+        return joined;
+    }
+    // Half of it, so that not every further piece costs a cut.
+    let from = all.len().saturating_sub(MESSAGE_MAX / 2);
+    let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
+    json::quote(&format!("…{}", &all[start..]))
 }

@@ -38,31 +38,39 @@ impl Filter {
         }
     }
 
-    /// The guard of an answer that has just come. Progress of its call whose time had come, and that waits
-    /// only for answers of other calls, is put into the queue before the answer, so that it waits in its order.
+    /// The guard of an answer that has just come. Progress of its call that the answer does not overtake is put
+    /// into the queue before the answer, so that it waits in its order.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
-        let behind = self.queue_due_progress(now, id);
+        let behind = self.queue_ripe_progress(now, id);
         let guard = self.guard_of(id);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
     }
 
-    /// Puts progress into the queue that only answers of other calls hold up. Returns the place of the last
-    /// one; 0 if there is none. No answer waits longer than twice its guard for that: then the progress is
-    /// left to be dropped.
-    fn queue_due_progress(&mut self, now: Instant, id: CallId) -> u64 {
+    /// Puts progress into the queue whose `hold` is over, and that waits only for answers of other calls or for
+    /// `min_interval`: of a burst its client is shown the last report that the answer does not overtake. Returns the
+    /// place of the last one; 0 if there is none. No answer waits longer than twice its guard for that: then the
+    /// progress is left to be dropped.
+    fn queue_ripe_progress(&mut self, now: Instant, id: CallId) -> u64 {
+        self.replace_ripe(now, id);
         let Some(call) = self.correlator.ledger.get(id) else { return 0 };
-        let Some(first) = call.pending.first().filter(|first| first.due <= now) else { return 0 };
-        let (target, guard) = (call.stream, self.gate.pacing_of(call).guard);
-        let stream = self.gate.streams.get(&target);
-        let until = stream.and_then(|stream| stream.guarded_until(now, first.order));
-        let is_soon = until.is_some_and(|until| until <= now + guard);
+        let pacing = self.gate.pacing_of(call);
+        let is_ripe = |first: &&Pending| {
+            pacing.keeps_distance() && first.ripe <= now && call.opened + pacing.first_after <= now
+        };
+        let Some(first) = call.pending.first().filter(is_ripe) else { return 0 };
+        let (target, is_due) = (call.stream, first.due <= now);
+        let until = self.gate.streams.get(&target).and_then(|stream| match is_due {
+            true => stream.guarded_until(now, first.order),
+            false => stream.free_at(now),
+        });
+        let is_soon = until.is_some_and(|until| until <= now + pacing.guard);
         let Some(key) = Key::read(&call.id.client) else { return 0 };
         if !is_soon || call.is_observed() || !self.can_precede_answer(id) {
             return 0;
         }
         let kind = ItemKind::Progress(key);
         let mut last = 0;
-        while let Some(pending) = self.take_due(now, id) {
+        while let Some(pending) = self.take_ripe(now, id) {
             match self.render(now, id, &pending) {
                 Ok(rendered) => {
                     self.enqueue_rendered(target, id, &kind, &pending, rendered);
@@ -78,14 +86,22 @@ impl Filter {
         last
     }
 
-    /// The next progress of a call whose time has come.
-    fn take_due(&mut self, now: Instant, id: CallId) -> Option<Pending> {
-        let is_slow = self.gate.client_is_slow;
+    /// The next progress of a call whose `hold` is over.
+    fn take_ripe(&mut self, now: Instant, id: CallId) -> Option<Pending> {
+        self.replace_ripe(now, id);
         let call = self.correlator.ledger.get_mut(id)?;
-        let next = call.sent.at.map(|sent| sent + call.min_interval(is_slow));
-        let first = call.pending.first()?;
-        let waits = first.due > now || first.thin && next.is_some_and(|next| next > now);
-        if waits { None } else { call.pending.pop_front() }
+        call.pending.first().filter(|first| first.ripe <= now)?;
+        call.pending.pop_front()
+    }
+
+    /// Lets the first waiting progress give way to newer progress whose `hold` is over.
+    pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
+        while let Some(call) = self.correlator.ledger.get_mut(id)
+            && let Some(old) = call.pending.replace_first(now)
+        {
+            let has_words = call.pending.first().is_none_or(|first| first.report.message.is_some());
+            self.supersede_all(id, &[old], has_words);
+        }
     }
 
     /// Whether progress may be put before the answer of its call. Of a large answer pieces may have been
@@ -116,19 +132,5 @@ impl Filter {
             verdicts,
         };
         self.enqueue(Some(target), item);
-    }
-
-    /// Gives each heartbeat that is due a place behind everything that waits now: answers that come later do
-    /// not hold it up.
-    pub(super) fn place_heartbeats(&mut self, now: Instant, id: StreamId) {
-        let order = self.gate.order;
-        let Some(stream) = self.gate.streams.get_mut(&id) else { return };
-        for (at, call) in stream.due_heartbeats(now) {
-            stream.wakes.remove(&(at, u64::MAX, call));
-            stream.wakes.insert((at, order, call), ());
-            if let Some(call) = self.correlator.ledger.get_mut(call) {
-                call.wake = Some((at, order));
-            }
-        }
     }
 }

@@ -30,7 +30,7 @@ pub struct Heartbeat {
     /// The time between the next heartbeats, doubled once the server has sent a message for the
     /// call.
     pub every: Duration,
-    /// The age of a call at which its heartbeats end.
+    /// The age of a call at which its heartbeats end, without the time for which its client was asked something.
     pub max: Duration,
     /// The value of a heartbeat.
     pub value: HeartbeatValue,
@@ -48,7 +48,8 @@ impl Default for Heartbeat {
     }
 }
 
-/// The time of the next heartbeat of a call, if the call gets heartbeats.
+/// The time of the next heartbeat of a call, if the call gets heartbeats. The caller knows the age of the call, and so
+/// whether it gets heartbeats then (`max`).
 ///
 /// `sent` is the time of the last message for the call. With `server_spoke` (the server has sent a
 /// message for the call) twice the time has to pass, so that of two proxies in a chain only the
@@ -67,7 +68,12 @@ pub(crate) fn next_heartbeat(
         Some(sent) if server_spoke => sent + heartbeat.every * 2,
         Some(sent) => sent + heartbeat.every,
     };
-    (at <= opened + heartbeat.max).then_some(at)
+    Some(at)
+}
+
+/// The text of a heartbeat while the client has not answered a question of the server.
+pub(crate) fn waiting(tool: &str, asked: Duration) -> String {
+    one_line(tool, &format!(": waiting for your answer ({})", spell(asked)))
 }
 
 /// The text of a heartbeat: how long the call runs, and after a minute of silence that there is
@@ -190,6 +196,5 @@ mod tests {
         assert_eq!(next_heartbeat(&heartbeat, start, None, false), Some(at(2)));
         assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
         assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
-        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(30 * 60)), false), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::progress::value::{Number, NumberView, ProgressView};
+use crate::progress::value::{Number, NumberView, ProgressView, is_total_of};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 
 /// The handling of a value that repeats or falls.
@@ -38,10 +38,9 @@ pub struct EmittedProgress {
 }
 
 impl EmittedProgress {
-    /// The value without a total below it. A compliant notification may have such a total, a
-    /// rewritten one has none.
+    /// The value without a total that is below it, or that is zero or less.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
-        if self.total.is_some_and(|total| total < self.value) {
+        if self.total.is_some_and(|total| !is_total_of(total, self.value)) {
             self.total = None;
             repairs.add(Repair::Total);
         }
@@ -227,7 +226,7 @@ impl Meter {
     fn emit(&mut self, value: f64, repair: Repair) -> EmittedProgress {
         self.emitted = Some(value);
         let total = self.total.as_ref().map(|total| total.value);
-        let total = total.filter(|total| value <= *total && total.is_finite());
+        let total = total.filter(|total| is_total_of(*total, value) && total.is_finite());
         EmittedProgress { value, total, repair: Some(repair) }
     }
 

@@ -8,6 +8,8 @@ mod error_answers;
 pub(crate) mod heartbeat;
 pub mod meter;
 pub(crate) mod notification;
+mod questions;
+mod silence;
 pub(crate) mod stream;
 pub(crate) mod streams;
 
@@ -16,17 +18,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{Call, LastSent};
-use crate::progress::correlate::pending::Pending;
+use crate::progress::correlate::call::LastSent;
+use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::dialect::report::ReportView;
+use crate::progress::dialect::report::{ReportView, join};
 use crate::progress::event::FilterEvent;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::Guard;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, Transmit, TransmitKind};
-use crate::progress::policy::{HeartbeatValue, Messages, Mode};
+use crate::progress::policy::Messages;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Framing;
@@ -45,6 +47,9 @@ const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 pub(crate) enum Rendered {
     /// The server's bytes.
     AsCame,
+    /// The server's bytes without their total, after these repairs. A notification of Milepost's own that says the
+    /// same is in `gate.rewritten`.
+    WithoutTotal(Repairs),
     /// A notification of Milepost's own, after these repairs.
     Rewritten(Repairs),
 }
@@ -124,11 +129,12 @@ impl Filter {
     }
 
     fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        self.replace_ripe(now, id);
         let is_slow = self.gate.client_is_slow;
         let call = self.correlator.ledger.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
-        if first.thin
+        if first.thinning != Thinning::No
             && let Some(sent) = call.sent.at
             && now < sent + min_interval
         {
@@ -180,6 +186,14 @@ impl Filter {
             Rendered::AsCame => {
                 (framed(pending.raw.clone().unwrap_or_default()), Verdict::of(done))
             }
+            Rendered::WithoutTotal(repairs) => {
+                let figure = pending.report.figure.as_ref();
+                let total = figure.and_then(|figure| figure.total.as_ref());
+                let raw = pending.raw.as_ref().zip(total);
+                let payload = raw.and_then(|(raw, total)| raw.without_member(&total.text));
+                let own = || Payload::own(self.gate.take_rewritten()).in_place_of(&pending.framing);
+                (framed(payload.unwrap_or_else(own)), Verdict::Repaired(repairs))
+            }
             Rendered::Rewritten(repairs) => {
                 let text = self.gate.take_rewritten();
                 let payload = Payload::own(text).in_place_of(&pending.framing);
@@ -205,7 +219,7 @@ impl Filter {
                 call.note_sent(now);
                 let repairs = match rendered {
                     Rendered::AsCame => done,
-                    Rendered::Rewritten(repairs) => *repairs,
+                    Rendered::WithoutTotal(repairs) | Rendered::Rewritten(repairs) => *repairs,
                 };
                 call.account.repaired(repairs);
             }
@@ -228,6 +242,7 @@ impl Filter {
         }
         let policy = call.settings();
         let (messages, on_fall) = (policy.messages, policy.on_fall);
+        let leaves_total_out = policy.answers.total;
         // Overheard text stands for itself.
         let appends = messages == Messages::Append && report.message.is_some() && !report.from_text;
         if let (Some(stream), Some(figure)) =
@@ -252,7 +267,7 @@ impl Filter {
         }
         let emitted = call.meter.take(report.figure.as_ref(), on_fall)?;
         let joined = match (&call.sent.joined, report.message) {
-            (Some(first), Some(more)) if appends => Some(notification::join(first, more)),
+            (Some(first), Some(more)) if appends => Some(join(first, more)),
             _ => None,
         };
         call.sent.remember(LastSent::figures(report), report.message, now);
@@ -276,19 +291,26 @@ impl Filter {
         if appends {
             repairs.add(Repair::Message);
         }
-        if repairs.is_empty() && has_raw {
+        let is_compliant = repairs.is_empty() && has_raw;
+        let emitted = match is_compliant && !leaves_total_out {
+            true => emitted,
+            false => emitted.within_total(&mut repairs),
+        };
+        if is_compliant && repairs.is_empty() {
             return Ok(Rendered::AsCame);
         }
-        if adds_words {
+        if adds_words && !is_compliant {
             repairs.add(Repair::Message);
             let running = || Cow::Owned(json::quote(&format!("{}: running", call.label())).into());
             message = Some(call.sent.last_words().map_or_else(running, notification::message));
         }
-        let emitted = emitted.within_total(&mut repairs);
         let out = &mut self.gate.rewritten;
         notification::write(out, call, &emitted, message.as_deref(), report);
         repairs.join(done);
-        Ok(Rendered::Rewritten(repairs))
+        Ok(match is_compliant {
+            true => Rendered::WithoutTotal(repairs),
+            false => Rendered::Rewritten(repairs),
+        })
     }
 
     /// Shares the value among all calls with one token, because a client identifies progress by its
@@ -309,72 +331,11 @@ impl Filter {
         self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
     }
 
-    /// Sends a heartbeat for a call, if one is due.
-    fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let words_allowed = self.words_allowed(id);
-        let silent = self.intake.received_at;
-        self.next_heartbeat(self.correlator.ledger.get(id)?).filter(|at| *at <= now)?;
-        let call = self.correlator.ledger.get_mut(id)?;
-        let running = now.saturating_duration_since(call.opened);
-        let policy = call.settings();
-        let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
-        let estimates = policy.estimate && !call.reports.has_figure;
-        // Asked at each beat: what is known may have been read from a file meanwhile.
-        let usual = call.tool.as_deref().filter(|_| estimates);
-        let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
-        let expected = usual.map(|usual| usual.expected(running));
-        let emitted = match expected {
-            Some(expected) => call.meter.estimate(expected.part()),
-            None => call.meter.heartbeat(elapsed.then(|| running.as_secs_f64().round())),
-        };
-        let emitted = emitted.ok()?;
-        let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
-        let last = call.sent.last_words().and_then(json::decode_str);
-        let silence = now.saturating_duration_since(heard);
-        let words = match expected {
-            Some(expected) => {
-                heartbeat::estimate(call.label(), last.as_deref(), running, silence, expected)
-            }
-            None => heartbeat::text(call.label(), last.as_deref(), running, silence),
-        };
-        let message = words_allowed.then(|| json::quote(&words));
-        let mut text = Vec::new();
-        notification::write(&mut text, call, &emitted, message.as_deref(), &ReportView::default());
-        let (value, total) = (Some(emitted.value), emitted.total);
-        call.sent.last_heartbeat =
-            Some((LastSent { value, total, message: message.map(Vec::from) }, now));
-        call.note_heartbeat(now, expected.is_some());
-        self.share_value(id);
-        self.events.push_back(FilterEvent::Heartbeat(id));
-        Some(Payload::own(text.into()))
-    }
-
-    fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
-        let settings = call.settings();
-        let wanted = settings.mode == Mode::Full
-            && self.gate.alive
-            && call.token.is_some()
-            && !call.shadow
-            && call.task.is_none()
-            && call.is_tool_call()
-            && call.meter.can_rise();
-        let heartbeat = &settings.heartbeat;
-        wanted
-            .then(|| {
-                heartbeat::next_heartbeat(heartbeat, call.opened, call.sent.at, call.reports.began)
-            })
-            .flatten()
-            .map(|at| {
-                let first = self.gate.pacing_of(call).first_after;
-                let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
-                at.max(call.opened + first).max(next)
-            })
-    }
-
     /// Works out when a call has something to say next.
     pub(crate) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
-        let pending = call.pending.first().map(|first| (first.due, first.order));
+        let first = call.pending.first().map(|first| first.order);
+        let pending = call.pending.due().zip(first);
         let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
         let wake = [pending, heartbeat].into_iter().flatten().min();
         let (before, stream) = (call.wake, call.stream);
@@ -437,6 +398,7 @@ impl Filter {
             self.correlator.given_up_at = Some(now);
         }
         let Some(mut call) = self.correlator.ledger.close(id, tombstone) else { return };
+        self.gate.asked.remove(&id);
         self.correlator.last_ends.note(call.principal, now);
         self.release_orphans_on(call.paired.unwrap_or(call.stream));
         self.forget_policies();

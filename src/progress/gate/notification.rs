@@ -5,15 +5,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::dialect::report::ReportView;
+use crate::progress::dialect::report::{MESSAGE_MAX, ReportView};
 use crate::progress::gate::meter;
 use crate::progress::gate::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
-
-/// The longest message text, in bytes of JSON, of a rewritten notification. Longer text is cut.
-/// Text chunks of a whole minute fit; a flood does not.
-pub const MESSAGE_MAX: usize = 4 << 10;
 
 /// The parts of a notification.
 #[derive(Debug, Default)]
@@ -133,20 +129,6 @@ pub(crate) fn message(text: &[u8]) -> Cow<'_, [u8]> {
         }
         room /= 2;
     }
-}
-
-/// Two pieces of one text as a JSON string; of a long one the end.
-pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
-    let words = |text| json::decode_str(text).unwrap_or_default();
-    let all = words(first).into_owned() + &words(second);
-    let joined = json::quote(&all);
-    if joined.len() <= MESSAGE_MAX {
-        return joined;
-    }
-    // Half of it, so that not every further piece costs a cut.
-    let from = all.len().saturating_sub(MESSAGE_MAX / 2);
-    let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
-    json::quote(&format!("…{}", &all[start..]))
 }
 
 #[cfg(test)]

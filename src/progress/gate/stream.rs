@@ -241,6 +241,16 @@ impl Stream {
     pub(crate) fn guarded_until(&self, now: Instant, place: u64) -> Option<Instant> {
         let first = self.queue.front().filter(|first| first.order < place)?;
         self.not_before(first)?.filter(|at| *at > now)?;
+        self.written_at(now, place)
+    }
+
+    /// The time when everything in the queue may be written, if the times of all are known.
+    pub(crate) fn free_at(&self, now: Instant) -> Option<Instant> {
+        self.written_at(now, u64::MAX)
+    }
+
+    /// The time when everything in the queue may be written that came before `place`, if the times of all are known.
+    fn written_at(&self, now: Instant, place: u64) -> Option<Instant> {
         let mut until = now;
         for item in self.queue.iter().take_while(|item| item.order < place) {
             until = until.max(self.not_before(item).unwrap_or(Some(now))?);

@@ -10,6 +10,8 @@ use crate::progress::few_map::FewMap;
 use crate::progress::gate::stream::{QUEUE_MAX, Stream, StreamKind};
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::{Pacing, StreamPacing};
+use crate::progress::value::NumberView;
+use crate::protocol::json;
 
 /// The client streams of a filter. Where a shell asks for that, each change of a stream is noted, so that the
 /// shell looks at the changed streams only.
@@ -125,6 +127,8 @@ pub(crate) struct Gate {
     pub(crate) client_is_slow: bool,
     /// The call that ends now, if another filter has delivered its answer.
     pub(crate) delivered: Option<CallId>,
+    /// Calls whose server has asked the client something.
+    pub(crate) asked: BTreeSet<CallId>,
     /// The last notification of Milepost's own that took the place of a report.
     pub(crate) rewritten: Vec<u8>,
 }
@@ -140,6 +144,7 @@ impl Gate {
             client_left: false,
             client_is_slow: false,
             delivered: None,
+            asked: BTreeSet::new(),
             rewritten: Vec::new(),
         }
     }
@@ -150,6 +155,21 @@ impl Gate {
             return std::mem::take(&mut self.rewritten).into();
         }
         Bytes::copy_from_slice(&self.rewritten)
+    }
+
+    /// Puts `text` into `rewritten`, without the member that has `total`. Without such a member the notification
+    /// that is there stays.
+    pub(crate) fn leave_total_out(&mut self, text: &[u8], total: Option<NumberView<'_>>) {
+        let place = total.and_then(|total| {
+            let start = (total.text.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+            let end = start.checked_add(total.text.len()).filter(|end| *end <= text.len())?;
+            json::member_around(text, start..end)
+        });
+        if let Some(place) = place {
+            self.rewritten.clear();
+            self.rewritten.extend_from_slice(&text[..place.start]);
+            self.rewritten.extend_from_slice(&text[place.end..]);
+        }
     }
 
     pub(crate) fn next_order(&mut self) -> u64 {

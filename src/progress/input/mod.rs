@@ -68,7 +68,8 @@ pub enum Input {
     HandleLast(Option<(Origin, Message)>),
     /// The server has sent this message to another filter, which gave it to this one.
     HandleForeign(Origin, Message),
-    /// The server has sent this log notification on another stream, where another filter forwards it.
+    /// The server has sent this log notification, or this question to its client, on another stream, where another
+    /// filter forwards it.
     HearLog(Origin, Message),
     /// The server has sent a message in pieces: a small one in its place, and why it broke off if it did.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
@@ -200,7 +201,7 @@ impl Filter {
             Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
                 return Output::Server(self.server_message_here(now, *origin, message));
             }
-            Input::HearLog(origin, message) => self.text_from_log(now, *origin, message),
+            Input::HearLog(origin, message) => self.hear(now, *origin, message),
             Input::FindStream(origin, message) => {
                 return Output::Stream(self.find_stream(*origin, message, false));
             }

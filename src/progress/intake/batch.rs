@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::progress::correlate::pending::Pending;
+use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::dialect::report::About;
 use crate::progress::event::{FilterEvent, Origin, RefusalRule};
 use crate::progress::filter::Filter;
@@ -199,6 +199,9 @@ impl Filter {
             return Element::withheld(None, Reason::Unknown);
         }
         let placed = self.destination_of(origin, element);
+        if element.kind() == Kind::Request && !self.topology.has_strangers() {
+            self.note_question(now, origin, element, None);
+        }
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
             self.text_from_log(now, origin, element);
@@ -254,27 +257,27 @@ impl Filter {
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
-        // Waiting progress would be written later and would have to say more.
-        while let Some(old) =
-            self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
-        {
-            self.supersede(id, &old, Reason::Superseded);
-        }
         let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);
         let raw = call.and_then(|call| self.for_client(call, message, &report));
         let framing = message.framing().clone();
-        let pending = Pending {
+        let mut pending = Pending {
             message: None,
             order: 0,
             due: now,
-            thin: false,
+            ripe: now,
+            thinning: Thinning::No,
             raw,
             framing,
             report,
             bytes: 0,
             done: Repairs::default(),
         };
+        // Waiting progress would be written later and would have to say more.
+        let waiting = self.correlator.ledger.get_mut(id).map(|call| call.pending.take());
+        let mut waiting = waiting.unwrap_or_default();
+        waiting.iter().rev().for_each(|old| pending.take_over(old));
+        self.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
         let rendered = self.render(now, id, &pending);
         self.schedule(id);
         let judged = match rendered {

@@ -97,7 +97,13 @@ impl Filter {
         match scan.kind() {
             _ if self.topology.has_strangers() => return,
             Kind::Request => {}
-            Kind::Notification | Kind::Response => return,
+            Kind::Response => {
+                if let Some(answered) = scan.id() {
+                    self.end_question(now, &answered);
+                }
+                return;
+            }
+            Kind::Notification => return,
             _ => return self.correlator.ledger.overflowed = true,
         }
         let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
@@ -251,6 +257,7 @@ impl Filter {
             reports: ServerReports::default(),
             wake: None,
             expires: expires.filter(|_| !shadow && !self.waits_for_task(method)),
+            clock: None,
             account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
             signature: draft.signature,

@@ -12,6 +12,7 @@ use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
 use crate::progress::intake::plain_progress::{PlainMembers, PlainProgress};
 use crate::progress::policy::{Coalesce, Messages, StreamPacing};
+use crate::progress::value::is_total_of;
 use crate::progress::verdict::Verdict;
 use crate::protocol::mcp;
 
@@ -57,8 +58,12 @@ impl Filter {
         }
         // The text is read last: it costs the most.
         let Some(members) = self.intake.templates.read(text) else { return FastForward::Unread };
+        let leaves_total_out = policy.answers.total;
         let rises = |plain: &PlainProgress<'_>| {
-            call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
+            let has_total =
+                plain.total.is_none_or(|total| is_total_of(total.value, plain.progress));
+            (has_total || !leaves_total_out)
+                && call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
                 && call.meter.rise(plain.progress, plain.total)
         };
         let Some(plain) = PlainProgress::of(members).filter(rises) else {

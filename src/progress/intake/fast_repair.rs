@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, ProtocolValues};
 use crate::progress::correlate::correlator::Attributed;
+use crate::progress::correlate::pending::Thinning;
 use crate::progress::dialect;
 use crate::progress::dialect::report::{About, ReportView};
 use crate::progress::dialect::{Dialect, standard};
@@ -130,7 +131,7 @@ impl Filter {
             .map_err(|reason| (Some(id), reason))?;
         let scale = call.settings().scale.map(total_of);
         if let (Some(scale), Some(figure)) = (&scale, &mut report.figure)
-            && figure.total.is_none()
+            && figure.total.is_none_or(|total| total.value <= 0.0)
         {
             figure.total = Some(scale.view());
             report.repairs.add(Repair::Total);
@@ -145,8 +146,9 @@ impl Filter {
         report.figure = report.figure.or_else(|| in_words.as_ref().map(ProgressValue::view));
         call.reports.has_figure |= report.figure.is_some();
         let planned = plan(&self.gate, now, call, &report);
-        if call.pending.first().is_some() || planned.thin || planned.due > now {
-            self.hold_view(id, number, &report, planned, arrived);
+        let waits = planned.thinning != Thinning::No || planned.due > now;
+        if waits || call.pending.first().is_some() {
+            self.hold_view(now, id, number, &report, planned, arrived);
             return Ok(FastPath::Kept);
         }
         self.gate.next_order();
@@ -158,6 +160,11 @@ impl Filter {
         }
         let (fate, verdict) = match rendered.map_err(|reason| (Some(id), reason))? {
             Rendered::AsCame => (FastPath::Unchanged, Verdict::Forwarded),
+            Rendered::WithoutTotal(repairs) => {
+                let total = report.figure.and_then(|figure| figure.total);
+                self.gate.leave_total_out(arrived.text, total);
+                (FastPath::Rewritten, Verdict::Repaired(repairs))
+            }
             Rendered::Rewritten(repairs) => (FastPath::Rewritten, Verdict::Repaired(repairs)),
         };
         self.record(number, Some(id), verdict);

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::pending::Pending;
+use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::dialect::report::{Report, ReportView};
 use crate::progress::filter::Filter;
-use crate::progress::gate::notification;
 use crate::progress::gate::streams::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::intake::arrived_message::ArrivedMessage;
@@ -31,15 +32,10 @@ pub(crate) struct SourceMessage {
 
 impl SourceMessage {
     /// The report of the message, which waits.
-    pub(crate) fn into_pending(
-        self,
-        report: Report,
-        order: u64,
-        due: Instant,
-        thin: bool,
-    ) -> Pending {
+    pub(crate) fn into_pending(self, report: Report, order: u64, planned: PlannedSend) -> Pending {
         let Self { message, raw, framing, bytes, done } = self;
-        Pending { message, order, due, thin, raw, framing, report, bytes, done }
+        let PlannedSend { due, ripe, thinning } = planned;
+        Pending { message, order, due, ripe, thinning, raw, framing, report, bytes, done }
     }
 }
 
@@ -47,8 +43,9 @@ impl SourceMessage {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannedSend {
     pub(crate) due: Instant,
-    /// Newer reports may replace the report until then.
-    pub(crate) thin: bool,
+    /// See [`Pending::ripe`].
+    pub(crate) ripe: Instant,
+    pub(crate) thinning: Thinning,
 }
 
 /// The time at which a report that arrives now may be sent.
@@ -62,13 +59,18 @@ pub(crate) fn plan(gate: &Gate, now: Instant, call: &Call, report: &ReportView<'
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
         });
-    let thin =
+    let is_thinned =
         (!rises || is_slow || call.settings().coalesce == Coalesce::All) && !min_interval.is_zero();
-    let mut due = (now + pacing.hold).max(call.opened + pacing.first_after);
-    if thin {
-        due = due.max(call.sent.at.map_or(now, |sent| sent + min_interval));
+    let ripe = now + pacing.hold;
+    let due = ripe.max(call.opened + pacing.first_after);
+    if !is_thinned {
+        return PlannedSend { due, ripe, thinning: Thinning::No };
     }
-    PlannedSend { due, thin }
+    let next = call.sent.at.map_or(now, |sent| sent + min_interval);
+    // Where reports wait for their distance from the answer, the client is shown how a burst begins.
+    let begins_burst = pacing.keeps_distance() && call.pending.first().is_none() && next <= due;
+    let thinning = if begins_burst { Thinning::First } else { Thinning::Rest };
+    PlannedSend { due: due.max(next), ripe, thinning }
 }
 
 impl Filter {
@@ -78,7 +80,7 @@ impl Filter {
         now: Instant,
         id: CallId,
         arrived: SourceMessage,
-        mut report: Report,
+        report: Report,
     ) {
         let order = self.gate.next_order();
         let Some(call) = self.correlator.ledger.get_mut(id) else { return };
@@ -88,74 +90,57 @@ impl Filter {
             }
             return;
         }
-        let PlannedSend { mut due, thin } = plan(&self.gate, now, call, &report.view());
-        // Newer progress replaces a pending repaired one.
-        if call.pending.last().is_some_and(|last| last.thin)
-            && let Some(old) = call.pending.pop_back()
-        {
-            due = if thin { due.min(old.due) } else { due };
-            report.take_over(&old.report);
-            if report.chunk && old.report.chunk {
-                report.message = match (&old.report.message, &report.message) {
-                    (Some(first), Some(second)) => Some(notification::join(first, second)),
-                    (first, second) => first.as_ref().or(second.as_ref()).cloned(),
-                };
-            }
-            self.supersede(id, &old, Reason::Superseded);
-        }
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
-        let pending = arrived.into_pending(report, order, due, thin);
-        for old in call.pending.push(pending) {
-            self.supersede(id, &old, Reason::Superseded);
-        }
-        self.schedule(id);
+        let planned = plan(&self.gate, now, call, &report.view());
+        self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 
     /// Adds a plain report on the stream of its only call to the waiting reports, as [`Filter::hold`] does.
     pub(crate) fn hold_view(
         &mut self,
+        now: Instant,
         id: CallId,
         number: u64,
         report: &ReportView<'_>,
-        PlannedSend { due, thin }: PlannedSend,
+        planned: PlannedSend,
         arrived: &ArrivedMessage<'_>,
     ) {
         let (source, bytes) = (arrived.source, arrived.text.len());
         let order = self.gate.next_order();
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let frame = arrived.held_frame();
         let raw = report.repairs.is_empty().then(|| Payload::from(frame.clone()));
         let framing = Framing::Within(frame);
-        let mut superseded = None;
-        let gone;
-        if let Some(last) = call.pending.last_to_replace(bytes) {
-            superseded = last.message.replace(number);
-            last.order = order;
-            last.due = if thin { due.min(last.due) } else { due };
-            last.thin = thin;
-            (last.raw, last.framing) = (raw, framing);
-            last.report.renew(report, source);
-            last.done = Repairs::default();
-            call.account.withheld(Reason::Superseded);
-            gone = call.pending.trim();
-        } else {
-            let report = Report::of_view(report, source);
-            let arrived = SourceMessage {
-                message: Some(number),
-                raw,
-                framing,
-                bytes,
-                done: Repairs::default(),
-            };
-            gone = call.pending.push(arrived.into_pending(report, order, due, thin));
-        }
-        if let Some(number) = superseded {
-            self.record(number, Some(id), Verdict::Withheld(Reason::Superseded));
-        }
+        let (message, done) = (Some(number), Repairs::default());
+        let arrived = SourceMessage { message, raw, framing, bytes, done };
+        let report = Report::of_view(report, source);
+        self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
+    }
+
+    /// Adds a report to those that wait, some of which give way to it.
+    fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
+        let sent = call.meter.emitted();
+        let replaced = call.pending.make_room(now, &mut pending, sent);
+        let has_words = pending.report.message.is_some();
+        let gone = call.pending.push(pending);
+        self.supersede_all(id, &replaced, has_words);
         for old in gone {
             self.supersede(id, &old, Reason::Superseded);
         }
         self.schedule(id);
+    }
+
+    /// Records reports in whose place a newer one is sent. If the newer one goes out without words, the words of the
+    /// newest of these reports are the last ones: a later report without words must not get older ones.
+    pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
+        let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
+        if let Some(words) = newest.and_then(|old| old.report.message.as_deref())
+            && let Some(call) = self.correlator.ledger.get_mut(id)
+        {
+            call.sent.last_message = Some(Bytes::copy_from_slice(words));
+        }
+        for old in replaced {
+            self.supersede(id, old, Reason::Superseded);
+        }
     }
 
     pub(crate) fn supersede(&mut self, id: CallId, old: &Pending, reason: Reason) {

@@ -412,6 +412,7 @@ impl Filter {
             let params = message.params().unwrap_or_default();
             self.note_task(now, &params);
         } else if method == mcp::CANCELLED {
+            self.note_withdrawal(now, message);
             // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
             // a client's `subscriptions/listen`.
             let params = message.params().unwrap_or_default();
@@ -427,10 +428,10 @@ impl Filter {
     }
 }
 
-/// Adds the total that the route knows to a value without a total.
+/// Adds the total that the route knows to a value without a total, or with a total of zero or less.
 pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
-    if figure.total.is_none() {
+    if figure.total.as_ref().is_none_or(|total| total.value <= 0.0) {
         figure.total = Some(total_of(scale));
         report.repairs.add(Repair::Total);
     }

@@ -200,7 +200,7 @@ impl CallPolicy {
     }
 }
 
-/// Repairs of answers that a client's SDK cannot accept, each with its switch.
+/// Repairs of messages that a client's SDK cannot accept or show, each with its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerRepairs {
     /// `response-id`: an id in another spelling gets the client's own text again.
@@ -222,6 +222,8 @@ pub struct AnswerRepairs {
     pub split_line: bool,
     /// `noise`: an event whose data is no message becomes a comment.
     pub noise: bool,
+    /// `total`: compliant progress goes without a `total` that is below its value, or zero or less.
+    pub total: bool,
 }
 
 impl AnswerRepairs {
@@ -236,6 +238,7 @@ impl AnswerRepairs {
         unicode: false,
         split_line: false,
         noise: false,
+        total: false,
     };
 }
 
@@ -251,6 +254,7 @@ impl Default for AnswerRepairs {
             unicode: true,
             split_line: true,
             noise: true,
+            total: true,
         }
     }
 }

@@ -149,6 +149,14 @@ impl Filter {
                 self.own_tasks.note_asked(call, id, now);
             }
         }
+        let has_strangers = self.topology.has_strangers();
+        match &placed {
+            Ok((Some(on), _)) if has_strangers => {
+                self.note_question(now, origin, message, Some(*on));
+            }
+            Ok(_) if !has_strangers => self.note_question(now, origin, message, None),
+            _ => {}
+        }
         self.forward(placed, (number, about), message, done);
     }
 
@@ -184,8 +192,11 @@ impl Filter {
         waiting.map(|call| call.stream).find(|stream| self.has_stream(*stream))
     }
 
-    /// The client has answered a request of the server: the task that asked goes on.
+    /// The client has answered a request of the server: the task or the call that asked goes on.
     pub(crate) fn note_client_answer(&mut self, now: Instant, message: &Message) {
+        if let Some(id) = message.id_key().filter(|_| !self.gate.asked.is_empty()) {
+            self.end_question(now, &id);
+        }
         if let Some(id) = message.id_key().filter(|_| self.own_tasks.is_offered) {
             self.own_tasks.note_client_answer(&id, now);
         }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use milepost::progress::dialect;
 use milepost::progress::input::Input;
 use milepost::progress::{
-    ArrivedMessage, FastPath, Filter, FilterEvent, Origin, Policy, Repair, StreamId, StreamKind,
-    StreamPacing, Verdict,
+    ArrivedMessage, FastPath, Filter, FilterEvent, Form, Origin, Policy, Repair, StreamId,
+    StreamKind, StreamPacing, Verdict,
 };
 use milepost::protocol::jsonrpc::{Framing, Key, Message};
 use proptest::prelude::*;
@@ -98,7 +98,11 @@ impl Way {
 
     fn drain(&mut self) {
         while let Some(transmit) = self.filter.poll_transmit(self.now, OWN) {
-            self.told.push(transmit.payload.to_bytes());
+            let bytes = transmit.payload.to_bytes();
+            // Without its total the message stays in its frame, where the short way writes the message alone.
+            let is_cut = *transmit.payload.form() == Form::AsCame;
+            let is_cut = is_cut && transmit.payload.pieces().count() > 1;
+            self.told.push(if is_cut { bytes.slice(6..bytes.len() - 2) } else { bytes });
         }
         self.filter.written(self.now, OWN);
         let events = std::iter::from_fn(|| self.filter.poll_event());
@@ -171,6 +175,40 @@ fn progress_that_needs_a_repair_takes_the_short_way_where_it_has_no_other_member
     assert_eq!(repaired(|| Filter::of_request(every())), 5);
     let other = [(text.replace('P', r#""progressToken":8,"progress":1"#), 0)];
     assert_eq!(check_with(|| Filter::new(every()), "7", &other), 0);
+}
+
+#[test]
+fn a_total_that_is_left_out_takes_the_short_way_and_all_other_bytes_stay() {
+    let notification = |params: &str| {
+        let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{P}}"#;
+        text.replace('P', params)
+    };
+    let cases = [
+        (r#""progressToken":7,"progress":1,"total":0"#, r#""progressToken":7,"progress":1"#),
+        (r#""total": 1 , "progressToken":7,"progress":2"#, r#""progressToken":7,"progress":2"#),
+        (
+            r#""progressToken":7 , "total":-3, "progress":3.50,"message":"m""#,
+            r#""progressToken":7 , "progress":3.50,"message":"m""#,
+        ),
+        (
+            r#""progressToken":7,"progress":4,"total":4"#,
+            r#""progressToken":7,"progress":4,"total":4"#,
+        ),
+    ];
+    let messages: Vec<_> = cases.map(|(params, _)| (notification(params), 20)).into();
+    assert_eq!(check("7", &messages), 1);
+    assert_eq!(check_with(|| Filter::new(Policy::default()), "7", &messages), 3);
+    let mut way = Way::new(Instant::now(), true, "7");
+    for (params, told) in cases {
+        way.hear(&notification(params), Duration::ZERO);
+        let last = String::from_utf8(way.told.last().unwrap().to_vec()).unwrap();
+        assert!(last.contains(&notification(told)), "{last}");
+    }
+    let mut policy = Policy::default();
+    policy.call.answers.total = false;
+    let mut way = Way::of(Filter::new(policy), Instant::now(), true, "7");
+    way.hear(&notification(cases[0].0), Duration::ZERO);
+    assert_eq!(way.taken, 1);
 }
 
 #[test]

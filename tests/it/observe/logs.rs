@@ -61,6 +61,7 @@ echo '{"jsonrpc":"2.0","method":"tools/progress","params":{"id":7,"content":[{"t
 echo '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"x","progress":"?"}}'
 echo '{"jsonrpc":"2.0","method":"acme/said","params":{}}'
 sleep 0.5
+echo '{"jsonrpc":"2.0","method":"tools/progress","params":{"id":7,"content":[{"type":"text","text":"{\"message\":\"over\"}"}]}}'
 echo '{"jsonrpc":"2.0","id":7,"result":{}}'
 read -r _
 "#;
@@ -78,10 +79,11 @@ fn each_message_has_a_line_at_debug() {
     let mut told = lines(&["--log-level", "debug"]);
     told.sort();
     let mut expected = vec![
+        r#"sender="server" receiver="client" kind="notification" method="tools/progress" tool="work" verdict="repaired" reason="dialect, token, number""#,
         r#"sender="client" receiver="server" kind="request" method="tools/call" id="7" verdict="forwarded""#,
         r#"sender="server" receiver="client" kind="notification" method="acme/said" verdict="forwarded""#,
         r#"sender="server" receiver="client" kind="notification" method="notifications/progress" tool="work" verdict="repaired" reason="token, number, message""#,
-        r#"sender="server" receiver="client" kind="notification" method="tools/progress" tool="work" verdict="withheld" reason="superseded""#,
+        r#"sender="server" receiver="client" kind="notification" method="tools/progress" tool="work" verdict="withheld" reason="overtaken""#,
         r#"sender="server" receiver="client" kind="response" method="tools/call" tool="work" id="7" verdict="repaired" reason="bare-result""#,
     ];
     expected.sort_unstable();

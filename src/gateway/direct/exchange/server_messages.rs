@@ -68,6 +68,9 @@ impl Exchange {
             // Such a server never ends its response: no other answer is to be expected.
             self.end_response();
         }
+        if let Some(member) = self.member.as_ref().filter(|_| message.kind() == Kind::Request) {
+            member.mailbox.mark_asked();
+        }
         if let Some(member) = &self.member
             && concerns_session(message)
         {

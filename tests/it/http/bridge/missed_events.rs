@@ -279,6 +279,23 @@ async fn sampling_crosses_and_is_answered() {
     assert_eq!(stream.messages(), [asks, &result("1")]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_call_stands_still_while_its_client_is_asked() {
+    let mut begun = begun("call_timeout = \"10s\"", "2025-06-18").await;
+    let stream = begun.post(call("1", "1"));
+    settle().await;
+    begun.server.told().await;
+    begun.server.say(r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}"#);
+    pass(secs(60)).await;
+    let beat = stream.messages().pop().unwrap();
+    assert!(beat.contains("work: waiting for your answer ("), "{beat}");
+    begun.post(r#"{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}"#);
+    pass(secs(9)).await;
+    begun.server.say(result("1"));
+    settle().await;
+    assert_eq!(stream.messages().pop(), Some(result("1")));
+}
+
 /// A server may wait for its answers for ever, and what it asks is not kept for ever.
 #[tokio::test(start_paused = true)]
 async fn the_oldest_of_too_many_requests_that_nobody_reads_get_an_error() {

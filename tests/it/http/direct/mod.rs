@@ -11,6 +11,7 @@ mod late_streams;
 mod learned_durations;
 mod lifecycle;
 mod log_messages;
+mod questions;
 mod repaired_events;
 mod requests;
 mod settings_change;

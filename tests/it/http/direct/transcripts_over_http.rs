@@ -11,13 +11,14 @@ use crate::http::rig::{Answer, Asked, Rig, check, pass, settle};
 use crate::observe::metrics::page::Page;
 
 /// Transcripts that have no meaning over HTTP+SSE, and why.
-const NOT_ON_A_WIRE: [(&str, &str); 8] = [
+const NOT_ON_A_WIRE: [(&str, &str); 9] = [
     ("golden/late/", "no call joins another where client and server speak the same transport"),
     ("golden/tasks/", "no call is a task where client and server speak the same transport"),
     ("ask/shared", "a wire has one client"),
     ("edge-cases/clients-of-one-child", "a wire has one client"),
     ("rules/shared-child", "a wire has one client"),
     ("text/noise", "a server over HTTP has no standard output"),
+    ("rules/questions-and-time-out", "what Milepost posts itself comes between the client's posts"),
     ("rules/client-leaves", "only a client on stdio can say that it says no more"),
     (
         "rules/text-before-the-answer",
@@ -70,7 +71,7 @@ fn keys(text: &str) -> String {
                 }
                 (
                     "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id"
-                    | "unicode" | "split-line",
+                    | "unicode" | "split-line" | "total",
                     "off",
                 ) => no_repair.push(key),
                 ("extract", "off") => keys += "extract = []\n",

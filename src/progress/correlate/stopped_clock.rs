@@ -1,0 +1,111 @@
+//! The time for which the clocks of a call stand still, because its server has asked the client something.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::protocol::jsonrpc::Key;
+
+/// The longest time for which the clocks of one call stand still, all questions together. A client that never answers
+/// must not keep a call open for ever.
+pub(crate) const CLOCKS_STILL_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Open questions of a server that are known of one call. Beyond the limit the oldest counts as answered.
+const QUESTIONS_MAX: usize = 16;
+
+/// The clocks of a call, which stand still while a question of its server is open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StoppedClock {
+    /// The ids of the server's requests that its client has not answered.
+    open: SmallVec<[Key; 1]>,
+    /// The time since which a question is open.
+    since: Option<Instant>,
+    /// The time for which the clocks stood still before.
+    stood: Duration,
+    /// The time since which the clocks go on again.
+    resumed: Option<Instant>,
+}
+
+impl StoppedClock {
+    /// Stops the clocks: the server has asked. Returns the longest time for which they stand still, unless they stand
+    /// still already.
+    pub(crate) fn stop(&mut self, question: Key, now: Instant) -> Option<Duration> {
+        if !self.open.contains(&question) {
+            if self.open.len() >= QUESTIONS_MAX {
+                self.open.remove(0);
+            }
+            self.open.push(question);
+        }
+        if self.since.is_some() {
+            return None;
+        }
+        self.since = Some(now);
+        Some(CLOCKS_STILL_MAX.saturating_sub(self.stood))
+    }
+
+    /// Notes an answer of the client. If no question is open any more, the clocks go on: returns the rest of the time
+    /// for which they could have stood still.
+    pub(crate) fn go_on(&mut self, answered: &Key, now: Instant) -> Option<Duration> {
+        let before = self.open.len();
+        self.open.retain(|open| open != answered && !open.respelled(answered));
+        if self.open.len() == before || !self.open.is_empty() {
+            return None;
+        }
+        self.stood = self.stood_at(now);
+        self.since = None;
+        self.resumed = Some(now);
+        Some(CLOCKS_STILL_MAX.saturating_sub(self.stood))
+    }
+
+    /// The time for which the clocks have stood still until `at`.
+    pub(crate) fn stood_at(&self, at: Instant) -> Duration {
+        let open = self.since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
+        (self.stood + open).min(CLOCKS_STILL_MAX)
+    }
+
+    /// The time since which the clocks go on again: from then on the server is silent, and not its client.
+    pub(crate) fn resumed_at(&self) -> Option<Instant> {
+        self.resumed
+    }
+
+    /// The time since which the client has been asked, if it has not answered.
+    pub(crate) fn asked_since(&self) -> Option<Instant> {
+        self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_stand_still_while_a_question_is_open_and_not_for_ever() {
+        let (start, seconds) = (Instant::now(), Duration::from_secs);
+        let at = |after| start + seconds(after);
+        let mut clock = StoppedClock::default();
+        assert_eq!(clock.stop(Key::Integer(1), at(10)), Some(CLOCKS_STILL_MAX));
+        assert_eq!(clock.stop(Key::Integer(2), at(20)), None);
+        assert_eq!(clock.stood_at(at(30)), seconds(20));
+        assert_eq!(clock.go_on(&Key::Integer(3), at(30)), None);
+        assert_eq!(clock.go_on(&Key::Integer(1), at(30)), None);
+        assert_eq!(clock.go_on(&Key::Integer(2), at(40)), Some(CLOCKS_STILL_MAX - seconds(30)));
+        assert_eq!((clock.stood_at(at(99)), clock.asked_since()), (seconds(30), None));
+        assert_eq!(clock.stop(Key::Integer(1), at(100)), Some(CLOCKS_STILL_MAX - seconds(30)));
+        assert_eq!(clock.stood_at(at(100_000)), CLOCKS_STILL_MAX);
+    }
+
+    #[test]
+    fn the_oldest_question_makes_room() {
+        let start = Instant::now();
+        let mut clock = StoppedClock::default();
+        let asked = QUESTIONS_MAX as i64 + 1;
+        for id in 0..asked {
+            clock.stop(Key::Integer(id), start);
+        }
+        assert_eq!(clock.open.len(), QUESTIONS_MAX);
+        for id in 1..asked {
+            clock.go_on(&Key::Integer(id), start);
+        }
+        assert_eq!(clock.asked_since(), None);
+    }
+}
