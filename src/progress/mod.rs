@@ -65,7 +65,7 @@ pub use late::held::ReleasedRequest;
 pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
-    Policy, Scale, StreamPacing, TokenIs,
+    Policy, Scale, StreamPacing, TokenIs, ValueFrom,
 };
 pub(crate) use tasks::date::rfc_3339;
 pub(crate) use tasks::show::task_words;

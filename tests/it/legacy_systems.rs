@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::core::neighbours;
 use crate::http::serve::proxy::{Proxy, Start};
 use crate::support::exchange::Exchange;
 use crate::support::server::Server;
@@ -526,7 +527,7 @@ fn page(kept: Option<&str>) -> String {
             page += &if is_kept(&made) { made } else { lines.find(is_kept).unwrap_or(made) };
         }
     }
-    page + FOOT
+    page + FOOT + "\n" + &neighbours::section()
 }
 
 #[test]

@@ -232,6 +232,8 @@ impl Examiner {
                 self.add_finding(Rule::LogProgress, message);
                 self.texts.log.add_value(&params["data"]);
             }
+        } else if dialect::ALL.iter().any(|dialect| dialect.reads(&method)) {
+            // Such a message passes through the proxy too: it is no fault, and needs no dialect of its own.
         } else if !unknown::is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             if let Some(at) = named.or_else(|| self.implied_call(place.stream)) {

@@ -32,6 +32,18 @@ macro_rules! presets {
 }
 
 presets! {
+    "codex", ["codex-mcp-server"], "Codex as a server: the words of its events, and a sign of life for each event",
+r#"[[route]]
+# The events name the request; the client gets the events, too
+dialects = ["defaults", "codex"]
+"#;
+
+    "gradio", ["gradio"], "Gradio apps: counters without a total, whose words say \"Step 2 of 4\"",
+r#"[[route]]
+# A number without a total gives way to the value in the words
+value_from = "words"
+"#;
+
     "kuzumem", KUZUMEM, "KuzuMem-MCP since June 2025: its progress stands on standard error",
 r#"[[route]]
 # Progress is a member of JSON lines on standard error and nowhere else

@@ -24,7 +24,9 @@ use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
 use crate::progress::policy::masks::Masks;
 use crate::progress::policy::tasks::TaskOffer;
-use crate::progress::{CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, TokenIs};
+use crate::progress::{
+    CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, TokenIs, ValueFrom,
+};
 
 /// The parts of `--help`, by their place in [`Flag::HEADINGS`].
 pub(super) const FIRST: usize = 0;
@@ -259,8 +261,8 @@ settings! { CallPolicy, Self::default();
             "observe: report only; enforce: repair and withhold; full: also break silences"
         ))
     }
-    /// The dialects that are read as progress, by name; "defaults" stands for "standard", "tools-progress"
-    /// and "tool-notifications". "log", "stderr" and "stdout" read log notifications, standard error, and
+    /// The dialects that are read as progress, by name; "defaults" stands for "standard", "tools-progress",
+    /// "tool-notifications" and "overheard". "log", "stderr" and "stdout" read log notifications, standard error, and
     /// lines on standard output that are not messages as progress of the only active call.
     "dialects" DialectNames => dialects { default: "[\"defaults\"]" }
     /// Patterns that find values in words, where no number stands beside them: "{progress}/{total}",
@@ -370,6 +372,14 @@ settings! { CallPolicy, Self::default();
         flag: Some(Flag::new(FIGURES, "SCALE").help(
             "What a figure without total counts: percent, unit (parts of 1), a total such as 250, or raw \
              (unknown)"
+        ))
+    }
+    /// The value of a report: the number that the server declares (progress), or the value and total in the words
+    /// where that number has no total (words), for servers that count without a total and say "Step 2 of 4".
+    "value_from" OneOf<ValueFrom> => value_from {
+        flag: Some(Flag::new(FIGURES, "WHERE").help(
+            "Take the figure that the server declares (progress), or that in the words where the declared \
+             one has no total (words)"
         ))
     }
     /// The relation of the messages of a call: each message stands for itself (replace), or the messages

@@ -16,7 +16,9 @@ use crate::progress::dialect::{self, Count, Dialect, TextSource};
 use crate::progress::policy::ask;
 use crate::progress::policy::ask::{JsonObject, LogLevel, TokenType};
 use crate::progress::policy::tasks::TaskOffer;
-use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
+use crate::progress::{
+    Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs, ValueFrom,
+};
 
 /// A setting that is one of a few words.
 pub trait Word: Copy + 'static {
@@ -83,6 +85,11 @@ impl Word for Coalesce {
 impl Word for HeartbeatValue {
     const WORDS: &'static [(&'static str, Self)] =
         &[("lift", Self::Lift), ("elapsed", Self::Elapsed)];
+}
+
+impl Word for ValueFrom {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("progress", Self::Progress), ("words", Self::Words)];
 }
 
 impl Word for Messages {

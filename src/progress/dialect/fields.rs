@@ -53,8 +53,18 @@ impl Fields {
         Self::read(&Bytes::copy_from_slice(words.trim_start().as_bytes()))
     }
 
-    /// The raw value of a member, null included.
+    /// The raw value of a member, null included. The exact name comes before another spelling of the name
+    /// ([`is_spelling_of`]): servers in Go and C# write `ProgressToken`, servers in Python `progress_token`.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
+        let exact = self.get_exact(name);
+        exact.or_else(|| {
+            let mut alike = self.members.iter().filter(|(key, _)| is_spelling_of(key, name));
+            alike.next().map(|(_, value)| value)
+        })
+    }
+
+    /// The raw value of the member with just this name, null included.
+    pub(super) fn get_exact(&self, name: &str) -> Option<&Bytes> {
         self.members.iter().find(|(key, _)| *key == *name.as_bytes()).map(|(_, value)| value)
     }
 
@@ -68,7 +78,7 @@ impl Fields {
         self.get(name).filter(|value| value.starts_with(b"\""))
     }
 
-    /// The text of a member that is a string.
+    /// The text of the first of several members that is a string.
     pub fn text(&self, names: &[&str]) -> Option<String> {
         let text = names.iter().find_map(|name| self.string(name))?;
         json::decode_str(text).map(Cow::into_owned)
@@ -101,7 +111,14 @@ impl Fields {
 
     /// The value that these members hold under one of the names that servers use.
     pub fn figure(&self) -> Option<ProgressValue> {
-        for name in ["percent", "percentComplete", "percentage"] {
+        for name in [
+            "percent",
+            "percentComplete",
+            "percentage",
+            "percentageComplete",
+            "progressPercent",
+            "progressPercentage",
+        ] {
             if let Some(value) = self.get(name).and_then(number) {
                 return Some(ProgressValue { value, total: Some(whole("100")) });
             }
@@ -112,12 +129,24 @@ impl Fields {
             ("current", TOTALS),
             ("step", TOTALS),
             ("completed", TOTALS),
+            ("processed", TOTALS),
+            ("itemsCompleted", &["itemsTotal"]),
+            ("stepsCompleted", TOTALS),
         ];
         pairs.iter().find_map(|(done, all)| {
             let total = self.first(all).and_then(number)?;
             self.get(done).and_then(number).map(|value| ProgressValue { value, total: Some(total) })
         })
     }
+}
+
+/// Whether `key` is `name` but for the case of letters, `_` and `-`.
+pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
+    fn plain(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
+        let letters = text.iter().filter(|byte| !matches!(byte, b'_' | b'-'));
+        letters.map(u8::to_ascii_lowercase)
+    }
+    plain(key).eq(plain(name.as_bytes()))
 }
 
 const TOTALS: &[&str] = &["total", "steps", "max", "totalSteps", "total_steps"];

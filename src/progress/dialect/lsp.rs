@@ -8,12 +8,18 @@
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::clean;
-use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 
-pub(super) static DIALECT: BuiltIn =
-    BuiltIn { name: "lsp", methods: &["$/progress"], default: false, bare_results: false, read };
+pub(super) static DIALECT: BuiltIn = BuiltIn {
+    name: "lsp",
+    methods: &["$/progress"],
+    default: false,
+    original: Original::Replaced,
+    bare_results: false,
+    read,
+};
 
 fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     let value = params.object("value")?;

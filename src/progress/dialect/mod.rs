@@ -4,9 +4,12 @@
 //! the client has asked. A new dialect is one file and its `mod` line here, one line in [`ALL`],
 //! one transcript in `tests/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
 
+mod codex;
 mod custom;
 pub(super) mod fields;
 mod lsp;
+mod meaning;
+mod overheard;
 pub(super) mod report;
 pub(super) mod standard;
 mod tasks_progress;
@@ -22,7 +25,7 @@ use crate::protocol::jsonrpc::Message;
 
 pub use custom::{Count, CustomDialect, Final, Pointer, PointerFind};
 pub use fields::Fields;
-pub use report::{About, BuiltIn, Report, TextSource};
+pub use report::{About, BuiltIn, Original, Report, TextSource};
 
 /// One way of saying "progress".
 #[derive(Clone, PartialEq)]
@@ -59,7 +62,7 @@ impl Dialect {
         self.sources().contains(&source)
     }
 
-    /// The notification methods that it claims.
+    /// The notification methods that it reads.
     pub fn methods(&self) -> impl Iterator<Item = &str> {
         let (known, own) = match self {
             Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
@@ -69,9 +72,23 @@ impl Dialect {
         known.iter().copied().chain(own.iter().map(String::as_str))
     }
 
-    /// Whether the dialect claims a notification method.
+    /// Whether the dialect reads a notification method.
+    pub fn reads(&self, method: &str) -> bool {
+        self.methods().any(|known| known == method)
+    }
+
+    /// Whether the dialect claims a notification method: progress takes the place of such messages.
     pub fn claims(&self, method: &str) -> bool {
-        self.methods().any(|claimed| claimed == method)
+        !self.passes_original() && self.reads(method)
+    }
+
+    /// Whether the dialect reads a notification method whose messages pass as they are, as logs do.
+    pub fn overhears(&self, method: &str) -> bool {
+        self.passes_original() && self.reads(method)
+    }
+
+    fn passes_original(&self) -> bool {
+        matches!(self, Self::BuiltIn(dialect) if dialect.original == Original::Passes)
     }
 
     /// The sources of text that the dialect reads besides messages.
@@ -122,13 +139,15 @@ impl Dialect {
 pub const STANDARD: &str = standard::DIALECT.name;
 
 /// Every dialect that is built in.
-pub static ALL: [Dialect; 9] = [
+pub static ALL: [Dialect; 11] = [
     Dialect::BuiltIn(&standard::DIALECT),
     Dialect::BuiltIn(&tools_progress::DIALECT),
     Dialect::BuiltIn(&tool_notifications::DIALECT),
+    Dialect::BuiltIn(&overheard::DIALECT),
     Dialect::BuiltIn(&text_chunk::DIALECT),
     Dialect::BuiltIn(&lsp::DIALECT),
     Dialect::BuiltIn(&tasks_progress::DIALECT),
+    Dialect::BuiltIn(&codex::DIALECT),
     Dialect::Text(TextSource::Log),
     Dialect::Text(TextSource::Stderr),
     Dialect::Text(TextSource::Stdout),

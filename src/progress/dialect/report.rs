@@ -21,10 +21,21 @@ pub struct BuiltIn {
     pub methods: &'static [&'static str],
     /// Whether the dialect is on by default.
     pub default: bool,
+    /// The fate of the messages that the dialect reads.
+    pub original: Original,
     /// Whether servers of this dialect answer tool calls with bare results.
     pub bare_results: bool,
     /// Reads one message of one of `methods`; `None` if it cannot be read.
     pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
+}
+
+/// The fate of a message that a dialect reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Original {
+    /// The client gets the progress in place of the message.
+    Replaced,
+    /// The client gets the message as it is, and the progress besides: the client may be written for such messages.
+    Passes,
 }
 
 impl PartialEq for BuiltIn {

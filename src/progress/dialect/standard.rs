@@ -12,9 +12,9 @@
 
 use bytes::Bytes;
 
-use crate::progress::dialect::Fields;
-use crate::progress::dialect::fields::{is_valid, number};
-use crate::progress::dialect::report::{About, BuiltIn, Report, ReportView};
+use crate::progress::dialect::fields::{clean, is_spelling_of, is_valid, number};
+use crate::progress::dialect::report::{About, BuiltIn, Original, Report, ReportView};
+use crate::progress::dialect::{Fields, meaning};
 use crate::progress::intake::plain_progress;
 use crate::progress::intake::plain_progress::PlainMembers;
 use crate::progress::value::{Number, NumberView, ProgressValue, ProgressView};
@@ -23,11 +23,21 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::PROGRESS;
 
-pub(in crate::progress) static DIALECT: BuiltIn =
-    BuiltIn { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };
+pub(in crate::progress) static DIALECT: BuiltIn = BuiltIn {
+    name: "standard",
+    methods: &[PROGRESS],
+    default: true,
+    original: Original::Replaced,
+    bare_results: false,
+    read,
+};
 
 /// The members in place of `progressToken`, in the order of preference.
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
+/// The members of the specification.
+const KNOWN: [&str; 5] = ["progressToken", "progress", "total", "message", "_meta"];
+/// Members whose object may hold the progress, one level down.
+const INSIDE: [&str; 5] = ["value", "progress", "data", "params", "payload"];
 /// Members that name the request itself.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
 
@@ -37,8 +47,12 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     if !message.is_strict() || params.is_repeated() || !is_valid(message.raw()) {
         repairs.add(Repair::Envelope);
     }
-    let about = about(params, &mut repairs);
-    let nested = params.object("value").or_else(|| params.object("progress"));
+    let is_respelled = |name: &&str| params.get_exact(name).is_none() && params.get(name).is_some();
+    if KNOWN[1..].iter().any(|name| is_respelled(name)) {
+        repairs.add(Repair::Envelope);
+    }
+    let nested = INSIDE.iter().find_map(|name| params.object(name));
+    let about = about(params, nested.as_ref(), &mut repairs);
     let figure = figure(params, nested.as_ref(), &mut repairs);
     let (words, chunk) = message_of(params, nested.as_ref(), &mut repairs);
     let ended = nested.as_ref().and_then(|value| value.text(&["kind"]));
@@ -112,10 +126,12 @@ pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'
     }
 }
 
-fn about(params: &Fields, repairs: &mut Repairs) -> About {
+fn about(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> About {
     let text = params.first(&TOKENS).cloned();
+    let in_meta = || params.object("_meta")?.first(&TOKENS[..1]).cloned();
+    let text = text.or_else(in_meta).or_else(|| nested?.first(&TOKENS).cloned());
     let token = text.as_ref().and_then(Key::read);
-    if token.is_none() || params.get(TOKENS[0]).is_none() {
+    if token.is_none() || params.get_exact(TOKENS[0]).is_none() {
         repairs.add(Repair::Token);
     }
     About {
@@ -146,7 +162,12 @@ fn figure(
     if let Some(value) = value {
         return Some(ProgressValue { value, total });
     }
-    params.figure().or_else(|| nested.and_then(Fields::figure)).or_else(|| {
+    let below = || {
+        let value = nested?.get("progress").and_then(number)?;
+        let total = nested?.get("total").and_then(number);
+        Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
+    };
+    params.figure().or_else(|| nested.and_then(Fields::figure)).or_else(below).or_else(|| {
         let value = params.get("value").and_then(number)?;
         Some(ProgressValue { value, total })
     })
@@ -174,16 +195,21 @@ fn message_of(
     if chunk.is_some() {
         return (chunk, true);
     }
-    let found =
-        nested.and_then(|value| value.string("message").or_else(|| value.string("title")).cloned());
-    (found.or_else(|| params.string("status").cloned()), false)
+    let below = |name: &&str| nested.and_then(|value| value.string(name));
+    let found = ["message", "title", "text", "msg"].iter().find_map(below).cloned();
+    if found.is_some() {
+        return (found, false);
+    }
+    let (words, chunk) = meaning::words(params);
+    (words.and_then(|words| clean(&words)), chunk)
 }
 
 /// Keeps members that the specification does not know, if a client can parse them.
 fn keep_members(params: &Fields, report: &mut Report) {
-    let known = ["progressToken", "progress", "total", "message", "_meta"];
+    let known = KNOWN;
     let instead = |key: &str| {
         TOKENS[1..].contains(&key)
+            || KNOWN.iter().any(|name| is_spelling_of(key.as_bytes(), name))
             || REQUESTS.contains(&key)
             || (key == "value" && (report.figure.is_some() || params.object(key).is_some()))
     };

@@ -9,7 +9,7 @@
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::{clean, number, whole};
-use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
@@ -18,6 +18,7 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tasks-progress",
     methods: &["notifications/tasks/progress", "notifications/tasks/completed"],
     default: false,
+    original: Original::Replaced,
     bare_results: false,
     read,
 };

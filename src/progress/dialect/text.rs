@@ -21,7 +21,7 @@ use crate::progress::verdict::Repair;
 use crate::protocol::{json, terminal};
 
 /// Members of a structured line whose objects hold the progress.
-const INSIDE: [&str; 3] = ["progressData", "progress", "data"];
+const INSIDE: [&str; 6] = ["progressData", "progress", "data", "fields", "payload", "params"];
 
 /// Members that hold the message of a structured line.
 const WORDS: [&str; 4] = ["msg", "message", "event", "text"];

@@ -9,9 +9,9 @@
 //! Seen in: research agents, shell servers and tutorials. Not on by default: some clients are written
 //! for these methods.
 
-use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::clean;
-use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
+use crate::progress::dialect::{Fields, meaning};
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 
@@ -25,6 +25,7 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
         "notifications/tool_progress",
     ],
     default: false,
+    original: Original::Replaced,
     bare_results: false,
     read,
 };
@@ -44,6 +45,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     let nested =
         || inner.iter().find_map(|name| params.object(name).and_then(|part| part.text(&["text"])));
     let words = params.text(&["chunk", "text", "delta", "output"]).or_else(nested);
+    let words = words.or_else(|| meaning::words(params).0);
     report.message = words.and_then(|words| clean(&words));
     Some(report)
 }

@@ -15,9 +15,9 @@
 //! in Rust and tutorials copied from each other; `tool_name` goes with percent, `toolName` with parts
 //! of one.
 
-use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::{clean, number, whole};
-use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
+use crate::progress::dialect::{Fields, meaning};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
@@ -30,6 +30,7 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
         "notifications/tools/completed",
     ],
     default: true,
+    original: Original::Replaced,
     bare_results: false,
     read,
 };
@@ -50,7 +51,7 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         report.message = clean("completed");
         return Some(report);
     }
-    report.figure = figure(params);
+    report.figure = figure(params).or_else(|| meaning::figure(params));
     if let Some(words) = params.text(&["text", "chunk"]).or_else(|| first_word(params)) {
         report.chunk = true;
         report.message = clean(&words);
@@ -58,7 +59,10 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         let part = params.object("contentChunk").and_then(|part| part.text(&["text"]));
         let words =
             params.text(&["message"]).or(part).or_else(|| params.text(&["event", "status"]));
+        let (words, chunk) =
+            words.map_or_else(|| meaning::words(params), |words| (Some(words), false));
         report.message = words.and_then(|words| clean(&words));
+        report.chunk = chunk;
     }
     Some(report)
 }
@@ -66,11 +70,12 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
 fn figure(params: &Fields) -> Option<ProgressValue> {
     let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
     let total = params.get("total").and_then(number);
-    let total = total.or_else(|| match (params.get("tool_name"), params.get("toolName")) {
-        (Some(_), _) => Some(whole("100")),
-        (None, Some(_)) => Some(whole("1")),
-        (None, None) => None,
-    });
+    let total =
+        total.or_else(|| match (params.get_exact("tool_name"), params.get_exact("toolName")) {
+            (Some(_), _) => Some(whole("100")),
+            (None, Some(_)) => Some(whole("1")),
+            (None, None) => None,
+        });
     Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
 }
 

@@ -13,9 +13,9 @@
 
 use bytes::Bytes;
 
-use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::{clean, number, whole};
-use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
+use crate::progress::dialect::{Fields, meaning};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
@@ -25,6 +25,7 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tools-progress",
     methods: &["tools/progress"],
     default: true,
+    original: Original::Replaced,
     bare_results: true,
     read,
 };
@@ -53,8 +54,9 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     }
     let Some(content) = params.get("content") else {
         report.last = params.is_true("isFinal");
-        report.figure = figure(params);
+        report.figure = figure(params).or_else(|| meaning::figure(params));
         let words = params.text(&["message", "text", "status"]);
+        let words = words.or_else(|| meaning::words(params).0);
         report.message = words.and_then(|words| clean(&words));
         return Some(report);
     };

@@ -11,7 +11,7 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
 use crate::progress::intake::plain_progress::{PlainMembers, PlainProgress};
-use crate::progress::policy::{Coalesce, Messages, StreamPacing};
+use crate::progress::policy::{Coalesce, Messages, StreamPacing, ValueFrom};
 use crate::progress::value::is_total_of;
 use crate::progress::verdict::Verdict;
 use crate::protocol::mcp;
@@ -51,6 +51,7 @@ impl Filter {
             && policy.coalesce == Coalesce::Repaired
             && policy.messages == Messages::Replace
             && policy.scale.is_none()
+            && policy.value_from == ValueFrom::Progress
             && policy.has_standard()
             && &*call.method != mcp::LISTEN;
         if !is_ready {

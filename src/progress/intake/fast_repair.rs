@@ -24,7 +24,7 @@ use crate::progress::intake::fast_path::FastForward;
 use crate::progress::intake::hold::plan;
 use crate::progress::intake::plain_progress::PlainMembers;
 use crate::progress::intake::server::total_of;
-use crate::progress::policy::StreamPacing;
+use crate::progress::policy::{StreamPacing, ValueFrom};
 use crate::progress::topology::Topology;
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
@@ -232,5 +232,6 @@ impl Call {
             && !self.is_subscription()
             && !settings.observes()
             && settings.has_standard()
+            && settings.value_from == ValueFrom::Progress
     }
 }

@@ -27,7 +27,7 @@ use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
 use crate::progress::ids::CallId;
 use crate::progress::intake::hold::SourceMessage;
 use crate::progress::payload::{Payload, TransmitKind};
-use crate::progress::policy::{Messages, OnFall, Scale};
+use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale, ValueFrom};
 use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
@@ -96,6 +96,9 @@ impl Claim {
         }
         let policy = Arc::clone(&call.policy);
         let policy = policy.of(call.tool.as_deref());
+        if policy.value_from == ValueFrom::Words && self.prefer_words(call, policy) {
+            return;
+        }
         apply_scale(&mut self.report, policy.scale);
         if self.report.figure.is_none() {
             // `"progress":"50%"`
@@ -114,6 +117,30 @@ impl Claim {
             self.report.in_words = true;
         }
         call.reports.has_figure |= self.report.figure.is_some();
+    }
+}
+
+impl Claim {
+    /// Takes the value and the total in the words in place of a number without a total; whether that settles the
+    /// value. Once the words have had a value, a number without a total counts something else: it is a sign of life.
+    fn prefer_words(&mut self, call: &mut Call, policy: &CallPolicy) -> bool {
+        if self.report.figure.as_ref().is_none_or(|figure| figure.total.is_some()) {
+            return false;
+        }
+        let words = self.report.message.as_deref().and_then(json::decode_str);
+        let found = words.and_then(|words| policy.extract.figure(&words));
+        let found = found.filter(|figure| figure.total.is_some());
+        if found.is_none() && !matches!(call.reports.protocol_values, ProtocolValues::Words { .. })
+        {
+            return false;
+        }
+        if let Some(total) = found.as_ref().and_then(|figure| figure.total.as_ref()) {
+            call.reports.protocol_values = ProtocolValues::Words { total: Some(total.value) };
+        }
+        self.report.in_words = true;
+        self.report.figure = found;
+        self.report.repairs.add(Repair::Number);
+        true
     }
 }
 

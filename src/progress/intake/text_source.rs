@@ -13,13 +13,14 @@ use crate::progress::correlate::call::{Call, Counter, ProtocolValues};
 use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::place::OVER;
 use crate::progress::dialect::fields::Fields;
-use crate::progress::dialect::report::{About, TextSource};
+use crate::progress::dialect::report::{About, Report, TextSource};
 use crate::progress::dialect::text;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::hold::SourceMessage;
 use crate::progress::intake::server::apply_scale;
+use crate::progress::policy::{CallPolicy, Messages, Mode};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -33,6 +34,10 @@ enum SourceText<'a> {
     /// The `data` of a log notification.
     Data(&'a Bytes),
 }
+
+/// Log notifications. The others are those of a reference server and of servers that pass on what a language
+/// server logs.
+const LOGS: [&str; 3] = [mcp::LOG, "notifications/stderr", "window/logMessage"];
 
 /// Members of a structured log that name a tool.
 const TOOLS: [&str; 3] = ["tool", "toolName", "tool_name"];
@@ -89,18 +94,55 @@ impl Filter {
     pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
         if let Some((meant, data)) = self.read_log(now, origin, message) {
             self.take_text(now, meant, TextSource::Log, SourceText::Data(&data));
+        } else if let Some((id, report)) = self.overhear(origin, message) {
+            self.take_overheard(now, id, report);
         }
+    }
+
+    /// The call that a forwarded notification is about, and the progress in it, where a dialect overhears such
+    /// notifications.
+    fn overhear(&mut self, origin: Origin, message: &Message) -> Option<(CallId, Report)> {
+        let (policies, method) = (self.policy.clone(), message.method()?);
+        policies.overheard(&method, message).find_map(|(dialect, report)| {
+            let (id, _) = self.attribute(&report.about, origin).ok()?;
+            let settings = self.correlator.ledger.get(id)?.settings();
+            let takes = settings.mode == Mode::Full && settings.dialects.contains(dialect);
+            takes.then_some((id, report))
+        })
+    }
+
+    /// Takes progress out of a notification that has already been forwarded.
+    fn take_overheard(&mut self, now: Instant, id: CallId, mut report: Report) {
+        let Some(call) = self.correlator.ledger.get_mut(id).filter(|call| !call.shadow) else {
+            return;
+        };
+        call.account.read_from_text += 1;
+        call.note_for_task(&report, now);
+        if call.token.is_none() || call.is_subscription() {
+            return call.account.withheld(Reason::NoToken);
+        }
+        let policy = Arc::clone(&call.policy);
+        let policy = policy.of(call.tool.as_deref());
+        if report.figure.is_none() && !report.chunk {
+            let words = report.message.as_ref().and_then(|message| json::decode_str(message));
+            report.figure = words.and_then(|words| policy.extract.figure(&words));
+        }
+        self.hold_text(now, id, report, policy);
     }
 
     /// The stream of the call that a log notification is about, where another filter sends the progress of the
     /// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
     pub fn stream_of_log(
-        &self,
+        &mut self,
         now: Instant,
         origin: Origin,
         message: &Message,
     ) -> Option<StreamId> {
-        let (meant, data) = self.read_log(now, origin, message)?;
+        let Some((meant, data)) = self.read_log(now, origin, message) else {
+            let call = self.overhear(origin, message)?.0;
+            let call = self.correlator.ledger.get(call)?;
+            return call.shadow.then_some(call.stream);
+        };
         let named = self.named_in(TextSource::Log, &SourceText::Data(&data));
         let call = self.correlator.ledger.get(named.unwrap_or(meant).ok()?)?;
         let listens = call.settings().listens_to(TextSource::Log);
@@ -114,12 +156,12 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Option<(Result<CallId, Reason>, Bytes)> {
-        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
-        {
+        let is_log = message.method().is_some_and(|method| LOGS.contains(&&*method));
+        if !is_log || !self.policy.listens_to(TextSource::Log) {
             return None;
         }
         let params = message.params().unwrap_or_default();
-        let data = json::member(&params, "data")?;
+        let data = log_data(params.clone())?;
         let logger = json::member(&params, "logger");
         let member = || Fields::read(&data)?.text(&TOOLS);
         let logger = logger.as_ref().and_then(|text| json::decode_str(text));
@@ -218,15 +260,23 @@ impl Filter {
             SourceText::Line(line) => text::read(source, line, policy),
             SourceText::Data(data) => text::read_json(source, data, policy),
         };
-        let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
-        report.from_text = true;
+        let Some(report) = read else { return call.account.withheld(Reason::Unreadable) };
+        self.hold_text(now, id, report, policy);
+    }
+
+    /// Holds a report that was read beside the server's own progress, which has priority.
+    fn hold_text(&mut self, now: Instant, id: CallId, mut report: Report, policy: &CallPolicy) {
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
+        // A piece of a joined text is joined, as a piece of progress is.
+        let is_joined = report.chunk && policy.messages == Messages::Append;
+        report.from_text = !is_joined;
         report.in_words = true;
         apply_scale(&mut report, policy.scale);
         if call.reports.protocol_values != ProtocolValues::Missing {
             // Its own values may count something else.
             report.figure = None;
         }
-        if call.pending.last().is_some_and(|last| !last.report.from_text) {
+        if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
         report.figure =
@@ -247,6 +297,26 @@ impl Filter {
                 call.account.withheld(Reason::Ambiguous);
             }
         }
+    }
+}
+
+/// The text of a log notification: its `data`, or all members of a log that has words under another name. Servers
+/// that write maps (mcp-go) send `message`, `msg` or `text`.
+fn log_data(params: Bytes) -> Option<Bytes> {
+    let fields = Fields::read(&params)?;
+    let beside = ["message", "msg", "text", "content"];
+    match fields.first(&["data"]) {
+        // Words beside a map of details.
+        Some(data) if !data.starts_with(b"{") || fields.string(beside[0]).is_none() => {
+            Some(data.clone())
+        }
+        // A map in a string, or all that there is.
+        _ => match beside.iter().find_map(|name| fields.string(name)) {
+            Some(words) if words.starts_with(b"\"{") || fields.string("content").is_some() => {
+                Some(words.clone())
+            }
+            words => words.is_some().then_some(params),
+        },
     }
 }
 

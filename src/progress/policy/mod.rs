@@ -104,6 +104,16 @@ pub enum Scale {
     Of(f64),
 }
 
+/// The place where the value of a report is looked for first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ValueFrom {
+    /// The number that the server declares.
+    #[default]
+    Progress,
+    /// The words, if they have a value and a total and the number that the server declares has no total.
+    Words,
+}
+
 /// The relation of the messages of one call to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Messages {
@@ -139,6 +149,8 @@ pub struct CallPolicy {
     pub on_fall: OnFall,
     /// The meaning of a value without a total.
     pub scale: Option<Scale>,
+    /// The place where the value of a report is looked for first.
+    pub value_from: ValueFrom,
     /// The patterns that find values in words.
     pub extract: Extract,
     /// The secrets that are masked in text.
@@ -171,6 +183,7 @@ impl Default for CallPolicy {
             heartbeat: Heartbeat::default(),
             on_fall: OnFall::default(),
             scale: None,
+            value_from: ValueFrom::default(),
             extract: Extract::default(),
             masks: Masks::default(),
             messages: Messages::default(),

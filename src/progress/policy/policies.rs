@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::progress::correlate::ledger::Ledger;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::dialect::{Dialect, Fields};
-use crate::progress::policy::{CallPolicy, Policy};
+use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
 
@@ -102,6 +102,21 @@ impl Policies {
             }
             let params =
                 read.get_or_insert_with(|| message.params().as_ref().and_then(Fields::read));
+            Some((dialect, dialect.read(method, message, params.as_ref()?)?))
+        })
+    }
+
+    /// The reports of a message that passes as it is, in each dialect that overhears it.
+    pub(crate) fn overheard<'a>(
+        &'a self,
+        method: &'a str,
+        message: &'a Message,
+    ) -> impl Iterator<Item = (&'a Dialect, Report)> {
+        let all = self.everywhere().filter(|policy| policy.mode == Mode::Full);
+        let all = all.flat_map(|policy| &policy.dialects);
+        let mut dialects = all.filter(move |dialect| dialect.overhears(method)).peekable();
+        let params = dialects.peek().and_then(|_| Fields::read(&message.params()?));
+        dialects.filter_map(move |dialect| {
             Some((dialect, dialect.read(method, message, params.as_ref()?)?))
         })
     }

@@ -132,7 +132,7 @@ impl Filter {
 pub(crate) fn task_words(settings: &CallPolicy, message: &Message, now: Instant) -> Option<String> {
     let method = message.method()?;
     let fields = Fields::read(&message.params()?)?;
-    let mut dialects = settings.dialects.iter().filter(|dialect| dialect.claims(&method));
+    let mut dialects = settings.dialects.iter().filter(|dialect| dialect.reads(&method));
     let report = dialects.find_map(|dialect| dialect.read(&method, message, &fields))?;
     let mut notes = TaskNotes::new(now);
     notes.note(&report, report.figure.as_ref(), now);

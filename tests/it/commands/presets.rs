@@ -78,7 +78,7 @@ fn the_keys_of_a_route_go_before_its_preset_and_the_preset_before_the_defaults()
     let routes = parse(&text).unwrap();
     let (_, policy) = only(&routes);
     let names: Vec<&str> = policy.call.dialects.iter().map(|dialect| dialect.name()).collect();
-    assert_eq!(names, ["standard", "tools-progress", "tool-notifications"]);
+    assert_eq!(names, ["standard", "tools-progress", "tool-notifications", "overheard"]);
     assert!(format!("{policy:?}").contains("coalesce: All"));
     assert!(format!("{policy:?}").contains("messages: Append"));
     assert!(policy.of(Some("project_actions")).ask.token_in_arguments);

@@ -39,7 +39,10 @@ const NAMED: [&str; 26] = [
 const EXTRACT: &str = "extract = [\"presets\"]";
 
 /// Words for what was printed for no route before it had words.
-const UNSET: [&str; 2] = ["scale = \"raw\"", "token_is = \"learned\""];
+const UNSET: [&str; 3] = ["scale = \"raw\"", "token_is = \"learned\"", "value_from = \"progress\""];
+
+/// A dialect that is new among the defaults.
+const OVERHEARD: &str = ", \"overheard\"";
 
 /// The variables that the files name.
 fn environment() -> Environment {
@@ -76,7 +79,7 @@ fn printed(text: &str) -> String {
         Routes::parse(&path, text, &environment()).unwrap_or_else(|error| panic!("{error}"));
     let place = folder().display().to_string();
     let printed = routes.print().replace(&format!("{place}/"), "").replace(&place, "FOLDER");
-    let mut printed = printed.replace(&format!("{EXTRACT}, "), "");
+    let mut printed = printed.replace(&format!("{EXTRACT}, "), "").replace(OVERHEARD, "");
     for unset in UNSET {
         printed = printed.replace(&format!("{unset}, "), "").replace(&format!(", {unset}"), "");
     }

@@ -9,6 +9,7 @@ mod fast_path;
 mod large_answers;
 mod many_calls;
 mod masks;
+pub(crate) mod neighbours;
 mod policy_exchange;
 pub(crate) mod properties;
 pub(crate) mod random_talk;

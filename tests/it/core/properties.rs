@@ -248,7 +248,10 @@ proptest! {
         // What is passed on as it is for one tool is progress to the outer one.
         inner_policy.tools.clear();
         let mut inner = Rig::new(inner_policy);
-        let mut outer = Rig::new(bare(Policy::default()));
+        // So is what the inner one does not overhear.
+        let mut outer_policy = bare(Policy::default());
+        outer_policy.call.dialects.retain(|dialect| dialect.name() != "overheard");
+        let mut outer = Rig::new(outer_policy);
         let mut talk = Talk::chained();
         let mut partial = Vec::new();
         let mut twice = |inner: &mut Rig, outer: &mut Rig| {

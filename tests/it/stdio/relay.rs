@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use milepost::progress::Policy;
-use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
+use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Original, Report};
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::mcp::PROGRESS;
 use milepost::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
@@ -186,6 +186,7 @@ static FAULTY: BuiltIn = BuiltIn {
     name: "faulty",
     methods: &["notifications/progress", "boom"],
     default: false,
+    original: Original::Replaced,
     bare_results: false,
     read: |_: &str, _: &Message, _: &Fields| -> Option<Report> { panic!("an injected fault") },
 };

@@ -157,3 +157,35 @@ async fn a_log_on_the_get_stream_is_progress_for_a_client_of_http_sse() {
     let row = told("7", "3", "9", "row 3 of 9");
     assert_eq!(stream.messages()[1..], [log("\"row 3 of 9\""), row, result("1")]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn content_that_a_tool_streams_passes_on_the_get_stream_and_is_progress_of_its_call() {
+    let mut rig = Rig::new("heartbeat.enabled = false\nmin_interval = \"0s\"");
+    rig.session("s", "2025-06-18").await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    let answer = rig.post(&[S], call("1", "7"));
+    let server = rig.asked().await;
+    server.events(&[]);
+    settle().await;
+    let content = r#"{"toolName":"work","content":[{"type":"text","text":"row 3 of 9"}]}"#;
+    let content = notification("notifications/tool/streamContent", content);
+    listened.say(content.clone());
+    settle().await;
+    pass(secs(1)).await;
+    server.say(content.clone());
+    settle().await;
+    pass(secs(1)).await;
+    server.say(result("1"));
+    server.end();
+    settle().await;
+    let shown = |figure: &str| {
+        let figure = format!(r#"{{"progressToken":7,"progress":{figure},"message":"row 3 of 9"}}"#);
+        notification("notifications/progress", figure)
+    };
+    assert_eq!(listens.text(), event(&content), "the message stays where it came");
+    let expected = [shown("0.000001"), content, shown("0.000002"), result("1")];
+    assert_eq!(answer.messages(), expected);
+    check([&answer, &listens]);
+}

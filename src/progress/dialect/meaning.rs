@@ -1,0 +1,172 @@
+//! Progress by the meaning of members, whatever shape the notification has: words, a value, a total, and the
+//! names of the request. Members are found in any spelling and one level down.
+
+use bytes::Bytes;
+
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::report::{About, Report};
+use crate::progress::value::ProgressValue;
+use crate::progress::verdict::Repair;
+use crate::protocol::json;
+
+/// Members that may hold the progress one level down.
+const INSIDE: [&str; 13] = [
+    "data", "params", "value", "progress", "update", "event", "msg", "payload", "delta", "output",
+    "chunk", "result", "message",
+];
+
+/// Members with words for people that stand for themselves, in the order of preference.
+const WORDS: [&str; 2] = ["message", "msg"];
+
+/// Members with a piece of what the tool gives out.
+const PIECES: [&str; 9] = [
+    "text",
+    "chunk",
+    "delta",
+    "output",
+    "line",
+    "content",
+    "contentChunk",
+    "partialResult",
+    "structuredContent",
+];
+
+/// Members with words that are read where there are no others.
+const STATES: [&str; 15] = [
+    "title",
+    "description",
+    "detail",
+    "label",
+    "summary",
+    "statusMessage",
+    "currentStep",
+    "step",
+    "stage",
+    "phase",
+    "currentFile",
+    "action",
+    "status",
+    "state",
+    "event",
+];
+
+/// Members that hold the words of an object or a content block.
+const TEXT: [&str; 6] = ["text", "message", "delta", "content", "chunk", "line"];
+
+/// Objects and arrays in each other in which words are searched. Content blocks need three.
+const DEPTH_MAX: usize = 4;
+
+/// Elements of an array whose words are read.
+const ELEMENTS_MAX: usize = 64;
+
+const TOKENS: [&str; 3] = ["progressToken", "token", "toolCallId"];
+const REQUESTS: [&str; 2] = ["requestId", "id"];
+
+/// Reads the members of a notification that tells how a tool gets on.
+pub(super) fn read(params: &Fields) -> Report {
+    let mut report = Report { about: about(params), figure: figure(params), ..Report::default() };
+    report.repairs.add(Repair::Dialect);
+    let (words, chunk) = words(params);
+    report.message = words.and_then(|words| clean(&words));
+    report.chunk = chunk;
+    report.last = params.is_true("isFinal");
+    report
+}
+
+/// The names of the request, also in `_meta` and one level down.
+pub(super) fn about(params: &Fields) -> About {
+    let levels = || std::iter::once(None).chain(inside(params).into_iter().map(Some));
+    let meta = params.object("_meta");
+    let find = |names: &[&str]| {
+        let meta = meta.as_ref().and_then(|meta| meta.first(names));
+        params.first(names).or(meta).cloned()
+    };
+    let token_text = find(&TOKENS);
+    let request_text = find(&REQUESTS);
+    let tool = levels().find_map(|level| {
+        let names = ["toolName", "tool", "tool_name"];
+        level.as_ref().unwrap_or(params).text(&names)
+    });
+    About {
+        token: token_text.as_ref().and_then(crate::protocol::jsonrpc::Key::read),
+        token_text,
+        request: request_text.as_ref().and_then(crate::protocol::jsonrpc::Key::read),
+        request_text,
+        tool,
+        task: None,
+    }
+}
+
+/// The value, in the members of the notification or one level down.
+pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
+    let of = |fields: &Fields| {
+        fields.figure().or_else(|| {
+            let value = fields.get("progress").and_then(number)?;
+            let total = fields.get("total").and_then(number);
+            // Parts of one: no counter of work stands between two whole numbers.
+            let is_part = value.value > 0.0 && value.value < 1.0;
+            let total = total.or_else(|| is_part.then(|| whole("1")));
+            Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
+        })
+    };
+    of(params).or_else(|| inside(params).iter().find_map(of))
+}
+
+/// The words, and whether they are a piece of a text.
+pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
+    let levels: Vec<Fields> = inside(params);
+    let find = |names: &[&str], depth| {
+        let of = |fields: &Fields| {
+            names
+                .iter()
+                .find_map(|name| text_of(fields.get(name)?, depth))
+                .filter(|text| !text.is_empty())
+        };
+        of(params).or_else(|| levels.iter().find_map(of))
+    };
+    // An object under `message` is a level of its own.
+    if let Some(words) = find(&WORDS, 0) {
+        return (Some(words), false);
+    }
+    // Partial results that stand where the number should be.
+    let instead = params.get("progress").filter(|value| value.starts_with(b"["));
+    if let Some(words) = instead.and_then(|value| text_of(value, DEPTH_MAX)) {
+        return (Some(words), true);
+    }
+    match find(&PIECES, DEPTH_MAX) {
+        Some(piece) => (Some(piece), true),
+        None => (find(&STATES, 0), false),
+    }
+}
+
+/// The objects one level down. Of several events the newest comes first.
+fn inside(params: &Fields) -> Vec<Fields> {
+    let mut levels: Vec<Fields> = INSIDE.iter().filter_map(|name| params.object(name)).collect();
+    if let Some(events) = params.get("events")
+        && let Some((places, _)) = json::elements(events)
+    {
+        let newest = places.into_iter().rev().take(ELEMENTS_MAX);
+        levels.extend(newest.filter_map(|place| Fields::read(&events.slice(place))));
+    }
+    levels
+}
+
+/// The text of a string, of an object that holds one, or of content blocks.
+pub(super) fn text_of(value: &Bytes, depth: usize) -> Option<String> {
+    match value.first()? {
+        b'"' => json::decode_str(value).map(|text| text.into_owned()),
+        b'{' if depth > 0 => {
+            let fields = Fields::read(value)?;
+            TEXT.iter().find_map(|name| text_of(fields.get(name)?, depth - 1))
+        }
+        b'[' if depth > 0 => {
+            let (places, _) = json::elements(value)?;
+            let texts = places.into_iter().take(ELEMENTS_MAX);
+            let texts = texts.filter_map(|place| text_of(&value.slice(place), depth - 1));
+            let texts: Vec<String> = texts.collect();
+            (!texts.is_empty()).then(|| texts.join("\n"))
+        }
+        _ => None,
+    }
+}
