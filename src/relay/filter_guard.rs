@@ -245,7 +245,8 @@ impl FilterGuard {
         message: &Message,
     ) -> Option<StreamId> {
         self.show(now, || Input::FindStream(origin, message.clone()));
-        let stream = self.try_with(|filter| filter.find_stream(origin, message, false)).flatten();
+        let stream =
+            self.try_with(|filter| filter.stream_of_arrived(now, origin, message)).flatten();
         self.note();
         stream
     }

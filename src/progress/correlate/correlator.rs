@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::given_names::NameKey;
 use crate::progress::correlate::ledger::{Ledger, sole};
+use crate::progress::correlate::strays::Strays;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
 use crate::progress::ids::{CallId, Principal, StreamId};
@@ -100,6 +101,8 @@ pub(crate) struct Correlator {
     /// The secret of the names that the server is given. Recordings of earlier versions have none:
     /// their names follow each other.
     pub(crate) name_key: Option<NameKey>,
+    /// Names that belong to no call.
+    pub(crate) strays: Strays,
     /// The tokens that the last progress on the stream of a single call named. A server may name two in turn.
     last_tokens: SmallVec<[Box<KnownToken>; 1]>,
     /// The one of them that gives way to the next.
@@ -117,6 +120,7 @@ impl Correlator {
             elsewhere: Vec::new(),
             gives_strings: policy.gives_strings(),
             name_key: None,
+            strays: Strays::default(),
             last_tokens: SmallVec::new(),
             oldest_token: 0,
         }
@@ -207,7 +211,8 @@ impl Correlator {
     /// The call whose id stands in the place of the token.
     pub(crate) fn by_token_as_id(&mut self, token: &Key) -> Option<CallId> {
         let as_id = self.ledger.by_id(token);
-        let call = as_id.or_else(|| self.ledger.by_id_in_other_spelling(token))?;
+        let are_ids = self.evidence == Evidence::OnlyIds;
+        let call = as_id.or_else(|| self.ledger.by_id_for_token(token, are_ids))?;
         if self.evidence == Evidence::None {
             self.evidence = Evidence::OnlyIds;
         }
@@ -220,6 +225,19 @@ impl Correlator {
         let is_late_id = || self.ledger.is_empty() && self.ledger.was_id(token).is_some();
         if self.evidence == Evidence::None && is_late_id() {
             self.evidence = Evidence::OnlyIds;
+        }
+    }
+
+    /// Whether a name means no open call: a call that is over had the name, in any spelling, or the name came first
+    /// while no call was open, or an answer of the last minute contains it.
+    pub(crate) fn is_of_no_call(&self, name: &Key, now: Option<Instant>) -> bool {
+        self.ledger.was_named(name) || self.strays.contains(name, now)
+    }
+
+    /// Remembers a name that no call can have given, because no call is open.
+    pub(crate) fn note_stray(&mut self, about: &About) {
+        if self.active(|call| &*call.method != mcp::LISTEN).next().is_none() {
+            about.token.iter().chain(&about.request).for_each(|name| self.strays.add(name));
         }
     }
 

@@ -82,8 +82,17 @@ impl Filter {
                 return Ok((call, Some(Repair::Token)));
             }
         }
-        let call = self.guess(about, origin)?;
-        Ok(self.correlator.learned(about, call))
+        // Only the lack of another open call speaks for the one that is left.
+        let now = self.intake.received_at;
+        let mut names = about.token.iter().chain(&about.request);
+        if names.any(|name| self.correlator.is_of_no_call(name, now)) {
+            return Err(Reason::Late);
+        }
+        let guessed = self.guess(about, origin);
+        if guessed == Err(Reason::Unknown) {
+            self.correlator.note_stray(about);
+        }
+        Ok(self.correlator.learned(about, guessed?))
     }
 
     /// The call that runs as a task of Milepost's own, by its id: the client has the answer to the request, and the

@@ -63,14 +63,24 @@ impl NameIndex {
         self.calls.get(key).map_or(&[], |ids| ids)
     }
 
-    /// The only call whose name is `key` in another spelling.
-    fn in_other_spelling(&self, key: &Key) -> Option<CallId> {
-        let class = key.class();
+    /// The only call whose name is `key` in another spelling, and the name.
+    fn in_other_spelling(&self, key: &Key) -> Option<(CallId, Key)> {
+        let other = key.in_other_type();
+        // Two large numbers may be one double, but only one of them has just these digits.
+        let exact = other.as_ref().filter(|_| matches!(key, Key::Text(_)));
+        if let Some(number) = exact
+            && let [first, rest @ ..] = self.get(number)
+        {
+            return rest.is_empty().then(|| (*first, number.clone()));
+        }
+        let class = key.class_of_value();
         let least = class.map(|class| (class, Key::Integer(i64::MIN)));
         let numbers = least.iter().flat_map(|least| self.classes.keys_from(least));
         let numbers = numbers.take_while(|(of, _)| Some(*of) == class).map(|(_, name)| name);
-        let other = key.in_other_type();
-        sole(numbers.chain(&other).flat_map(|name| self.get(name)).copied())
+        let names = numbers.chain(other.as_ref().filter(|_| exact.is_none()));
+        let mut found = names.flat_map(|name| self.get(name).iter().map(move |id| (*id, name)));
+        let first = found.next()?;
+        found.next().is_none().then(|| (first.0, first.1.clone()))
     }
 }
 
@@ -353,8 +363,8 @@ impl Ledger {
     /// The only unanswered request whose id is `key` in another spelling. `None` if exactly `key`
     /// was the id of an ended request: an exact name goes before another spelling.
     pub(crate) fn by_id_in_other_spelling(&self, key: &Key) -> Option<CallId> {
-        let found = self.by_id.in_other_spelling(key);
-        found.filter(|_| self.was_id(key).is_none())
+        let (found, _) = self.by_id.in_other_spelling(key)?;
+        self.was_id(key).is_none().then_some(found)
     }
 
     /// The oldest active request with this token.
@@ -375,11 +385,38 @@ impl Ledger {
         }
     }
 
-    /// The only active request whose token is `key` in another spelling. `None` if exactly `key`
-    /// was the token of an ended call.
+    /// The only active request whose token is `key` in another spelling. `None` if exactly `key` was a name of an
+    /// ended call, or if the token of an ended call fits as well.
     pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
-        let found = self.by_token.in_other_spelling(key);
-        found.filter(|_| self.was_token(key).is_none())
+        let (found, name) = self.by_token.in_other_spelling(key)?;
+        let was_exact = self.was_token(key).is_some() || self.was_id_only(key);
+        let is_equal = || self.tombstones.has_other_spelling(true, key, &name);
+        (!was_exact && !is_equal()).then_some(found)
+    }
+
+    /// The only unanswered request whose id is `key` in another spelling, for a name in the place of a token. `None`
+    /// if a name of an ended call fits as well. `are_ids`: the server puts only ids in the place of tokens.
+    pub(crate) fn by_id_for_token(&self, key: &Key, are_ids: bool) -> Option<CallId> {
+        let (found, name) = self.by_id.in_other_spelling(key)?;
+        let ended = &self.tombstones;
+        let was_named = self.was_id(key).is_some()
+            || ended.has_other_spelling(false, key, &name)
+            || !are_ids && ended.in_other_spelling(true, key).is_some();
+        (!was_named).then_some(found)
+    }
+
+    /// Whether exactly `key` was the id of an ended request and is the id of no open one.
+    fn was_id_only(&self, key: &Key) -> bool {
+        self.was_id(key).is_some() && self.by_id(key).is_none()
+    }
+
+    /// Whether `key` in any spelling is a name of an ended call: its id, its token, or a name by which the server
+    /// meant the call.
+    pub(crate) fn was_named(&self, key: &Key) -> bool {
+        [true, false].into_iter().any(|is_token| {
+            self.tombstones.get(is_token, key).is_some()
+                || self.tombstones.in_other_spelling(is_token, key).is_some()
+        })
     }
 
     pub(crate) fn by_alias(&self, key: &Key) -> Option<CallId> {
@@ -412,7 +449,7 @@ impl Ledger {
     /// another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key)
-            .or_else(|| self.tombstones.id_in_other_spelling(key).map(|ended| ended.tombstone))
+            .or_else(|| self.tombstones.in_other_spelling(false, key).map(|ended| ended.tombstone))
     }
 
     /// The number of changes so far, of which calls there are and of what they are called. As long as it stays, a

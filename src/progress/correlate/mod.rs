@@ -12,6 +12,7 @@ pub(crate) mod pending;
 pub(crate) mod place;
 pub(crate) mod session_split;
 pub(crate) mod stopped_clock;
+pub(crate) mod strays;
 pub(crate) mod summary;
 pub(crate) mod tasks;
 pub(crate) mod tombstones;

@@ -87,6 +87,17 @@ impl Filter {
             })
     }
 
+    /// The stream of the call that a server message is about, which has come now ([`Filter::find_stream`]).
+    pub fn stream_of_arrived(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<StreamId> {
+        self.intake.received_at = Some(now);
+        self.find_stream(origin, message, false)
+    }
+
     /// The stream of the call that a server message is about, if the message is progress or an
     /// answer and the call is known. `exactly`: only by the call's own token or id.
     pub fn find_stream(

@@ -203,7 +203,7 @@ impl Filter {
             }
             Input::HearLog(origin, message) => self.hear(now, *origin, message),
             Input::FindStream(origin, message) => {
-                return Output::Stream(self.find_stream(*origin, message, false));
+                return Output::Stream(self.stream_of_arrived(now, *origin, message));
             }
             Input::SpoolAnswer(id, needs) => {
                 return Output::Spool(self.answer_spooled(now, id, *needs));

@@ -15,6 +15,7 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Orphan;
 use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced, within};
 use crate::progress::policy::AnswerRepairs;
+use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Kind, Message, RESULT_MEMBERS};
 use crate::protocol::mcp::Revision;
@@ -334,6 +335,13 @@ impl Filter {
         }
         if method.starts_with("tasks/") {
             self.note_task_answer(now, id, message);
+        }
+        // The filter of one request has no later call that could get the progress of a job.
+        if is_tool_call
+            && self.topology != Topology::RequestOfSession
+            && let Some(result) = &result
+        {
+            self.correlator.strays.note_answer(now, result);
         }
         let outcome = match result {
             _ if let Some(error) = message.error() => {

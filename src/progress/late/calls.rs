@@ -263,7 +263,7 @@ impl LateCalls {
 
     /// The server's id of the only call without an answer whose id is `id` in another spelling.
     pub(crate) fn running_in_other_spelling(&self, id: &Key) -> Option<Key> {
-        let (class, other) = (id.class(), id.in_other_type());
+        let (class, other) = (id.class_of_value(), id.in_other_type());
         let is_meant = |call: &&LateCall| {
             let is_number = class.is_some() && call.id.class() == class;
             call.answer.is_none() && (is_number || other.as_ref() == Some(&call.id))

@@ -4,30 +4,34 @@ use bytes::Bytes;
 
 use crate::protocol::json;
 
-/// A request id or progress token: a string or an integer, never anything else (MCP schema,
-/// `RequestId` and `ProgressToken`).
+/// A request id or progress token: a string or a number, never anything else (MCP schema, `RequestId` and
+/// `ProgressToken`). The specification asks for integers, its schema says `number`, and some clients use a clock
+/// or `Math.random()`.
 ///
-/// `1`, `1.0` and `1e0` are the same integer; `"1"` is a string. Integers of any size are kept
-/// exactly; strings are compared by what they spell, lone surrogates included.
+/// `1`, `1.0` and `1e0` are the same number; `"1"` is a string. Numbers of any size are kept exactly; strings are
+/// compared by what they spell, lone surrogates included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// An integer that fits.
     Integer(i64),
-    /// Any other integer: sign and digits.
-    Big(Box<str>),
+    /// Any other number, in the only spelling that this type uses for the value.
+    Number(Box<str>),
     /// A string, escapes read.
     Text(Bytes),
 }
 
-/// Digits of an integer id that is written with an exponent. A longer number is not read as an
-/// integer.
+/// Digits of an id before its decimal point when Milepost writes the id without an exponent.
 const DIGITS_MAX: usize = 400;
+
+/// The most zeros between the decimal point and the first digit of a number without an exponent: JavaScript writes
+/// numbers so.
+const ZEROS: i64 = 5;
 
 /// Every number of so many digits fits.
 const SHORT_DIGITS: usize = 18;
 
 impl Key {
-    /// Reads raw JSON text; `None` if the text is neither a string nor an integer.
+    /// Reads raw JSON text; `None` if the text is neither a string nor a number.
     pub fn read(text: &Bytes) -> Option<Self> {
         match text.first()? {
             b'"' => {
@@ -35,12 +39,12 @@ impl Key {
                 let inner = json::unescape(text)?.into_owned();
                 Some(Self::Text(Bytes::from(inner)))
             }
-            b'-' | b'0'..=b'9' => Self::integer(text),
+            b'-' | b'0'..=b'9' => Self::number(text),
             _ => None,
         }
     }
 
-    fn integer(text: &[u8]) -> Option<Self> {
+    fn number(text: &[u8]) -> Option<Self> {
         if let [first @ b'1'..=b'9', rest @ ..] = text
             && rest.len() < SHORT_DIGITS
             && rest.iter().all(u8::is_ascii_digit)
@@ -57,59 +61,74 @@ impl Key {
         {
             return Some(Self::Integer(value));
         }
-        json::number_parts(text)
-            .and_then(|(negative, digits, exponent)| Self::from_digits(negative, digits, exponent))
+        let (negative, digits, exponent) = json::number_parts(text)?;
+        Some(Self::from_digits(negative, digits, exponent))
     }
 
-    fn from_digits(negative: bool, mut digits: String, exponent: i64) -> Option<Self> {
+    fn from_digits(negative: bool, mut digits: String, exponent: i64) -> Self {
         if digits.is_empty() {
-            return Some(Self::Integer(0));
+            return Self::Integer(0);
         }
-        let zeros = usize::try_from(exponent).ok()?;
-        if digits.len().saturating_add(zeros) > DIGITS_MAX {
-            return None;
+        let length = i64::try_from(digits.len()).unwrap_or(i64::MAX);
+        // The number of digits before the decimal point.
+        let point = length.saturating_add(exponent);
+        let before = usize::try_from(point).ok().filter(|before| *before <= DIGITS_MAX);
+        match before {
+            Some(before) if before >= digits.len() => {
+                digits.extend(std::iter::repeat_n('0', before - digits.len()));
+            }
+            Some(before) if before > 0 => digits.insert(before, '.'),
+            _ if (-ZEROS..=0).contains(&point) => {
+                let zeros = usize::try_from(-point).unwrap_or_default();
+                digits = format!("0.{}{digits}", "0".repeat(zeros));
+            }
+            _ => {
+                if digits.len() > 1 {
+                    digits.insert(1, '.');
+                }
+                let power = point.saturating_sub(1);
+                digits = format!("{digits}e{power:+}");
+            }
         }
-        digits.extend(std::iter::repeat_n('0', zeros));
         if negative {
             digits.insert(0, '-');
         }
-        Some(digits.parse().map_or_else(|_| Self::Big(digits.into_boxed_str()), Self::Integer))
+        digits.parse().map_or_else(|_| Self::Number(digits.into_boxed_str()), Self::Integer)
     }
 
     /// Whether the other key is the same value in another form: the other JSON type, or the double
-    /// that a JavaScript server makes of a large integer. Careless servers return such forms.
+    /// that a JavaScript server makes of a large number. Careless servers return such forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
+            (Self::Text(_), Self::Text(_)) => false,
             (Self::Text(text), number) | (number, Self::Text(text)) => {
-                !matches!(number, Self::Text(_)) && number.spells(text)
+                let spelled = Self::number(text).and_then(|spelled| spelled.class());
+                spelled.is_some() && spelled == number.class()
             }
-            (one, two) => one.as_f64() == two.as_f64(),
+            (one, two) => one == two || one.class().is_some() && one.class() == two.class(),
         }
     }
 
     /// Every number that is [`Key::respelled`] of a number has the same class, and no other number;
-    /// a string has none.
+    /// a string has none, nor has a number beyond every double.
     pub fn class(&self) -> Option<u64> {
-        self.as_f64().map(f64::to_bits)
+        // The sum makes one zero of both.
+        self.as_f64().filter(|value| value.is_finite()).map(|value| (value + 0.0).to_bits())
     }
 
-    /// The only key of the other JSON type that is [`Key::respelled`] of this one.
-    pub fn in_other_type(&self) -> Option<Self> {
+    /// The class of the numbers that are [`Key::respelled`] of this key: of the number that a string spells, too.
+    pub fn class_of_value(&self) -> Option<u64> {
         match self {
-            Self::Text(text) => Self::integer(text).filter(|number| number.spells(text)),
-            number => Some(Self::Text(number.to_string().into())),
+            Self::Text(text) => Self::number(text).and_then(|number| number.class()),
+            number => number.class(),
         }
     }
 
-    fn spells(&self, text: &[u8]) -> bool {
+    /// The key of the other JSON type with exactly this value.
+    pub fn in_other_type(&self) -> Option<Self> {
         match self {
-            Self::Integer(value) => {
-                let plain = !text.starts_with(b"+") && !text.starts_with(b"-0");
-                let plain = plain && (text == b"0" || !text.starts_with(b"0"));
-                plain && std::str::from_utf8(text).is_ok_and(|text| text.parse() == Ok(*value))
-            }
-            Self::Big(digits) => digits.as_bytes() == text,
-            Self::Text(own) => own == text,
+            Self::Text(text) => Self::number(text),
+            number => Some(Self::Text(number.to_string().into())),
         }
     }
 
@@ -117,7 +136,7 @@ impl Key {
     pub fn len(&self) -> usize {
         match self {
             Self::Integer(_) => size_of::<i64>(),
-            Self::Big(digits) => digits.len(),
+            Self::Number(digits) => digits.len(),
             Self::Text(text) => text.len(),
         }
     }
@@ -139,7 +158,7 @@ impl Key {
         match self {
             #[expect(clippy::cast_precision_loss, reason = "it is the loss that is looked for")]
             Self::Integer(value) => Some(*value as f64),
-            Self::Big(digits) => digits.parse().ok(),
+            Self::Number(digits) => digits.parse().ok(),
             Self::Text(_) => None,
         }
     }
@@ -149,7 +168,7 @@ impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Integer(value) => write!(f, "{value}"),
-            Self::Big(digits) => f.write_str(digits),
+            Self::Number(digits) => f.write_str(digits),
             Self::Text(text) => write!(f, "{:?}", String::from_utf8_lossy(text)),
         }
     }
@@ -183,9 +202,43 @@ mod tests {
     }
 
     #[test]
-    fn only_strings_and_integers_are_keys() {
-        for text in ["1.5", "true", "null", "{}", "[1]", "1e999999", "01", "", "NaN", "\"a", "1 2"]
-        {
+    fn numbers_with_fractions_and_exponents_are_keys() {
+        check("7.5", "75e-1", true, true);
+        check("7.5", "\"7.5\"", false, true);
+        check("-0.25", "-2.5e-1", true, true);
+        check("7.5", "7", false, false);
+        check("-7.5", "7.5", false, false);
+        check("0.1", "0.10000000000000000001", false, true);
+        check("1e999999", "10e999998", true, true);
+        check("1e999999", "1e999998", false, false);
+        check("42", "\"42.0\"", false, true);
+        check("42", "\"4.2e1\"", false, true);
+        check("42", "\"042\"", false, false);
+        check("42", "\" 42\"", false, false);
+        check("-1e-400", "0", false, true);
+    }
+
+    #[test]
+    fn a_number_has_one_spelling() {
+        for (text, spelled) in [
+            ("7.50", "7.5"),
+            ("1e3", "1000"),
+            ("-2.5E-1", "-0.25"),
+            ("0.0000015", "0.0000015"),
+            ("15e-8", "1.5e-7"),
+            ("1e-7", "1e-7"),
+            ("1.25e500", "1.25e+500"),
+            ("-0.0", "0"),
+        ] {
+            let key = Key::read(&Bytes::copy_from_slice(text.as_bytes())).expect(text);
+            assert_eq!(key.to_json(), spelled, "{text}");
+            assert_eq!(Key::read(&key.to_json()), Some(key), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_strings_and_numbers_are_keys() {
+        for text in ["true", "null", "{}", "[1]", "01", "1.", ".5", "", "NaN", "\"a", "1 2"] {
             assert_eq!(Key::read(&Bytes::copy_from_slice(text.as_bytes())), None, "{text}");
         }
     }

@@ -69,8 +69,8 @@ fn every_other_byte_stays_where_it_is() {
             r#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1}}"#,
         ),
         (
-            r#"{"id":1.5,"method":"tools/call","params":{"_meta":{"progressToken":1}}}"#,
-            r#"{"id":1.5,"method":"tools/call","params":{"_meta":{"progressToken":1}}}"#,
+            r#"{"id":true,"method":"tools/call","params":{"_meta":{"progressToken":1}}}"#,
+            r#"{"id":true,"method":"tools/call","params":{"_meta":{"progressToken":1}}}"#,
         ),
         (
             r#"{"method":"tools/call","params":{"_meta":{"progressToken":1}}}"#,

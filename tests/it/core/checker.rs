@@ -65,9 +65,11 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 fn is_key(text: &str) -> bool {
-    text.starts_with('"')
-        || text.parse::<i128>().is_ok()
-        || text.parse::<f64>().is_ok_and(|value| value.fract() == 0.0)
+    text.starts_with('"') || serde_json::from_str::<&RawValue>(text).is_ok() && is_number(text)
+}
+
+fn is_number(text: &str) -> bool {
+    text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }
 
 impl Checker {

@@ -1,0 +1,221 @@
+//! Names that belong to no call: tokens that a server has used while no call was open, and names of jobs in answers.
+//!
+//! Some tools start a job, answer at once with the job's id, and report on the job under this id. When another
+//! call is the only open one, the report must not be taken for progress of that call.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::progress::correlate::ledger::KEY_MAX;
+use crate::protocol::jsonrpc::Key;
+
+/// Tokens that are remembered because they came while no call was open. The oldest is forgotten first.
+const STRAYS_MAX: usize = 256;
+
+/// Bytes of one answer in which names of jobs are looked for. Of a longer answer the first half and the last half of
+/// so many bytes are kept.
+const ANSWER_BYTES_MAX: usize = 8 << 10;
+
+/// Bytes of all answers in which names of jobs are looked for. The oldest answer is forgotten first.
+const ANSWERS_BYTES_MAX: usize = 32 << 10;
+
+/// The longest time for which a name in an answer is remembered.
+const NAMED_MAX: Duration = Duration::from_secs(60);
+
+/// Words before a number that make the number a name: `"jobId":17`, `Job #17`.
+const NAMING_WORDS: [&str; 9] =
+    ["id", "job", "task", "handle", "token", "key", "run", "ticket", "request"];
+
+/// The names of one connection that belong to no call.
+#[derive(Debug, Default)]
+pub(crate) struct Strays {
+    names: VecDeque<Key>,
+    /// The text of the last answers, one after the other. Copied: a slice would keep a whole read buffer, and nearly
+    /// all servers never use a name of this text.
+    text: VecDeque<u8>,
+    /// The time and the length of each answer in `text`.
+    answers: VecDeque<(Instant, usize)>,
+}
+
+impl Strays {
+    /// Remembers a token that came while no call was open.
+    pub(crate) fn add(&mut self, name: &Key) {
+        if name.len() > KEY_MAX || self.names.contains(name) {
+            return;
+        }
+        if self.names.len() >= STRAYS_MAX {
+            self.names.pop_front();
+        }
+        self.names.push_back(name.clone());
+    }
+
+    /// Remembers the result of a call that has been answered now.
+    pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
+        let half = ANSWER_BYTES_MAX / 2;
+        let (head, tail) = match result.len() {
+            0..=ANSWER_BYTES_MAX => (result, &[][..]),
+            length => (&result[..half], &result[length - half..]),
+        };
+        let length = head.len() + tail.len();
+        while let Some((at, oldest)) = self.answers.front().copied()
+            && (self.text.len() + length > ANSWERS_BYTES_MAX || now >= at + NAMED_MAX)
+        {
+            self.answers.pop_front();
+            self.text.drain(..oldest);
+        }
+        self.text.extend(head);
+        self.text.extend(tail);
+        self.answers.push_back((now, length));
+    }
+
+    /// Whether a name belongs to no call. `now`: `None` if the time is not known.
+    pub(crate) fn contains(&self, name: &Key, now: Option<Instant>) -> bool {
+        self.names.contains(name) || self.is_in_answer(name, now)
+    }
+
+    fn is_in_answer(&self, name: &Key, now: Option<Instant>) -> bool {
+        let spelled = name.to_string();
+        let text = match name {
+            Key::Text(text) => text,
+            _ => spelled.as_bytes(),
+        };
+        if text.is_empty() {
+            return false;
+        }
+        let finder = memchr::memmem::Finder::new(text);
+        let mut from = 0;
+        self.answers.iter().any(|(at, length)| {
+            let range = from..from + length;
+            from = range.end;
+            if now.is_some_and(|now| now >= *at + NAMED_MAX) {
+                return false;
+            }
+            let answer: Vec<u8> = self.text.range(range).copied().collect();
+            finder.find_iter(&answer).any(|at| is_name(&answer, at, text))
+        })
+    }
+}
+
+/// Whether the text at a place in an answer is a name there, not a part of another word, a count, or a word of a
+/// sentence.
+fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
+    let (before, after) = (&answer[..at], &answer[at + text.len()..]);
+    let is_number = text.iter().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte));
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte) || byte >= 0x80;
+    let continues = |rest: &[u8]| match rest {
+        // A number goes on behind a decimal point.
+        [b'.', next, ..] if is_number => next.is_ascii_digit(),
+        [first, ..] => is_word(*first),
+        [] => false,
+    };
+    let precedes = match before {
+        // The letter of an escape (`\n`) is not a part of the word behind it.
+        [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => false,
+        [.., digit, b'.'] if is_number => digit.is_ascii_digit(),
+        [.., last] => is_word(*last),
+        [] => false,
+    };
+    if precedes || continues(after) {
+        return false;
+    }
+    if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
+        return true;
+    }
+    !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
+}
+
+/// Whether a text is the whole of a JSON string that is not the name of a member. The string may stand in a string.
+fn is_quoted_value(before: &[u8], after: &[u8]) -> bool {
+    let after = after.strip_prefix(b"\\").unwrap_or(after);
+    let Some(rest) = after.strip_prefix(b"\"") else { return false };
+    before.ends_with(b"\"") && !rest.trim_ascii_start().starts_with(b":")
+}
+
+/// Whether the text ends with a word that names what follows.
+fn is_behind_naming_word(before: &[u8]) -> bool {
+    let between = |byte: &u8| b" \"'\\:=#".contains(byte);
+    let end = before.iter().rposition(|byte| !between(byte)).map_or(0, |last| last + 1);
+    NAMING_WORDS.iter().any(|word| {
+        let start = end.saturating_sub(word.len());
+        before[start..end].eq_ignore_ascii_case(word.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(answer: &str, name: &str, expected: bool) {
+        let now = Instant::now();
+        let mut strays = Strays::default();
+        strays.note_answer(now, b"{\"content\":[]}");
+        strays.note_answer(now, answer.as_bytes());
+        let name = Key::read(&Bytes::copy_from_slice(name.as_bytes())).unwrap();
+        assert_eq!(strays.contains(&name, Some(now)), expected, "{name} in {answer}");
+        assert!(!strays.contains(&name, Some(now + NAMED_MAX)));
+    }
+
+    #[test]
+    fn names_of_jobs_are_found_in_answers() {
+        for (answer, name) in [
+            (r#"{"structuredContent":{"jobId":"render-17"}}"#, r#""render-17""#),
+            (
+                r#"{"content":[{"type":"text","text":"{\"jobId\":\"render-17\"}"}]}"#,
+                r#""render-17""#,
+            ),
+            (r#"{"text":"started\nrender-17."}"#, r#""render-17""#),
+            (r#"{"jobId":17}"#, "17"),
+            (r#"{"jobId":17}"#, r#""17""#),
+            (r#"{"job_id":"17"}"#, "17"),
+            (r#"{"text":"Job #17 has started"}"#, "17"),
+            (r#"{"text":"{\"taskId\": 7.5}"}"#, "7.5"),
+            (r#"{"name":"nightly"}"#, r#""nightly""#),
+            (r#"{"text":"{\"name\":\"nightly\"}"}"#, r#""nightly""#),
+        ] {
+            check(answer, name, true);
+        }
+    }
+
+    #[test]
+    fn counts_and_words_are_no_names() {
+        for (answer, name) in [
+            (r#"{"text":"render-17"}"#, r#""render-1""#),
+            (r#"{"text":"render-17"}"#, r#""17""#),
+            (r#"{"text":"17 files"}"#, "17"),
+            (r#"{"count":17}"#, "17"),
+            (r#"{"jobId":17.5}"#, "17"),
+            (r#"{"text":"the build is done"}"#, r#""build""#),
+            (r#"{"build":true}"#, r#""build""#),
+            (r#"{"text":"anything"}"#, r#""""#),
+        ] {
+            check(answer, name, false);
+        }
+    }
+
+    #[test]
+    fn the_oldest_text_and_the_oldest_token_are_forgotten() {
+        let now = Instant::now();
+        let key = |text: String| Key::Text(text.into());
+        let mut strays = Strays::default();
+        for number in 0..100 {
+            let filler = "x".repeat(ANSWER_BYTES_MAX);
+            let answer =
+                format!("{{\"a\":\"job-{number}\",\"b\":\"{filler}\",\"c\":\"end-{number}\"}}");
+            strays.note_answer(now, answer.as_bytes());
+            strays.add(&key(format!("t{}", number * STRAYS_MAX)));
+            assert!(strays.text.len() <= ANSWERS_BYTES_MAX);
+        }
+        for name in ["job-99", "end-99", "job-96"] {
+            assert!(strays.contains(&key(name.to_owned()), None), "{name}");
+        }
+        assert!(!strays.contains(&key("job-9".to_owned()), None));
+        for number in 0..STRAYS_MAX {
+            strays.add(&key(format!("u{number}")));
+        }
+        assert!(!strays.contains(&key("t0".to_owned()), None));
+        assert!(strays.contains(&key("u0".to_owned()), None));
+    }
+}
