@@ -1,6 +1,7 @@
 //! One POST and its response, with a filter of its own: no other request waits for this filter, and
 //! the filter waits for no other.
 
+mod elsewhere;
 pub(crate) mod long_json;
 mod server_messages;
 mod without_stream;
@@ -10,6 +11,7 @@ use std::task::Context;
 
 use smallvec::SmallVec;
 
+use self::elsewhere::Elsewhere;
 use self::server_messages::Handled;
 use self::without_stream::Detour;
 use super::mailbox::Mail;
@@ -70,6 +72,10 @@ pub(crate) struct Exchange {
     /// The time of the server's last message.
     last_read: std::time::Instant,
     detour: Detour,
+    /// The answers come on another stream, since the server says nothing on that of the requests.
+    elsewhere: Option<Elsewhere>,
+    /// The server has sent something on the stream of the requests.
+    is_heard: bool,
 }
 
 impl Exchange {
@@ -123,6 +129,8 @@ impl Exchange {
             cancels,
             last_read: now(),
             detour: Detour::default(),
+            elsewhere: None,
+            is_heard: false,
         })
     }
 
@@ -305,8 +313,11 @@ impl EventHandler for Exchange {
             }
             return;
         };
+        self.is_heard = true;
         let revision = self.filter.try_with(|filter| filter.revision()).flatten();
-        let (parts, message) = divided(message, revision);
+        let member = self.member.as_ref();
+        let is_mixed = |message: &Message| member.is_some_and(|member| member.shares(message));
+        let (parts, message) = divided(message, revision, is_mixed);
         for part in &parts {
             self.handle_message(part, out);
         }
@@ -327,6 +338,7 @@ impl EventHandler for Exchange {
     }
 
     fn end_large(&mut self, out: &mut Batch) {
+        self.is_heard = true;
         self.filter.finish_large(now(), ORIGIN, None);
         self.collect(out);
         if self.filter.open_calls() == 0
@@ -341,6 +353,9 @@ impl EventHandler for Exchange {
     }
 
     fn collect_at(&mut self, at: std::time::Instant, out: &mut Batch) {
+        if self.elsewhere.is_some() {
+            self.look_elsewhere(at);
+        }
         let observing = self.observing;
         let is_idle = self.filter.is_idle(at, OWN);
         if !is_idle {
@@ -375,7 +390,8 @@ impl EventHandler for Exchange {
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
-        self.filter.poll_timeout()
+        let look = self.elsewhere.as_ref().map(Elsewhere::next_look);
+        [self.filter.poll_timeout(), look].into_iter().flatten().min()
     }
 
     fn listen(&mut self, cx: &mut Context<'_>) {
@@ -405,6 +421,10 @@ impl EventHandler for Exchange {
                 }
                 Mail::Settled(message) => {
                     self.filter.apply(now(), Input::NoteDelivery(None, message));
+                }
+                Mail::Answer(message) => drop(self.handle_message(&message, out)),
+                Mail::SessionOver => {
+                    self.fail("the session has ended before the answer came", None);
                 }
                 Mail::TasksOver => {
                     self.filter.apply(now(), Input::EndTasks);
@@ -441,7 +461,8 @@ impl Drop for Exchange {
         self.drain_mailbox(&mut Batch::default());
         if let Some(member) = self.member.take() {
             // Without event ids the client cannot come back for the answer.
-            if !self.modern && !self.resumable && self.filter.open_calls() > 0 {
+            let comes_back = self.resumable || self.elsewhere.is_some();
+            if !self.modern && !comes_back && self.filter.open_calls() > 0 {
                 self.filter.apply(now(), Input::CloseClients);
                 self.lease = None;
             }

@@ -13,6 +13,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::PipedStream;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::Target;
 use http::Method;
@@ -33,6 +34,8 @@ impl Direct {
     ) -> Response<Body> {
         // A GET may be a stream that never ends; nobody waits for that.
         let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
+        let ended =
+            (parts.method == Method::DELETE).then(|| parts.headers.get(SESSION_ID).cloned());
         let request = self.state.forwarder.request(
             target.address(parts.uri.query()),
             parts,
@@ -47,7 +50,12 @@ impl Direct {
                 let piped = PipedStream::new(body, &self.state.shared.shutdown);
                 self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
             }
-            Ok(response) => self.state.forwarder.piped(response, open),
+            Ok(response) => {
+                if let Some(id) = ended.flatten().filter(|_| response.status().is_success()) {
+                    self.sessions.end_waits(id.as_bytes());
+                }
+                self.state.forwarder.piped(response, open)
+            }
             Err(error) => unreachable(&self.state, &error, None),
         }
     }
@@ -143,10 +151,14 @@ impl Direct {
             Err(error) => return Err(Box::new(unreachable(&self.state, &error, None))),
         };
         let is_events = Content::of(response.headers()) == Content::Events;
-        if response.status() != StatusCode::OK || !is_events {
+        if !response.status().is_success() || !is_events {
             return Err(Box::new(self.state.forwarder.piped(response, None)));
         }
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
+        if !self.state.policy.observes() {
+            // Some clients take a stream for one only under this status.
+            head.status = StatusCode::OK;
+        }
         Ok((head, body, permit))
     }
 }

@@ -129,11 +129,11 @@ impl Direct {
                 return HeldEnd::Over;
             }
         };
-        if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
-        {
+        if !response.status().is_success() || Content::of(response.headers()) != Content::Events {
             return HeldEnd::Over;
         }
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
+        head.status = StatusCode::OK;
         let mut quiet = Silence::of(&self.state.route);
         quiet.keep_alive = None;
         let stream =

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -11,8 +11,10 @@ use super::exchange::Exchange;
 use super::post::Post;
 use super::response::{JsonBody, UpstreamAnswer};
 use crate::gateway::route_state::StreamPermit;
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
+use crate::transport::mcp_http::content::Content;
 
 /// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
 /// longer answer is repaired while it passes.
@@ -21,11 +23,19 @@ const JSON_HELD_MAX: usize = 256 << 10;
 /// The time for which the head of a long JSON answer waits for the first bytes of the body.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
+/// Whether a whole JSON body is not the answer: it is empty, or words of the server's own under a status that announces
+/// no answer.
+fn is_no_answer(status: StatusCode, body: &Bytes) -> bool {
+    let message = || Message::parse(body.slice_ref(body.trim_ascii()));
+    let is_answer = || matches!(message().kind(), Kind::Response | Kind::Batch);
+    body.trim_ascii().is_empty() || status == StatusCode::ACCEPTED && !is_answer()
+}
+
 impl Post {
     /// A JSON answer: held while it is short, so that it can be mended.
     pub(crate) async fn json(
         self: Box<Self>,
-        parts: http::response::Parts,
+        mut parts: http::response::Parts,
         mut body: UpstreamBody,
         mut exchange: Box<Exchange>,
         deadline: Option<Instant>,
@@ -73,6 +83,12 @@ impl Post {
                     }
                     None => {
                         let whole = joined(held);
+                        if is_no_answer(parts.status, &whole) {
+                            let body = Body::from(whole);
+                            let answer = self.answer_elsewhere(parts, body, exchange, permit);
+                            return Box::pin(answer).await;
+                        }
+                        self.make_readable(&mut parts, Content::Json);
                         let rewritten = exchange.body(&whole);
                         if let Some(due) = exchange.answer_due() {
                             sleep_until(due).await;
@@ -84,6 +100,7 @@ impl Post {
                 }
             }
         }
+        self.make_readable(&mut parts, Content::Json);
         // In a box: it is rare, and must not make the way of a short answer larger.
         Box::pin(self.long_json(parts, body, held, exchange)).await
     }

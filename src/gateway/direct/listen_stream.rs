@@ -11,7 +11,7 @@ use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::progress::input::Input;
 use crate::progress::{Origin, StreamId, Transmit};
-use crate::protocol::jsonrpc::Kind;
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::sse::{COMMENT, SseEvent};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
@@ -83,7 +83,8 @@ impl EventHandler for Listening {
             }
             return;
         };
-        let (parts, message) = divided(message, self.member.session.revision());
+        let is_mixed = |message: &Message| member.shares(message);
+        let (parts, message) = divided(message, self.member.session.revision(), is_mixed);
         for part in &parts {
             if self.member.session.receive(self.member.stream, part, false)
                 == ListenDelivery::Passes

@@ -39,6 +39,10 @@ pub(crate) enum Mail {
     Question(Message),
     /// The request has been answered on another stream.
     Settled(Message),
+    /// The answer to the request, received on another stream: the server says nothing on the stream of the request.
+    Answer(Message),
+    /// The session has ended, and with it the stream on which the answer could come.
+    SessionOver,
     /// The tasks that its requests have turned into are over.
     TasksOver,
     /// The client has come back on another stream.
@@ -59,9 +63,10 @@ impl Mail {
             | Self::Log(message, _)
             | Self::Client(message)
             | Self::Question(message)
-            | Self::Settled(message) => message.raw().len(),
+            | Self::Settled(message)
+            | Self::Answer(message) => message.raw().len(),
             Self::Event(event) => event.len(),
-            Self::TasksOver | Self::Replaced => 0,
+            Self::TasksOver | Self::Replaced | Self::SessionOver => 0,
         }
     }
 }
@@ -87,6 +92,8 @@ pub(crate) struct Mailbox {
     cancels: AtomicUsize,
     /// Whether the server has asked the client something that a request of the response may be about.
     asked: AtomicBool,
+    /// Whether answers from other streams belong into the response.
+    takes_answers: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -133,6 +140,27 @@ impl Mailbox {
         } else {
             Poll::Pending
         }
+    }
+
+    /// Answers from other streams belong into the response from now on.
+    pub(crate) fn take_answers(&self) {
+        self.takes_answers.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether answers from other streams belong into the response.
+    pub(crate) fn takes_answers(&self) -> bool {
+        self.takes_answers.load(Ordering::Relaxed)
+    }
+
+    /// Whether there may be mail.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Completes when there is mail.
+    pub(crate) fn poll_mail(&self, cx: &Context<'_>) -> Poll<()> {
+        self.register(cx);
+        if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// The client of the response has been told this value of its only request.

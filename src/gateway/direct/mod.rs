@@ -19,6 +19,7 @@ pub(crate) mod http_sse;
 pub(crate) mod json_answer;
 pub(crate) mod listen_stream;
 pub(crate) mod mailbox;
+mod odd_answers;
 pub(crate) mod post;
 pub(crate) mod response;
 pub(crate) mod session;

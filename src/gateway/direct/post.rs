@@ -26,7 +26,7 @@ use super::exchange::Exchange;
 use super::session::Session;
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer};
+use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer, says_nothing};
 use crate::observe::events::FilterId;
 use crate::progress::{Policy, RequestMembers, RequestOrigin};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -38,7 +38,7 @@ use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::outliving::{Outlives, set_outlives};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::content::{Content, is_untyped};
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
@@ -50,7 +50,7 @@ const HEAD_AFTER_MAX: Duration = Duration::from_millis(100);
 /// One POST.
 pub(crate) struct Post {
     pub(crate) direct: Arc<Direct>,
-    request_head: RequestHead,
+    pub(crate) request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
     /// The members of the message that decide about it.
@@ -250,7 +250,7 @@ impl Post {
         let control = control_sender(&self.policy, &client, &request).filter(|_| begins);
         let open = self.direct.state.shared.calls.open();
         let announced = self.session.as_ref().zip(self.message.as_ref());
-        let _notice = announced.and_then(|(session, message)| session.announce(message));
+        let _notices = announced.map(|(session, message)| session.announce(message));
         match client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -387,32 +387,56 @@ impl Post {
         permit: StreamPermit,
     ) -> Response<Body> {
         self.learn(response.status(), response.headers(), exchange.filter_id());
-        if response.status() != StatusCode::OK {
+        if !response.status().is_success() {
             let open = exchange.release();
             return self.direct.state.forwarder.piped(response, open);
         }
         self.begin(response.headers(), &mut exchange);
         exchange.accept(&self.policy);
         let kind = Content::of(response.headers());
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        if says_nothing(&parts, &body) {
+            let body = Body::piped(None, body, None);
+            return Box::pin(self.answer_elsewhere(parts, body, exchange, permit)).await;
+        }
+        if kind == Content::Other && is_untyped(&parts.headers) {
+            return Box::pin(self.untyped(parts, body, exchange, deadline, permit)).await;
+        }
         match kind {
             Content::Events => {
+                self.make_readable(&mut parts, kind);
                 let response = self.direct.state.forwarder.response(parts, true, Body::empty());
                 let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
                 response.map(|_| stream)
             }
             Content::Json => self.json(parts, body, exchange, deadline, permit).await,
-            Content::Other => {
-                if parts.headers.contains_key(header::CONTENT_ENCODING) {
-                    tracing::warn!(
-                        route = self.direct.state.route.path,
-                        "the server compresses although it was asked not to; the response is forwarded unread"
-                    );
-                }
-                let open = exchange.release();
-                self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
-            }
+            Content::Other => self.unread(parts, body, exchange),
         }
+    }
+
+    /// The status and the type under which each client reads an answer: the body says what it is.
+    pub(crate) fn make_readable(&self, parts: &mut http::response::Parts, kind: Content) {
+        if !self.policy.observes() {
+            parts.status = StatusCode::OK;
+            kind.name_in(&mut parts.headers);
+        }
+    }
+
+    /// A body that is no message, or cannot be read.
+    pub(crate) fn unread(
+        &self,
+        parts: http::response::Parts,
+        body: UpstreamBody,
+        exchange: Box<Exchange>,
+    ) -> Response<Body> {
+        if parts.headers.contains_key(header::CONTENT_ENCODING) {
+            tracing::warn!(
+                route = self.direct.state.route.path,
+                "the server compresses although it was asked not to; the response is forwarded unread"
+            );
+        }
+        let open = exchange.release();
+        self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
     }
 
     /// Gives the client a stream now; the server's answer will be an event of the stream.
@@ -432,20 +456,23 @@ impl Post {
         response.map(|_| stream)
     }
 
-    fn stream(
+    pub(crate) fn stream(
         self: Box<Self>,
         exchange: Box<Exchange>,
         answer: UpstreamAnswer,
         permit: StreamPermit,
         has_greeting: bool,
     ) -> Body {
+        // A server that answers on another stream says nothing here.
+        let is_elsewhere = matches!(answer, UpstreamAnswer::Elsewhere);
         let silence = Silence {
             keep_alive: self.direct.state.route.keep_alive,
-            idle: self.direct.state.route.idle_timeout,
+            idle: self.direct.state.route.idle_timeout.filter(|_| !is_elsewhere),
         };
         let write_state = self.write_state.clone();
         // An answer that has begun teaches without headers.
-        let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
+        let has_begun = matches!(answer, UpstreamAnswer::Events(_) | UpstreamAnswer::Elsewhere);
+        let post = (!has_begun).then_some(self);
         let upstream = PostUpstream { answer, post };
         let mut stream = EventStream::new(*exchange, upstream, silence, write_state);
         if has_greeting {

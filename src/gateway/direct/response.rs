@@ -2,7 +2,7 @@
 //! arrive, JSON as one event, a status as an error.
 
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
-use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::content::{Content, on_one_line};
 use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -27,6 +27,8 @@ pub(crate) enum UpstreamAnswer {
     Json(JsonBody),
     /// A status that is no success, and the beginning of its body.
     Failure(StatusCode, ErrorBody),
+    /// Nothing in the response: what there is comes on the GET stream of the session.
+    Elsewhere,
     Over,
 }
 
@@ -54,12 +56,18 @@ impl PostUpstream {
         let (parts, body) = response.into_parts();
         if let Some(post) = &self.post {
             post.learn(parts.status, &parts.headers, exchange.filter_id());
-            if parts.status == StatusCode::OK {
+            if parts.status.is_success() {
                 post.begin(&parts.headers, exchange);
                 exchange.accept(post.policy());
             }
         }
-        let is_ok = parts.status == StatusCode::OK;
+        let is_ok = parts.status.is_success();
+        let may_wait = exchange.has_listener() && exchange.may_be_answered_elsewhere();
+        if is_ok && says_nothing(&parts, &body) && may_wait {
+            exchange.wait_elsewhere();
+            self.answer = UpstreamAnswer::Elsewhere;
+            return;
+        }
         self.answer = match ResponseBody::new(body, &parts.headers) {
             ResponseBody::Events(body) if is_ok => UpstreamAnswer::Unpacked(body),
             ResponseBody::Json(body) if is_ok => UpstreamAnswer::Json(JsonBody::new(body, [])),
@@ -78,6 +86,27 @@ impl PostUpstream {
     }
 }
 
+/// Whether a success says nothing: it has no body, or some words beside a status that announces no answer.
+pub(crate) fn says_nothing(parts: &http::response::Parts, body: &UpstreamBody) -> bool {
+    let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
+    body.is_empty() || announces_none && Content::unpacked(&parts.headers) == Content::Other
+}
+
+impl PostUpstream {
+    /// The end of the server's stream. If it has said nothing there, the answer may come on the GET stream.
+    fn end_of_events(
+        &mut self,
+        exchange: &mut Exchange,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        if !exchange.is_unheard() || !exchange.has_listener() {
+            return Poll::Ready(None);
+        }
+        exchange.wait_elsewhere();
+        self.answer = UpstreamAnswer::Elsewhere;
+        Poll::Pending
+    }
+}
+
 impl Chunks<Exchange> for PostUpstream {
     fn poll(
         &mut self,
@@ -87,8 +116,15 @@ impl Chunks<Exchange> for PostUpstream {
         loop {
             match &mut self.answer {
                 UpstreamAnswer::Over => return Poll::Ready(None),
-                UpstreamAnswer::Events(body) => return body.poll_data(cx),
-                UpstreamAnswer::Unpacked(body) => return body.poll_data(cx),
+                UpstreamAnswer::Elsewhere => return Poll::Pending,
+                UpstreamAnswer::Events(body) => match std::task::ready!(body.poll_data(cx)) {
+                    None => return self.end_of_events(exchange),
+                    data => return Poll::Ready(data),
+                },
+                UpstreamAnswer::Unpacked(body) => match std::task::ready!(body.poll_data(cx)) {
+                    None => return self.end_of_events(exchange),
+                    data => return Poll::Ready(data),
+                },
                 UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx))
                 {
                     Ok(response) => self.begin(response, exchange),

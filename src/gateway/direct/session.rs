@@ -25,13 +25,13 @@ use crate::progress::{
     StreamPacing, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp::{self, Revision};
+use crate::protocol::mcp::Revision;
 use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::event_message::is_part;
-use crate::transport::mcp_http::request_body::cancels_apart;
+use crate::transport::mcp_http::request_body::{cancels_apart, cancels_in};
 
 /// Messages of listening streams that wait for their verdict, where their order matters.
 const WAITING_MAX: usize = 256;
@@ -223,8 +223,10 @@ impl Session {
         let mut shared = self.lock();
         shared.spoken = shared.used;
         shared.filter.set_policy(policy);
-        if let Some(mailbox) = shared.cancelled_by(message) {
-            shared.post(&mailbox, Mail::Client(message.clone()));
+        for cancel in cancels_in(message) {
+            if let Some(mailbox) = shared.cancelled_by(&cancel) {
+                shared.post(&mailbox, Mail::Client(cancel));
+            }
         }
         shared.pass_answers(message);
         shared.filter.client_message(now(), StreamId::NOWHERE, message);
@@ -234,8 +236,10 @@ impl Session {
 
     /// A message of the client is on its way to the server: if it is a cancellation, the end of the response that
     /// it means waits for what the server says to it.
-    pub(crate) fn announce(&self, message: &Message) -> Option<CancelNotice> {
-        self.lock().cancelled_by(message).map(CancelNotice::new)
+    pub(crate) fn announce(&self, message: &Message) -> Vec<CancelNotice> {
+        let cancels = cancels_in(message).into_iter();
+        let meant = cancels.filter_map(|cancel| self.lock().cancelled_by(&cancel));
+        meant.map(CancelNotice::new).collect()
     }
 
     /// A request has been answered, or a task described, on its own stream. `all`: every request of the
@@ -366,9 +370,6 @@ impl SessionState {
 
     /// The response whose request a message of the client cancels.
     fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
-        if message.method().as_deref() != Some(mcp::CANCELLED) {
-            return None;
-        }
         let id = crate::protocol::json::member(&message.params()?, "requestId");
         let id = Key::read(&id?)?;
         let stream = self.filter.try_with(|filter| filter.sole_stream_of(&id)).flatten()?;
@@ -383,6 +384,14 @@ impl SessionState {
             let message = message.clone().framed(Framing::Apart(None));
             self.filter.server_message(now(), Origin::Stream(stream), &message);
             mailbox.wake();
+            return Delivery::Moved;
+        }
+        // The client may read no other stream than that of its request, if Milepost holds this one for it.
+        let is_held = || self.held.is_some() && self.listening.contains(&on);
+        if message.kind() == Kind::Response
+            && (mailbox.takes_answers() || is_held())
+            && self.post(mailbox, Mail::Answer(message.clone().framed(Framing::Apart(None))))
+        {
             return Delivery::Moved;
         }
         if message.kind() == Kind::Response {

@@ -132,6 +132,14 @@ impl Sessions {
         let session = self.lock(id).remove(id);
         if let Some(session) = session {
             session.release();
+            session.end_waits();
+        }
+    }
+
+    /// The client has ended the session: no answer comes on its GET stream any more.
+    pub(crate) fn end_waits(&self, id: &[u8]) {
+        if let Some(session) = self.find(id) {
+            session.end_waits();
         }
     }
 }

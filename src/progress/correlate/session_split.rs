@@ -72,6 +72,16 @@ impl Filter {
         }
     }
 
+    /// Whether an array that came on the stream `on` has a message about a request of another stream, by the
+    /// request's own token or id.
+    pub fn is_for_others(&mut self, on: StreamId, message: &Message) -> bool {
+        let origin = Origin::Stream(on);
+        message.kind() == Kind::Batch
+            && message
+                .elements()
+                .any(|one| self.find_stream(origin, &one, true).is_some_and(|stream| stream != on))
+    }
+
     /// The token that progress names.
     fn token_in(&self, message: &Message) -> Option<Key> {
         let method = message.method()?;

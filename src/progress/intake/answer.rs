@@ -62,14 +62,25 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        if self.take_late_answer(now, message, number)
-            || self.take_task_answer(now, message, (number, done))
-            || self.keep_orphan(origin, message, number, done)
-        {
+        if self.takes_answer(now, origin, message, (number, done)) {
             return;
         }
         let judged = self.repair_answer(now, origin, message, done);
         self.send_answer(judged, number, done);
+    }
+
+    /// Takes an answer that no client gets now: to work that goes on without its client, to a task of Milepost's own,
+    /// or perhaps to the request of its stream.
+    pub(crate) fn takes_answer(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        (number, done): (u64, Repairs),
+    ) -> bool {
+        self.take_late_answer(now, message, number)
+            || self.take_task_answer(now, message, (number, done))
+            || self.keep_orphan(origin, message, number, done)
     }
 
     fn send_answer(&mut self, judged: RepairedAnswer, number: u64, done: Repairs) {

@@ -91,8 +91,15 @@ impl Filter {
             let without_nulls = self.without_nulls(origin, &element, &mut mended);
             let element = without_nulls.as_ref().unwrap_or(&element);
             let number = self.intake.next_number();
-            if element.kind() == Kind::Response && self.keep_orphan(origin, element, number, mended)
+            if element.kind() == Kind::Response
+                && self.takes_answer(now, origin, element, (number, mended))
             {
+                untouched = false;
+                continue;
+            }
+            if element.kind() == Kind::Request && self.is_about_own_task(origin, element) {
+                let done = Repairs::from_iter([Repair::Batch]);
+                self.server_request(now, origin, element, number, done);
                 untouched = false;
                 continue;
             }

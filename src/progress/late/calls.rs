@@ -164,7 +164,7 @@ pub(crate) struct LateCalls {
     early_answers: BTreeSet<(Instant, CallId)>,
     /// Calls that wait for the cancellation of an older call for the same work.
     pub(crate) held: HeldCalls,
-    /// The message that is read now is a part of a batch, in which no call goes on.
+    /// The message that is read now is a part of a batch, in which no call waits and no task begins.
     pub(crate) in_batch: bool,
 }
 

@@ -83,7 +83,7 @@ impl Filter {
             read(tool, &late.ignore)
         });
         let mut same = None;
-        if let Some(tool) = asks_for.filter(|_| !self.late.in_batch) {
+        if let Some(tool) = asks_for {
             if let Some(signature) = &signature {
                 self.give_up_silently(now, who, signature);
             }
@@ -181,7 +181,7 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get(id) else { return false };
         let late = self.late_of(call.settings(), call.tool.as_deref());
         let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
-        if !self.late.has_room() || self.late.in_batch {
+        if !self.late.has_room() {
             return false;
         }
         let kept = LateCall {
@@ -212,7 +212,7 @@ impl Filter {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let Some(signature) = &call.signature else { return };
         let late = self.late_of(call.settings(), call.tool.as_deref());
-        let Some(late) = late.filter(|_| !self.late.in_batch) else { return };
+        let Some(late) = late else { return };
         let is_young = now < call.opened + CLOCK_MIN;
         let has_room = self.late.bytes() + message.raw().len() <= late.bytes;
         let answer =

@@ -160,6 +160,11 @@ impl Filter {
         self.forward(placed, (number, about), message, done);
     }
 
+    /// Whether a request of the server is about a task of Milepost's own.
+    pub(crate) fn is_about_own_task(&self, origin: Origin, message: &Message) -> bool {
+        self.task_asked_by_server(origin, message).is_some()
+    }
+
     /// The task that a request of the server is about, if only that one can be meant.
     fn task_asked_by_server(&self, origin: Origin, message: &Message) -> Option<CallId> {
         if !self.own_tasks.is_offered || message.method().as_deref() == Some(mcp::PING) {

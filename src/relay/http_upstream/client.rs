@@ -1,7 +1,9 @@
 //! The MCP client of one server over HTTP: the order of messages, and the effects of answers.
 
+mod messages;
 mod recovery;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -12,7 +14,7 @@ use tokio::time::Instant;
 
 use super::exchange::{HeadEvent, PostExchange, PostExchanges};
 use super::http_sse::{HttpSseEvent, HttpSseStream};
-use super::inbox::{Inbox, InboxItem, ResponseStream};
+use super::inbox::{Inbox, ResponseStream};
 use super::listen_stream::ListenStream;
 use super::outgoing::{Outgoing, RequestKind};
 use super::pending::{PendingRequest, PendingRequests};
@@ -25,11 +27,11 @@ use crate::progress::input::UPSTREAM_STREAMS;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
-use crate::protocol::mcp::{CANCELLED, DISCOVER};
+use crate::protocol::mcp::DISCOVER;
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::response_reader::ResponseItem;
+use crate::transport::mcp_http::request_body::cancels_in;
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 
 /// Concurrent POSTs to one server. Each is a connection; further requests wait.
@@ -61,6 +63,8 @@ pub(crate) struct UpstreamClient {
     exchanges: PostExchanges,
     pending: PendingRequests,
     listen: ListenStream,
+    /// The POSTs whose answers come on the GET stream.
+    elsewhere: BTreeSet<StreamId>,
     /// The stream of HTTP+SSE, for a server that speaks this transport, as far as is known.
     http_sse: Option<HttpSseStream>,
     tools: ToolHeaders,
@@ -82,6 +86,7 @@ impl UpstreamClient {
             exchanges: PostExchanges::default(),
             pending: PendingRequests::default(),
             listen: ListenStream::default(),
+            elsewhere: BTreeSet::new(),
             http_sse,
             tools: ToolHeaders::default(),
             refresh: ToolRefresh::default(),
@@ -103,7 +108,11 @@ impl UpstreamClient {
     /// Sends a message of the client as soon as that may be. Returns the stream that its answers come
     /// on, if they have one of their own.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
-        if message.method().is_some_and(|method| method == CANCELLED) && self.cancel(&message) {
+        let is_array = message.kind() == Kind::Batch;
+        // What an array cancels besides goes to the server with the rest of the array.
+        let is_needless =
+            cancels_in(&message).iter().map(|cancel| self.cancel(cancel)).fold(false, |a, b| a | b);
+        if is_needless && !is_array {
             return None;
         }
         if self.http_sse.is_some() && message.method().is_some_and(|method| method == DISCOVER) {
@@ -141,6 +150,9 @@ impl UpstreamClient {
         } else {
             // The server need not answer any more.
             self.pending.answer(&id, Some(stream));
+            if !self.pending.has(stream) {
+                self.elsewhere.remove(&stream);
+            }
             self.linger(stream);
         }
         modern
@@ -269,8 +281,10 @@ impl UpstreamClient {
 
     fn poll_listen(&mut self, cx: &mut Context<'_>) -> bool {
         let Poll::Ready(item) = self.listen.poll(cx) else { return false };
-        if let Some(item) = item {
-            self.receive(ResponseStream::Listen, item);
+        match item {
+            Some(item) => self.receive(ResponseStream::Listen, item),
+            None if !self.listen.may_open() => self.fail_elsewhere("the server has no GET stream"),
+            None => {}
         }
         true
     }
@@ -297,94 +311,6 @@ impl UpstreamClient {
             }
         }
         true
-    }
-
-    /// Takes an item of a stream.
-    fn receive(&mut self, from: ResponseStream, item: ResponseItem) {
-        match self.inbox.receive(from, item) {
-            Some(InboxItem::Message(message)) => self.receive_message(from, message),
-            Some(InboxItem::Answered(id)) => drop(self.mark_answered(from, &id)),
-            None => {}
-        }
-    }
-
-    /// Takes a message of the server.
-    fn receive_message(&mut self, from: ResponseStream, message: Message) {
-        let message = message.behind_mark().unwrap_or(message);
-        if let Some(exchange) = from.exchange().and_then(|stream| self.exchanges.get_mut(stream)) {
-            let id = message.id_key().filter(|_| message.kind() == Kind::Response);
-            // An error without an id may be all that the server has to say.
-            let is_error = message.kind() == Kind::Response && message.result().is_none();
-            exchange.ends_astray = match id {
-                Some(id) => self.pending.stream_of(&id).is_none(),
-                None => is_error,
-            };
-        }
-        let message = match message.kind() {
-            Kind::Noise => {
-                tracing::debug!(
-                    bytes = message.raw().len(),
-                    "the server sent text that is no message"
-                );
-                return;
-            }
-            Kind::Response => match self.receive_answer(from, message) {
-                Some(message) => message,
-                None => return,
-            },
-            Kind::Batch => {
-                let answers = message.elements().filter(|one| one.kind() == Kind::Response);
-                let ids: Vec<Key> = answers.filter_map(|one| one.id_key()).collect();
-                for id in &ids {
-                    self.mark_answered(from, id);
-                }
-                message
-            }
-            Kind::Opaque => {
-                // The filter separates the messages on one line.
-                for one in message.on_one_line().into_iter().flat_map(|(messages, _)| messages) {
-                    if let Some(id) = one.id_key().filter(|_| one.kind() == Kind::Response) {
-                        self.mark_answered(from, &id);
-                    }
-                }
-                message
-            }
-            _ => message,
-        };
-        self.inbox.push(from, message);
-    }
-
-    /// Removes the request that is answered on a stream.
-    fn mark_answered(&mut self, from: ResponseStream, id: &Key) -> Option<PendingRequest> {
-        let request = self.pending.answer(id, from.exchange())?;
-        self.linger(request.stream);
-        if request.kind == RequestKind::Initialize {
-            self.session.phase = SessionPhase::Free;
-        }
-        Some(request)
-    }
-
-    /// Handles an answer, and returns the message for the client.
-    fn receive_answer(&mut self, from: ResponseStream, answer: Message) -> Option<Message> {
-        let Some(request) = answer.id_key().and_then(|id| self.mark_answered(from, &id)) else {
-            return Some(answer);
-        };
-        match request.kind {
-            RequestKind::Initialize => {
-                self.session.set_revision(&answer);
-                Some(answer)
-            }
-            RequestKind::Renewal => {
-                self.take_renewal(&answer);
-                None
-            }
-            RequestKind::Refresh => {
-                self.take_tools(&answer);
-                None
-            }
-            RequestKind::Tools => Some(self.tools.filter(answer)),
-            RequestKind::Other => Some(answer),
-        }
     }
 
     /// Answers a request with an error of Milepost's own.
@@ -432,7 +358,8 @@ impl UpstreamClient {
     /// The next time that something is due, if a server may be silent for `idle`.
     pub(crate) fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
         let http_sse = self.http_sse.as_ref().and_then(|stream| stream.due(idle));
-        let own = [self.listen.due(), self.session.due(), http_sse];
+        let absent = self.listen.absent_at().filter(|_| !self.elsewhere.is_empty());
+        let own = [self.listen.due(), self.session.due(), http_sse, absent];
         own.into_iter().flatten().chain(self.exchanges.next_due(idle)).min()
     }
 
@@ -463,6 +390,9 @@ impl UpstreamClient {
         if is_due(self.listen.due()) {
             self.open_listen();
         }
+        if !self.elsewhere.is_empty() && is_due(self.listen.absent_at()) {
+            self.fail_elsewhere("its GET stream is closed");
+        }
         if is_due(self.http_sse.as_ref().and_then(|stream| stream.due(idle))) {
             self.expire_http_sse(idle);
         }
@@ -481,6 +411,7 @@ impl UpstreamClient {
         self.queue.take_all();
         self.exchanges.clear();
         self.pending.take_all();
+        self.elsewhere.clear();
         self.listen = ListenStream::default();
         self.http_sse = self.http_sse.take().map(|_| HttpSseStream::default());
         self.refresh = ToolRefresh::default();

@@ -16,6 +16,7 @@ use crate::progress::StreamId;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::{Content, is_untyped};
 use crate::transport::mcp_http::response_body::{self, ErrorBody, ResponseBody};
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
@@ -106,6 +107,8 @@ pub(crate) struct PostExchange {
     sent: Instant,
     /// The last message answers a request that the POST does not have.
     pub(crate) ends_astray: bool,
+    /// A message has come in the response.
+    pub(crate) is_heard: bool,
     /// Attempts in vain to resume.
     resumes: u32,
     /// The server's time to retry.
@@ -123,6 +126,7 @@ impl PostExchange {
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
             sent: now,
             ends_astray: false,
+            is_heard: false,
             resumes: 0,
             retry: RETRY,
             out,
@@ -192,7 +196,7 @@ impl PostExchange {
     }
 
     /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`:
-    /// the GET stream of the session is open.
+    /// the session has a GET stream, or is about to have one.
     pub(crate) fn accept(
         &mut self,
         response: Response<UpstreamBody>,
@@ -216,13 +220,24 @@ impl PostExchange {
             self.leaves_at.get_or_insert_with(|| Instant::now() + ACCEPT_WAIT);
             return HeadOutcome::Accepted;
         }
-        let nothing = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
-        if nothing && listens {
-            return HeadOutcome::AnsweredElsewhere;
+        let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
+        let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
+        if is_untold || body.is_empty() {
+            if listens && !self.out.modern {
+                return HeadOutcome::AnsweredElsewhere;
+            }
+            let why = format!(
+                "the server answered with HTTP status {} and no content, and has no GET stream for the answer",
+                parts.status
+            );
+            return HeadOutcome::Unreadable(why, Some(parts.status));
         }
         let reader = match ResponseBody::new(body, &parts.headers) {
             ResponseBody::Events(body) => ResponseReader::events(body),
             ResponseBody::Json(body) => ResponseReader::json(body),
+            ResponseBody::Other(body) if is_untyped(&parts.headers) => {
+                ResponseReader::untyped(body)
+            }
             ResponseBody::Other(_) => {
                 let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
                 let kind = kind.unwrap_or("no content type");

@@ -145,7 +145,7 @@ impl HttpSseStream {
                 self.state = HttpSseState::Open(Box::new(ResponseReader::events(body)));
                 Ok(())
             }
-            Err(parts) if parts.status == StatusCode::OK => {
+            Err(parts) if parts.status.is_success() => {
                 Err("the server answered with no stream of events".to_owned())
             }
             Err(parts) => Err(error_status::explain(parts.status, &parts.headers)),

@@ -17,6 +17,9 @@ pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// The longest pause before a lost GET stream is opened again.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// The time without a GET stream after which requests whose answers would come there get an error.
+const ABSENT_MAX: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
 enum ListenState {
     /// No stream is wanted, or the server has none.
@@ -35,11 +38,19 @@ pub(crate) struct ListenStream {
     retry: Option<Duration>,
     /// Attempts in vain since the last event.
     vain: u32,
+    /// The time since when the stream is not open.
+    closed_since: Option<Instant>,
 }
 
 impl ListenStream {
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self.state, ListenState::Open(_))
+    /// Whether the stream is open, or is about to be.
+    pub(crate) fn may_open(&self) -> bool {
+        !matches!(self.state, ListenState::Off)
+    }
+
+    /// The time at which a stream that does not open again is given up by those that wait for a message on it.
+    pub(crate) fn absent_at(&self) -> Option<Instant> {
+        self.closed_since.map(|since| since + ABSENT_MAX)
     }
 
     /// The time when the stream is opened next.
@@ -57,6 +68,7 @@ impl ListenStream {
 
     /// Takes the request for the stream, or the reason why there can be none.
     pub(crate) fn open(&mut self, sent: Result<Sending, String>) {
+        self.closed_since.get_or_insert_with(Instant::now);
         match sent {
             Ok(sent) => self.state = ListenState::Head(sent),
             Err(why) => {
@@ -92,6 +104,7 @@ impl ListenStream {
                 }
                 self.last_id = reader.last_id.take();
                 self.retry = reader.retry.or(self.retry);
+                self.closed_since = Some(Instant::now());
                 self.pause();
             }
         }
@@ -103,6 +116,7 @@ impl ListenStream {
             Ok(body) => {
                 let mut reader = ResponseReader::events(body);
                 reader.last_id = self.last_id.take();
+                self.closed_since = None;
                 self.state = ListenState::Open(Box::new(reader));
             }
             Err(parts) if parts.status.is_server_error() => self.pause(),

@@ -76,6 +76,11 @@ impl PendingRequests {
         self.named(id).next().map(|(_, one)| one.stream)
     }
 
+    /// Whether the leg itself reads the answer to a request with this id.
+    pub(crate) fn is_read(&self, id: &Key) -> bool {
+        self.named(id).any(|(_, one)| one.kind != RequestKind::Other)
+    }
+
     /// Whether a POST carried a request with this id.
     pub(crate) fn has_request(&self, stream: StreamId, id: &Key) -> bool {
         self.named(id).any(|(_, one)| one.stream == stream)

@@ -198,6 +198,14 @@ impl ModernFace {
                         return None;
                     }
                     Kind::Notification => self.server_notification(message, now)?,
+                    // Clients of 2026-07-28 know no arrays.
+                    Kind::Batch => {
+                        for part in message.apart() {
+                            let told = self.intercept(FromServer::Message(origin, part), now);
+                            self.to_client.extend(told);
+                        }
+                        return None;
+                    }
                     _ => message,
                 };
                 Some(FromServer::Message(origin, message))

@@ -140,6 +140,8 @@ pub(crate) struct UpstreamBody {
     client: Option<Arc<ConnectionPool>>,
     /// The stream of HTTP/2, which counts until the body is dropped.
     _stream: Option<Arc<Http2Stream>>,
+    /// The first bytes, which were read to find out what the body is.
+    ahead: Option<Bytes>,
 }
 
 /// The source of a body.
@@ -160,13 +162,13 @@ impl UpstreamBody {
         client: Arc<ConnectionPool>,
     ) -> Self {
         let source = BodySource::Theirs(incoming);
-        Self { source, link: Some(link), client: Some(client), _stream: None }
+        Self { source, link: Some(link), client: Some(client), _stream: None, ahead: None }
     }
 
     /// The body of a response over HTTP/1.1 by Milepost's own engine.
     pub(super) fn own_engine(body: EngineBody, client: &Arc<ConnectionPool>) -> Self {
         let (source, client) = (BodySource::Engine(body), Some(Arc::clone(client)));
-        let mut body = Self { source, link: None, client, _stream: None };
+        let mut body = Self { source, link: None, client, _stream: None, ahead: None };
         body.keep_link();
         body
     }
@@ -174,17 +176,30 @@ impl UpstreamBody {
     /// The body of a response over HTTP/2.
     pub(super) fn shared(incoming: Incoming, stream: Arc<Http2Stream>) -> Self {
         let source = BodySource::Theirs(incoming);
-        Self { source, link: None, client: None, _stream: Some(stream) }
+        Self { source, link: None, client: None, _stream: Some(stream), ahead: None }
     }
 
     /// A body of Milepost's own.
     pub(crate) fn own(bytes: Bytes) -> Self {
         let source = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
-        Self { source, link: None, client: None, _stream: None }
+        Self { source, link: None, client: None, _stream: None, ahead: None }
+    }
+
+    /// Puts bytes back that were read from the beginning of the body.
+    pub(crate) fn put_back(&mut self, first: Bytes) {
+        self.ahead = Some(first).filter(|first| !first.is_empty());
+    }
+
+    /// Whether the body is known to have no bytes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_end() || self.size().exact() == Some(0)
     }
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
+        if self.ahead.is_some() {
+            return false;
+        }
         match &self.source {
             BodySource::Theirs(incoming) => incoming.is_end_stream(),
             BodySource::Engine(body) => body.is_end(),
@@ -194,6 +209,9 @@ impl UpstreamBody {
 
     /// The length of the body, if it is known.
     pub(crate) fn size(&self) -> SizeHint {
+        if self.ahead.is_some() {
+            return SizeHint::new();
+        }
         match &self.source {
             BodySource::Theirs(incoming) => incoming.size_hint(),
             BodySource::Engine(body) => body.size(),
@@ -208,6 +226,9 @@ impl UpstreamBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        if let Some(first) = self.ahead.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
         let incoming = match &mut self.source {
             BodySource::Theirs(incoming) => incoming,
             BodySource::Engine(body) => {

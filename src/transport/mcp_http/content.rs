@@ -1,7 +1,12 @@
 //! Kinds of response bodies, and JSON rewritten to one line.
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::protocol::unicode::BOM;
+
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
 
 /// The kind of a body, as far as it can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +26,58 @@ impl Content {
 
     /// The kind of the body after decompression.
     pub(crate) fn unpacked(headers: &HeaderMap) -> Self {
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let kind = media_type(headers);
         match kind {
-            kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
-            kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
+            kind if kind.eq_ignore_ascii_case(EVENTS) => Self::Events,
+            kind if kind.eq_ignore_ascii_case(JSON) || is_kind_of_json(kind) => Self::Json,
             _ => Self::Other,
         }
     }
+
+    /// The kind of a body without a telling `Content-Type`, by its first bytes.
+    pub(crate) fn by_first_bytes(first: &[u8]) -> Self {
+        let first = first.strip_prefix(BOM).unwrap_or(first).trim_ascii_start();
+        let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+        match first.first() {
+            Some(b'{' | b'[') => Self::Json,
+            _ if fields.iter().any(|field| first.starts_with(field)) => Self::Events,
+            _ => Self::Other,
+        }
+    }
+
+    /// Writes the `Content-Type` that clients know for this kind, where the server's is another.
+    pub(crate) fn name_in(self, headers: &mut HeaderMap) {
+        let known = match self {
+            Self::Events => EVENTS,
+            Self::Json => JSON,
+            Self::Other => return,
+        };
+        if !media_type(headers).eq_ignore_ascii_case(known) {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(known));
+        }
+    }
+}
+
+/// Whether the `Content-Type` says nothing about the content: servers that are written by hand leave it out, or
+/// their framework puts its default there.
+pub(crate) fn is_untyped(headers: &HeaderMap) -> bool {
+    let kind = media_type(headers);
+    kind.is_empty()
+        || ["text/plain", "application/octet-stream"]
+            .iter()
+            .any(|other| kind.eq_ignore_ascii_case(other))
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+/// Names of JSON besides `application/json`, such as those of JSON-RPC over HTTP (2008).
+fn is_kind_of_json(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    ["application/json-rpc", "application/jsonrequest", "text/json"].contains(&&*kind)
+        || kind.starts_with("application/") && kind.ends_with("+json")
 }
 
 /// JSON without line ends: they are space between its parts, and would end an event's line or a line of
@@ -43,6 +92,33 @@ pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_is_known_by_its_type_or_by_its_first_bytes() {
+        let of = |kind: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(kind).unwrap());
+            Content::of(&headers)
+        };
+        for kind in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json-rpc",
+            "application/jsonrequest",
+            "text/json",
+            "application/vnd.mcp+json",
+        ] {
+            assert_eq!(of(kind), Content::Json, "{kind}");
+        }
+        for kind in ["text/event-stream", "TEXT/EVENT-STREAM", "text/event-stream;charset=UTF-8"] {
+            assert_eq!(of(kind), Content::Events, "{kind}");
+        }
+        assert_eq!([of("text/html"), of("text/plain"), of("")], [Content::Other; 3]);
+        let first = Content::by_first_bytes;
+        assert_eq!([first(b" {"), first(b"\xEF\xBB\xBF[")], [Content::Json; 2]);
+        assert_eq!([first(b"\n\ndata: {"), first(b": ok"), first(b"id: 1")], [Content::Events; 3]);
+        assert_eq!([first(b""), first(b"Accepted"), first(b"<html>")], [Content::Other; 3]);
+    }
 
     #[test]
     fn line_ends_become_spaces() {

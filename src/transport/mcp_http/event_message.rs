@@ -32,9 +32,14 @@ pub(crate) fn is_stray(event: &SseEvent) -> bool {
 }
 
 /// The messages of an event, the last one at the end: an array is divided, unless arrays are messages in
-/// `revision`.
-pub(crate) fn divided(message: Message, revision: Option<Revision>) -> (Vec<Message>, Message) {
-    let is_divided = message.kind() == Kind::Batch && revision != Some(Revision::V2025_03_26);
+/// `revision` and all of this array belongs to one stream. `is_mixed`: not all of it does.
+pub(crate) fn divided(
+    message: Message,
+    revision: Option<Revision>,
+    is_mixed: impl FnOnce(&Message) -> bool,
+) -> (Vec<Message>, Message) {
+    let is_divided = message.kind() == Kind::Batch
+        && (revision != Some(Revision::V2025_03_26) || is_mixed(&message));
     let mut parts = if is_divided { message.apart() } else { Vec::new() };
     let last = parts.pop().unwrap_or(message);
     (parts, last)

@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::{Instant, timeout_at};
 
-use crate::progress::Policy;
+use crate::progress::{BATCH_MAX, Policy};
 use crate::transport::http::headers::remove_body_headers;
 use crate::transport::http::request_body::{
     BodyLimits, BodyPace, PassingBody, RequestBody, RequestBodyError,
@@ -185,6 +185,15 @@ pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<M
     }
     let (cancelled, asked): (Vec<Message>, Vec<Message>) = message.elements().partition(cancels);
     (asked.into(), cancelled)
+}
+
+/// The cancellations in a message of a client: the message itself, or those of an array.
+pub(crate) fn cancels_in(message: &Message) -> Vec<Message> {
+    let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
+    match message.kind() {
+        Kind::Batch => message.elements().take(BATCH_MAX).filter(cancels).collect(),
+        _ => Some(message).filter(|one| cancels(one)).cloned().into_iter().collect(),
+    }
 }
 
 #[cfg(test)]

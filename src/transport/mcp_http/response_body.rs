@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Response, StatusCode, response};
+use http::{HeaderMap, Response, response};
 
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::inflate::PlainBody;
@@ -39,7 +39,7 @@ impl ResponseBody {
 pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<response::Parts>> {
     let (parts, body) = response.into_parts();
     match ResponseBody::new(body, &parts.headers) {
-        ResponseBody::Events(body) if parts.status == StatusCode::OK => Ok(body),
+        ResponseBody::Events(body) if parts.status.is_success() => Ok(body),
         _ => Err(Box::new(parts)),
     }
 }

@@ -12,7 +12,7 @@ use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use crate::protocol::unicode::BOM;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::content::{Content, on_one_line};
 
 /// The longest message, in bytes, that is held whole; a longer message is forwarded in pieces.
 /// Every open exchange may hold this much.
@@ -20,6 +20,9 @@ const HELD_MAX: usize = 1 << 20;
 
 /// The longest `retry` time of a server that is accepted.
 const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// The error for a body without a type that is no message.
+const UNREADABLE: &str = "the answer of the server is neither JSON nor events";
 
 /// One item of a response. Texts have no line ends inside.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ enum BodyForm {
     Json(BytesMut),
     /// A text too long to be held, which is forwarded in pieces.
     LongJson,
+    /// A body without a type, of which nothing has come.
+    Untyped,
     Over,
 }
 
@@ -74,6 +79,11 @@ impl ResponseReader {
     /// Reads JSON.
     pub(crate) fn json(body: PlainBody) -> Self {
         Self::new(body, BodyForm::Json(BytesMut::new()))
+    }
+
+    /// Reads a body without a type: its first bytes say what it is.
+    pub(crate) fn untyped(body: PlainBody) -> Self {
+        Self::new(body, BodyForm::Untyped)
     }
 
     fn new(body: PlainBody, form: BodyForm) -> Self {
@@ -117,7 +127,18 @@ impl ResponseReader {
     }
 
     fn take(&mut self, chunk: Bytes) {
+        if matches!(self.form, BodyForm::Untyped) {
+            self.form = match Content::by_first_bytes(&chunk) {
+                Content::Json => BodyForm::Json(BytesMut::new()),
+                Content::Events => BodyForm::Events(Box::new(Events::new(HELD_MAX))),
+                Content::Other => {
+                    self.failure = Some(UpstreamError::BrokenOff(UNREADABLE));
+                    BodyForm::Over
+                }
+            };
+        }
         match &mut self.form {
+            BodyForm::Untyped => {}
             BodyForm::Over => {}
             BodyForm::LongJson => self.ready.push_back(ResponseItem::Piece(on_one_line(chunk))),
             BodyForm::Json(held) => {

@@ -669,3 +669,22 @@ proptest! {
         }
     }
 }
+
+/// The server works on for a client that has given the call up: another request must not get that answer.
+#[test]
+fn a_request_with_the_id_of_work_that_goes_on_gets_an_id_of_mileposts_own() {
+    let mut policy = quiet();
+    policy.call.late.enabled = true;
+    let mut wire = Wire::new(policy, 0);
+    assert_eq!(wire.client(0, &call_of("a", "1", "")), call_of("a", "1", ""));
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"Request timed out"}}"#;
+    assert_eq!(wire.client(0, cancel), "");
+    let sent = wire.client(0, r#"{"jsonrpc":"2.0","id":1,"method":"resources/list"}"#);
+    let id = serde_json::from_str::<Value>(&sent).unwrap()["id"].clone();
+    assert_ne!(id, 1);
+    wire.server(r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#);
+    assert_eq!(wire.told(0), [""; 0]);
+    wire.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resources":[]}}}}"#));
+    wire.now += Duration::from_secs(1);
+    assert_eq!(wire.told(0), [r#"{"jsonrpc":"2.0","id":1,"result":{"resources":[]}}"#]);
+}

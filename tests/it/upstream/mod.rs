@@ -1,6 +1,7 @@
 //! The leg towards servers that are reached over HTTP, in memory and in virtual time: what a stdio client
 //! is told, and what the server is asked, byte for byte.
 
+mod answers_elsewhere;
 mod ask_log_level;
 mod http_sse_servers;
 mod late_answers;

@@ -305,12 +305,22 @@ async fn statuses_become_errors_of_their_requests() {
             "",
             error(
                 "1",
-                "the server answered with HTTP status 202 Accepted and no content type instead of \
-                 JSON or events",
+                "the server answered with HTTP status 202 Accepted and no content, and has no GET \
+                 stream for the answer",
                 Some(202),
             ),
         ),
-        ("200 OK", json, "", error("1", "the server ended its response without an answer", None)),
+        (
+            "200 OK",
+            json,
+            "",
+            error(
+                "1",
+                "the server answered with HTTP status 200 OK and no content, and has no GET stream \
+                 for the answer",
+                Some(200),
+            ),
+        ),
     ];
     for (status, header, body, expected) in cases {
         let mut rig = Rig::new();

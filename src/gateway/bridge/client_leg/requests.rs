@@ -7,10 +7,11 @@ use bytes::Bytes;
 use super::SessionLeg;
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::bridge::session::{SessionKind, requests};
-use crate::progress::{BATCH_MAX, StreamId, StreamKind, StreamPacing};
+use crate::progress::{StreamId, StreamKind, StreamPacing};
+use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::{json, mcp};
 use crate::relay::{ClientHeaders, FromClient, SOLE_STREAM};
+use crate::transport::mcp_http::request_body::cancels_in;
 
 impl SessionLeg {
     /// A message that opens no stream. On a wire it may have requests all the same.
@@ -30,13 +31,7 @@ impl SessionLeg {
 
     /// Notes the requests that a message of the client cancels: they need no answer.
     fn settle_cancelled(&mut self, message: &Message) {
-        let is_array = message.kind() == Kind::Batch;
-        let elements = message.elements().take(if is_array { BATCH_MAX } else { 0 });
-        let whole = (!is_array).then(|| message.clone());
-        for one in whole.into_iter().chain(elements) {
-            if one.method().as_deref() != Some(mcp::CANCELLED) {
-                continue;
-            }
+        for one in cancels_in(message) {
             let id = json::member(&one.params().unwrap_or_default(), "requestId");
             let id = id.and_then(|id| Key::read(&id));
             if let Some((stream, id)) = id.and_then(|id| Some((self.sole_stream_of(&id)?, id))) {

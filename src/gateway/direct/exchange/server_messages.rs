@@ -27,6 +27,7 @@ pub(super) enum Handled {
 impl Exchange {
     /// Takes a message that needs no place among others.
     pub(super) fn judge_fast(&mut self, arrived: ArrivedMessage<'_>) -> FastPath {
+        self.is_heard = true;
         let (scope, own) = (&self.scope, self.lease.as_ref());
         let is_elsewhere = |token: &Key| scope.is_beside(own, token);
         self.filter.fast_repair(self.last_read, OWN, arrived, is_elsewhere)

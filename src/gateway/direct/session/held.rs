@@ -28,6 +28,20 @@ impl Session {
         self.lock().held = None;
     }
 
+    /// Tells the responses whose answers would come on a GET stream that none comes any more.
+    pub(crate) fn end_waits(&self) {
+        let shared = self.lock();
+        for mailbox in shared.streams.values().filter(|mailbox| mailbox.takes_answers()) {
+            // News of which there is one for each response fit.
+            let _ = mailbox.put(Mail::SessionOver);
+        }
+    }
+
+    /// Whether a stream of a request has one without an answer.
+    pub(crate) fn has_calls_on(&self, stream: StreamId) -> bool {
+        self.lock().filter.try_with(|filter| filter.has_calls_on(stream)) == Some(true)
+    }
+
     /// Lets the held stream go, for a client that does not use the session. Its next message brings the stream
     /// back.
     pub(crate) fn let_go(&self) {

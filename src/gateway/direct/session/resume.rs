@@ -6,6 +6,7 @@ use super::{Session, SessionState, SessionStream};
 use crate::gateway::direct::mailbox::Mail;
 use crate::progress::input::Input;
 use crate::progress::{Filter, StreamId, StreamKind, StreamPacing};
+use crate::protocol::jsonrpc::Message;
 use crate::transport::clock::now;
 
 impl Session {
@@ -46,6 +47,12 @@ impl SessionStream {
     pub(crate) fn note_id(&self, id: &[u8], before: Option<f64>) {
         let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, self.stream, self.kind, before);
+    }
+
+    /// Whether an array that came on the stream has a message about a request of another stream.
+    pub(crate) fn shares(&self, array: &Message) -> bool {
+        let ask = |filter: &mut Filter| filter.is_for_others(self.stream, array);
+        self.session.with_filter(|filter| filter.try_with(ask)) == Some(true)
     }
 
     /// A listening stream closes.

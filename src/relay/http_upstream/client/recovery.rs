@@ -30,7 +30,7 @@ impl UpstreamClient {
     /// Takes the head of a response.
     pub(super) fn accept_head(&mut self, stream: StreamId, response: Response<UpstreamBody>) {
         self.reachability.reached.store(true, Relaxed);
-        let (http_sse, listens) = (self.http_sse.is_some(), self.listen.is_open());
+        let (http_sse, listens) = (self.http_sse.is_some(), self.listen.may_open());
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let is_initialized = exchange.out.is(mcp::INITIALIZED);
         if response.status().is_success()
@@ -59,7 +59,7 @@ impl UpstreamClient {
             }
             HeadOutcome::Accepted if is_initialized => self.complete_session(),
             HeadOutcome::Accepted => {}
-            HeadOutcome::AnsweredElsewhere => self.drop_exchange(stream),
+            HeadOutcome::AnsweredElsewhere => self.wait_elsewhere(stream),
             HeadOutcome::Unreadable(why, status) => {
                 self.drop_exchange(stream);
                 self.refuse_all(stream, &why, status.map(|status| status.as_u16()));
@@ -130,7 +130,28 @@ impl UpstreamClient {
         }
     }
 
+    /// The answers to the requests of a POST come on the GET stream.
+    fn wait_elsewhere(&mut self, stream: StreamId) {
+        self.drop_exchange(stream);
+        self.elsewhere.insert(stream);
+    }
+
+    /// Answers the requests whose answers would have come on the GET stream with an error.
+    pub(super) fn fail_elsewhere(&mut self, why: &str) {
+        let why = format!("the server took the request, said nothing in its response, and {why}");
+        for stream in std::mem::take(&mut self.elsewhere) {
+            tracing::warn!(why, "a request has no answer");
+            self.refuse_all(stream, &why, None);
+        }
+    }
+
     fn break_off(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
+        let exchange = self.exchanges.get(stream);
+        let is_unheard =
+            exchange.is_some_and(|exchange| !exchange.is_heard && !exchange.out.modern);
+        if is_unheard && error.is_none() && self.listen.may_open() && self.pending.has(stream) {
+            return self.wait_elsewhere(stream);
+        }
         self.drop_exchange(stream);
         let why = match error {
             Some(error) => error_chain(error),
@@ -234,6 +255,7 @@ impl UpstreamClient {
 
     /// Begins the session again, as the client began it.
     pub(super) fn renew(&mut self) {
+        self.fail_elsewhere("its session was lost");
         self.close_listen();
         let stream = self.next_stream();
         match self.session.renew(stream) {

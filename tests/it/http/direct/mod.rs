@@ -1,6 +1,7 @@
 //! HTTP clients in front of HTTP servers, in memory and in virtual time: every byte of both sides is the
 //! test's own.
 
+mod answers_elsewhere;
 mod any_conversation;
 mod ask_servers;
 mod event_streams;

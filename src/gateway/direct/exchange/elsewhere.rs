@@ -1,0 +1,125 @@
+//! Answers that come on the GET stream of the session: the server has taken the requests of a POST, and says nothing
+//! in the response.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{Exchange, drain};
+use crate::gateway::direct::event_stream::EventHandler;
+use crate::progress::TransmitKind;
+use crate::progress::input::Input;
+use crate::transport::clock::now;
+use crate::transport::http::body::Batch;
+use crate::transport::http::in_flight::InFlightGuard;
+
+/// The time without any GET stream of the session after which a request whose answer would come there gets an error.
+/// Clients open a stream that has broken again within seconds.
+const ABSENT_MAX: Duration = Duration::from_secs(60);
+
+/// The time between two looks whether the session has a GET stream.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The error for a request whose answer cannot come any more.
+const NO_STREAM: &str = "the server took the request, said nothing in its response, and the GET stream for the answer is closed";
+
+/// The wait of a response for what comes on another stream.
+pub(super) struct Elsewhere {
+    /// The last time at which the session had a GET stream.
+    seen: Instant,
+    looked: Instant,
+}
+
+impl Elsewhere {
+    pub(super) fn next_look(&self) -> Instant {
+        self.looked + LOOK
+    }
+}
+
+impl Exchange {
+    /// Whether the client of the session listens on a GET stream, or Milepost in its place.
+    pub(crate) fn has_listener(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.session.is_listening())
+    }
+
+    /// Whether the answers of the requests may come on the GET stream. Not in 2026-07-28, which has none.
+    pub(crate) fn may_be_answered_elsewhere(&self) -> bool {
+        self.member.is_some() && !self.modern && !self.observing && self.elsewhere.is_none()
+    }
+
+    /// Whether the server has said nothing on the stream of the requests, whose answers may come elsewhere.
+    pub(crate) fn is_unheard(&self) -> bool {
+        !self.is_heard
+            && !self.resumable
+            && self.may_be_answered_elsewhere()
+            && self.filter.open_calls() > 0
+    }
+
+    /// The answers come on the GET stream from now on, and belong into this response, which ends with the last one.
+    pub(crate) fn wait_elsewhere(&mut self) {
+        let Some(member) = &self.member else { return };
+        member.mailbox.take_answers();
+        self.ends_with_answer = true;
+        self.elsewhere = Some(Elsewhere { seen: now(), looked: now() });
+    }
+
+    /// The response ends without an answer, and the requests stay open: the client gets their progress and their
+    /// answers on its GET stream.
+    pub(crate) fn leave_open(mut self: Box<Self>) -> Option<InFlightGuard> {
+        self.resumable = true;
+        self.open.take()
+    }
+
+    /// Looks whether the answers can still come.
+    pub(super) fn look_elsewhere(&mut self, at: Instant) {
+        let (Some(wait), Some(member)) = (&mut self.elsewhere, &self.member) else { return };
+        if !member.session.has_calls_on(member.stream) && !member.mailbox.is_filled() {
+            // The answer was too large to be moved, and has passed on the stream where it came.
+            self.filter.apply(at, Input::SettleStream(super::OWN));
+            self.answered = true;
+            return;
+        }
+        if at < wait.next_look() {
+            return;
+        }
+        wait.looked = at;
+        if member.session.is_listening() {
+            wait.seen = at;
+        } else if at >= wait.seen + ABSENT_MAX {
+            self.fail(NO_STREAM, None);
+        }
+    }
+
+    /// Takes what has come on other streams, for a client that gets one JSON body: answers into `answers`, progress to
+    /// the stream where it came. True if no answer is missing any more.
+    pub(crate) fn take_answers(&mut self, answers: &mut Vec<Bytes>) -> bool {
+        let mut out = Batch::default();
+        self.drain_mailbox(&mut out);
+        let at = now();
+        self.look_elsewhere(at);
+        drain(&mut self.filter, at, |transmit| match transmit.kind {
+            TransmitKind::Answer(_) | TransmitKind::Batch(..) => {
+                answers.push(transmit.payload.to_bytes());
+            }
+            _ => out.transmit(&transmit),
+        });
+        self.note(None);
+        self.write_on_detour(out);
+        self.filter.open_calls() == 0
+    }
+
+    /// Completes when something has come on another stream, or something is due.
+    pub(crate) async fn next_elsewhere(&mut self) {
+        let due = self.timeout();
+        let filled = poll_fn(|cx| match &self.member {
+            Some(member) => member.mailbox.poll_mail(cx),
+            None => Poll::Pending,
+        });
+        match due {
+            Some(due) => drop(tokio::time::timeout_at(due.into(), filled).await),
+            None => filled.await,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Responses to POSTs that are successes without saying clearly where the answer is: nothing at all, or a body without
+//! a type.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{Response, header};
+use tokio::time::{Instant, timeout};
+
+use super::exchange::Exchange;
+use super::post::Post;
+use super::response::UpstreamAnswer;
+use crate::gateway::refusals::events_head;
+use crate::gateway::route_state::StreamPermit;
+use crate::transport::http::body::Body;
+use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::shutdown::SHUTTING_DOWN;
+use crate::transport::mcp_http::content::Content;
+
+/// The time for which the head of a response without a type waits for the first bytes of its body, which say what
+/// the body is.
+const TYPE_WAIT: Duration = Duration::from_secs(5);
+
+impl Post {
+    /// The server has taken the requests and says nothing in its response. Where the session has a GET stream, the
+    /// answers come there, and belong into this response. Otherwise the client gets the response as it is, and the
+    /// requests stay open for the GET stream that it may open.
+    pub(crate) async fn answer_elsewhere(
+        self: Box<Self>,
+        mut parts: Parts,
+        body: Body,
+        mut exchange: Box<Exchange>,
+        permit: StreamPermit,
+    ) -> Response<Body> {
+        let forwarder = &self.direct.state.forwarder;
+        let mut answers: Vec<Bytes> = Vec::new();
+        if !exchange.may_be_answered_elsewhere() || exchange.take_answers(&mut answers) {
+            if answers.is_empty() {
+                let open = exchange.release();
+                drop(open);
+                return forwarder.response(parts, false, body);
+            }
+            return self.answered(parts, answers);
+        }
+        if !exchange.has_listener() {
+            drop(exchange.leave_open());
+            return forwarder.response(parts, false, body);
+        }
+        exchange.wait_elsewhere();
+        if self.request_head.reads_events && !self.request_head.limits_events {
+            self.make_readable(&mut parts, Content::Events);
+            parts.headers.extend(events_head());
+            let response = forwarder.response(parts, true, Body::empty());
+            let stream = self.stream(exchange, UpstreamAnswer::Elsewhere, permit, true);
+            return response.map(|_| stream);
+        }
+        let shared = std::sync::Arc::clone(&self.direct.state.shared);
+        let mut ending = std::pin::pin!(shared.shutdown.wait());
+        while !exchange.take_answers(&mut answers) {
+            tokio::select! {
+                () = exchange.next_elsewhere() => {}
+                () = &mut ending => exchange.fail(SHUTTING_DOWN, None),
+            }
+        }
+        self.answered(parts, answers)
+    }
+
+    /// The answers of the requests as one JSON body.
+    fn answered(&self, mut parts: Parts, mut answers: Vec<Bytes>) -> Response<Body> {
+        self.make_readable(&mut parts, Content::Json);
+        parts.headers.remove(header::CONTENT_LENGTH);
+        let body = match answers.len() {
+            1 => answers.remove(0),
+            _ => Bytes::from([b"[", &answers.join(&b","[..])[..], b"]"].concat()),
+        };
+        self.direct.state.forwarder.response(parts, true, Body::from(body))
+    }
+
+    /// A body without a type, or with one that says nothing: its first bytes decide.
+    pub(crate) async fn untyped(
+        self: Box<Self>,
+        mut parts: Parts,
+        mut body: UpstreamBody,
+        exchange: Box<Exchange>,
+        deadline: Option<Instant>,
+        permit: StreamPermit,
+    ) -> Response<Body> {
+        let is_packed = parts.headers.contains_key(header::CONTENT_ENCODING);
+        let first = poll_fn(|cx| body.poll_data(cx));
+        let first = if is_packed { None } else { timeout(TYPE_WAIT, first).await.ok() };
+        let kind = match first {
+            Some(Some(Ok(first))) => {
+                let kind = Content::by_first_bytes(&first);
+                body.put_back(first);
+                kind
+            }
+            Some(Some(Err(error))) => {
+                exchange.release();
+                return self.unreachable(&error);
+            }
+            Some(None) => {
+                let body = Body::empty();
+                return self.answer_elsewhere(parts, body, exchange, permit).await;
+            }
+            None => Content::Other,
+        };
+        match kind {
+            Content::Events => {
+                self.make_readable(&mut parts, kind);
+                let response = self.direct.state.forwarder.response(parts, true, Body::empty());
+                let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
+                response.map(|_| stream)
+            }
+            Content::Json => self.json(parts, body, exchange, deadline, permit).await,
+            Content::Other => self.unread(parts, body, exchange),
+        }
+    }
+}
