@@ -128,34 +128,8 @@ impl Server for Odd {
                 ))]);
                 return Ok(());
             }
-            "glued" => {
-                let line: Vec<_> = (1..=2)
-                    .filter_map(|step| {
-                        let token = call.token.as_ref()?;
-                        Some(notification(
-                            token,
-                            &format!(r#""progress":{step},"total":5,"message":"step {step}""#),
-                        ))
-                    })
-                    .collect();
-                call.wait(self.pace)?;
-                call.client.print(line.concat() + "\n\n");
-                call.wait(self.pace)?;
-            }
-            "latin1" => {
-                for step in 1..=5 {
-                    call.wait(self.pace)?;
-                    if let Some(token) = &call.token {
-                        let line = notification(
-                            token,
-                            &format!(r#""progress":{step},"total":5,"message":"gr@n {step}""#),
-                        );
-                        let bytes = line.bytes().map(|byte| if byte == b'@' { 0xfc } else { byte });
-                        call.client.print(bytes.chain([b'\n']).collect::<Vec<_>>());
-                    }
-                }
-                call.wait(self.pace)?;
-            }
+            "glued" => glued(call, self.pace)?,
+            "latin1" => latin1(call, self.pace)?,
             "start" => return start(call, self.pace),
             "wait" => call.wait(self.pace * 6)?,
             "heard" => {
@@ -228,6 +202,40 @@ fn start(call: &Call, pace: Duration) -> Result<(), Cancelled> {
             call.aside(notification(&Value::from(job.as_str()), &members));
         }
     });
+    Ok(())
+}
+
+/// Two reports on one line, then two line ends.
+fn glued(call: &Call, pace: Duration) -> Result<(), Cancelled> {
+    let line: Vec<_> = (1..=2)
+        .filter_map(|step| {
+            let token = call.token.as_ref()?;
+            Some(notification(
+                token,
+                &format!(r#""progress":{step},"total":5,"message":"step {step}""#),
+            ))
+        })
+        .collect();
+    call.wait(pace)?;
+    call.client.print(line.concat() + "\n\n");
+    call.wait(pace)?;
+    Ok(())
+}
+
+/// Reports whose words are Latin-1 bytes.
+fn latin1(call: &Call, pace: Duration) -> Result<(), Cancelled> {
+    for step in 1..=5 {
+        call.wait(pace)?;
+        if let Some(token) = &call.token {
+            let line = notification(
+                token,
+                &format!(r#""progress":{step},"total":5,"message":"gr@n {step}""#),
+            );
+            let bytes = line.bytes().map(|byte| if byte == b'@' { 0xfc } else { byte });
+            call.client.print(bytes.chain([b'\n']).collect::<Vec<_>>());
+        }
+    }
+    call.wait(pace)?;
     Ok(())
 }
 

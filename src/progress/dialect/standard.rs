@@ -48,7 +48,7 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
         repairs.add(Repair::Envelope);
     }
     let is_respelled = |name: &&str| params.get_exact(name).is_none() && params.get(name).is_some();
-    if KNOWN[1..].iter().any(|name| is_respelled(name)) {
+    if KNOWN[1..].iter().any(is_respelled) {
         repairs.add(Repair::Envelope);
     }
     let nested = INSIDE.iter().find_map(|name| params.object(name));

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::LastSent;
+use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
@@ -266,24 +266,8 @@ impl Filter {
             call.meter.note_source(report.in_words);
         }
         let emitted = call.meter.take(report.figure.as_ref(), on_fall)?;
-        let joined = match (&call.sent.joined, report.message) {
-            (Some(first), Some(more)) if appends => Some(join(first, more)),
-            _ => None,
-        };
         call.sent.remember(LastSent::figures(report), report.message, now);
-        let is_clean = report.has_clean_words && joined.is_none();
-        let said = joined.as_deref().or(report.message);
-        let mut message = said.map(|said| match is_clean {
-            true => Cow::Borrowed(said),
-            false => notification::message(said),
-        });
-        if appends || (!is_clean && message.as_deref() != report.message) {
-            // A copy of what may be said again, and no more of it.
-            call.sent.last_message = message.as_deref().map(Bytes::copy_from_slice);
-        }
-        if appends {
-            call.sent.joined.clone_from(&call.sent.last_message);
-        }
+        let mut message = words_to_send(call, report, appends);
         let mut repairs = call.repairs_of(report);
         if let Some(repair) = emitted.repair {
             repairs.add(repair);
@@ -443,4 +427,33 @@ impl Filter {
             }
         }
     }
+}
+
+/// The words of `report` as the client gets them, written as JSON text: with `appends`, behind all that the call said
+/// before. The call keeps words that are not the server's own, because it may say them again.
+fn words_to_send<'a>(
+    call: &mut Call,
+    report: &ReportView<'a>,
+    appends: bool,
+) -> Option<Cow<'a, [u8]>> {
+    let joined = match (&call.sent.joined, report.message) {
+        (Some(first), Some(more)) if appends => Some(join(first, more)),
+        _ => None,
+    };
+    let is_clean = report.has_clean_words && joined.is_none();
+    let message = match joined {
+        Some(joined) => Some(Cow::Owned(notification::message(&joined).into_owned())),
+        None => report.message.map(|said| match is_clean {
+            true => Cow::Borrowed(said),
+            false => notification::message(said),
+        }),
+    };
+    if appends || (!is_clean && message.as_deref() != report.message) {
+        // A copy of what may be said again, and no more of it.
+        call.sent.last_message = message.as_deref().map(Bytes::copy_from_slice);
+    }
+    if appends {
+        call.sent.joined.clone_from(&call.sent.last_message);
+    }
+    message
 }

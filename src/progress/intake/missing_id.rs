@@ -25,7 +25,8 @@ impl Filter {
     ) -> RepairedAnswer {
         let settings = self.settings_of_orphan(origin);
         let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
-        if !is_fault && !(self.topology.has_strangers() && message.result().is_some()) {
+        let is_strangers = self.topology.has_strangers() && message.result().is_some();
+        if !(is_fault || is_strangers) {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
         if message.result().is_none() {

@@ -126,7 +126,7 @@ mod what_passes {
             error(-32700, "Parse\\u001b[31m error"),
             r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#.to_owned() + "\n",
         ];
-        let (_folder, path) = file(&said.concat());
+        let (_folder, path) = file(said.concat());
         let mut session = reciter(&[], &path);
         session.call("1", None, "a", "{}");
         let (heard, code, log) = session.finish();

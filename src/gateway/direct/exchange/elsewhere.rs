@@ -111,6 +111,10 @@ impl Exchange {
     }
 
     /// Completes when something has come on another stream, or something is due.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "a future that holds `&self` could not be sent to another thread"
+    )]
     pub(crate) async fn next_elsewhere(&mut self) {
         let due = self.timeout();
         let filled = poll_fn(|cx| match &self.member {
