@@ -116,8 +116,12 @@ impl Word for Option<TokenIs> {
 }
 
 impl Word for TokenType {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("same", Self::Same), ("string", Self::String), ("integer", Self::Integer)];
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("same", Self::Same),
+        ("string", Self::String),
+        ("integer", Self::Integer),
+        ("none", Self::None),
+    ];
 }
 
 impl Word for TaskOffer {

@@ -31,8 +31,10 @@ impl Filter {
         mut draft: CallDraft,
     ) -> Payload {
         let key = self.give_name();
+        let bare = self.policy.without_token(message, tool.as_deref(), draft.token.as_ref());
+        let message = bare.as_ref().unwrap_or(message);
         let raw = message.raw();
-        let mut splices = vec![(within(raw, &draft.id.client), key.to_json())];
+        let mut splices = vec![(message.id_range(), key.to_json())];
         draft.id.server = key.clone();
         draft.id.translated = !self.topology.has_strangers();
         let in_arguments = self.policy.token_in_arguments(message, tool.as_deref());

@@ -1,7 +1,7 @@
 //! Additions to the requests of clients, for servers that report nothing unless they are asked.
 //!
-//! The additions are put between the client's bytes, all of which stay, except for a token of another
-//! type. A member that the client has set itself stays. The additions follow from the message and the
+//! The additions are put between the client's bytes, all of which stay, except for a token that the server gets
+//! in another type or not at all. A member that the client has set itself stays. The additions follow from the message and the
 //! settings alone: over HTTP several filters know one request, and all have to know the token that its
 //! server knows.
 
@@ -37,6 +37,9 @@ pub enum TokenType {
     String,
     /// An integer from 1 to 2^53 - 1. Anything else becomes one that follows from it.
     Integer,
+    /// No token at all. The client's token still names the call towards the client: heartbeats, and progress that
+    /// the server reports in other ways, have it.
+    None,
 }
 
 /// The least important of the log messages that a server is asked for.
@@ -98,7 +101,7 @@ impl Ask {
     /// The server's form of a token; `None`: the client's own.
     pub(crate) fn token(&self, token: &Key) -> Option<Key> {
         match (self.token_type, token) {
-            (TokenType::Same, _) => None,
+            (TokenType::Same | TokenType::None, _) => None,
             (TokenType::String, Key::Text(text)) => {
                 text.is_empty().then(|| Key::Text(Bytes::from_static(NO_EMPTY_TOKEN)))
             }

@@ -110,29 +110,25 @@ impl Policy {
         if !self.asks() {
             return None;
         }
-        let splices = match message.kind() {
-            Kind::Request => self.splices(message),
+        match message.kind() {
+            Kind::Request => self.request_with_members(message),
             Kind::Batch => {
                 let elements = message.elements().filter(|one| one.kind() == Kind::Request);
-                elements.flat_map(|one| self.splices_within(message, &one)).collect()
+                let changed = elements.filter_map(|one| {
+                    let place = within(message.raw(), one.raw())?;
+                    Some((place, self.request_with_members(&Message::parse(one.raw().clone()))?))
+                });
+                let splices: Vec<(Range<usize>, Bytes)> = changed.collect();
+                (!splices.is_empty()).then(|| spliced(message, splices).to_bytes())
             }
-            _ => Vec::new(),
-        };
-        (!splices.is_empty()).then(|| spliced(message, splices).to_bytes())
+            _ => None,
+        }
     }
 
-    /// The members put into an element of an array, by their positions.
-    fn splices_within(&self, array: &Message, element: &Message) -> Vec<(Range<usize>, Bytes)> {
-        let Some(Range { start, .. }) = within(array.raw(), element.raw()) else {
-            return Vec::new();
-        };
-        let moved = |(place, new): (Range<usize>, _)| (place.start + start..place.end + start, new);
-        self.splices(element).into_iter().map(moved).collect()
-    }
-
-    fn splices(&self, request: &Message) -> Vec<(Range<usize>, Bytes)> {
+    /// A request with the additions for its server; `None`: unchanged.
+    fn request_with_members(&self, request: &Message) -> Option<Bytes> {
         if request.repeats_a_key() || request.id_key().is_none() {
-            return Vec::new();
+            return None;
         }
         let method = request.method().unwrap_or_default();
         let params = request.params().unwrap_or_default();
@@ -140,12 +136,39 @@ impl Policy {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let text = json::member(&meta, "progressToken");
         let token = text.and_then(|text| self.token_in(request, &params, tool.as_deref(), text));
-        let mut splices = self.members_for(request, tool.as_deref(), token.as_ref());
+        let bare = self.without_token(request, tool.as_deref(), token.as_ref());
+        let sent = bare.as_ref().unwrap_or(request);
+        let mut splices = self.members_for(sent, tool.as_deref(), token.as_ref());
         let renamed = token.filter(|token| token.translated);
-        splices.extend(renamed.and_then(|token| {
-            Some((within(request.raw(), &token.client)?, token.server.to_json()))
-        }));
-        splices
+        splices.extend(
+            renamed.and_then(|token| {
+                Some((within(sent.raw(), &token.client)?, token.server.to_json()))
+            }),
+        );
+        let is_changed = bare.is_some() || !splices.is_empty();
+        is_changed.then(|| spliced(sent, splices).to_bytes())
+    }
+
+    /// A request without its token, for a server that gets none; `None` where the token stays, or no token is
+    /// there. A `_meta` that holds nothing else goes too: some servers refuse every call that has one.
+    pub(crate) fn without_token(
+        &self,
+        request: &Message,
+        tool: Option<&str>,
+        token: Option<&MappedId>,
+    ) -> Option<Message> {
+        let _ask = self.ask_of(tool).filter(|ask| ask.token_type == TokenType::None)?;
+        // A token that stands there twice stays, as in `token_in`.
+        let meta = sole_member(&request.params().filter(|_| !request.repeats_a_key())?, "_meta")?;
+        let text = sole_member(&meta, "progressToken")?;
+        // Not a token that Milepost cannot read: the client gets no progress under it either.
+        let _read = token.filter(|token| *token.client == *text)?;
+        let raw = request.raw();
+        let whole = within(raw, &meta)?;
+        let member = json::member_around(raw, within(raw, &text)?)?;
+        let is_alone = json::Members::new(&meta).count() == 1;
+        let place = if is_alone { json::member_around(raw, whole)? } else { member };
+        Some(Message::parse(spliced(request, vec![(place, Bytes::new())]).to_bytes()))
     }
 
     /// The members that are added to a request, besides its token.

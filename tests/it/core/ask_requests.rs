@@ -172,7 +172,7 @@ fn flags_that_cannot_be_used_say_why() {
         (r#"--ask-meta={"progressToken":1}"#, "is for the client to say"),
         ("--ask-meta=stream", "a JSON object is expected"),
         ("--ask-arguments=[1]", "a JSON object is expected"),
-        ("--ask-token-type=number", "[possible values: same, string, integer]"),
+        ("--ask-token-type=number", "[possible values: same, string, integer, none]"),
         ("--ask-log-level=warn", "did you mean \"warning\"?"),
     ] {
         let tried = Command::new(MILEPOST).args(["wrap", flag, "--", "true"]).output().unwrap();
@@ -239,7 +239,7 @@ proptest! {
         method in prop_oneof![Just("tools/call"), Just("initialize"), Just("ping")],
         (meta, arguments, capabilities) in (object(), object(), object()),
         token_type in prop_oneof![
-            Just(TokenType::Same), Just(TokenType::String), Just(TokenType::Integer)
+            Just(TokenType::Same), Just(TokenType::String), Just(TokenType::Integer), Just(TokenType::None)
         ],
         copies in any::<bool>(),
         pretty in any::<bool>(),
@@ -262,9 +262,16 @@ proptest! {
         let mut wanted = request.clone();
         let token = params["_meta"]["progressToken"].clone();
         let is_token = token.is_string() || token.is_i64();
-        if is_token {
+        if is_token && token_type == TokenType::None {
+            let members = wanted["params"]["_meta"].as_object_mut().unwrap();
+            members.remove("progressToken");
+            if members.is_empty() {
+                wanted["params"].as_object_mut().unwrap().remove("_meta");
+            }
+        } else if is_token {
             let given = &said["params"]["_meta"]["progressToken"];
             match token_type {
+                TokenType::None => unreachable!("handled above"),
                 TokenType::Same => prop_assert_eq!(given, &token),
                 TokenType::String => prop_assert!(given.as_str().is_some_and(|given| !given.is_empty())),
                 TokenType::Integer => prop_assert!((1..1 << 53).contains(&given.as_i64().unwrap())),
@@ -275,7 +282,10 @@ proptest! {
         if method == "tools/call" {
             let mut into = arguments;
             if copies && is_token {
-                let given = &wanted["params"]["_meta"]["progressToken"];
+                let given = match token_type {
+                    TokenType::None => &token,
+                    _ => &wanted["params"]["_meta"]["progressToken"],
+                };
                 let copy = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
                 if into.get("_meta").is_none_or(Value::is_object) {
                     into["_meta"]["progressToken"] = copy.into();
