@@ -5,6 +5,7 @@ use crate::conversation::{
     Between, Call, Conversation, Kind, Names, Place, Say, Speaks, Step, TASK_TOOL, World,
 };
 use crate::dice::Dice;
+use crate::names::{alike, same};
 
 /// Ids and tokens of JSON; two spellings of one number or string stand beside each other.
 const NAMES: [&str; 24] = [
@@ -319,9 +320,8 @@ impl Generator {
                 name = number.to_string();
             }
             let users = |call: &&Open| {
-                let same = of(&call.call) == &name
-                    || !self.mix.loose
-                        && of(&call.call).trim_matches('"') == name.trim_matches('"');
+                let same =
+                    same(of(&call.call), &name) || !self.mix.loose && alike(of(&call.call), &name);
                 same && self.sessions[call.call.client] == session
                     && (!self.mix.twins || call.call.client == client)
             };
@@ -465,8 +465,7 @@ impl Generator {
     fn is_free_token(&self, client: usize, token: &str) -> bool {
         let session = &self.sessions[client];
         self.calls.iter().all(|call| {
-            call.call.token.trim_matches('"') != token.trim_matches('"')
-                || self.sessions[call.call.client] != *session
+            !alike(&call.call.token, token) || self.sessions[call.call.client] != *session
         })
     }
 
@@ -872,10 +871,9 @@ impl Generator {
     fn extra(&mut self) {
         let unique = |call: &usize| {
             let own = &self.calls[*call];
-            let alike =
-                |other: &&Open| other.call.id.trim_matches('"') == own.call.id.trim_matches('"');
+            let has_it = |other: &&Open| alike(&other.call.id, &own.call.id);
             let is_own = own.waiter == Some(own.call.number);
-            is_own && own.over && !own.cancelled && self.calls.iter().filter(alike).count() == 1
+            is_own && own.over && !own.cancelled && self.calls.iter().filter(has_it).count() == 1
         };
         let over: Vec<usize> = (0..self.calls.len()).filter(unique).collect();
         let mark = self.mark();

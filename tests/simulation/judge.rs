@@ -7,6 +7,7 @@ use std::fmt;
 use serde_json::value::RawValue;
 
 use crate::conversation::{Call, Kind, Names, Place, Say, World, marks};
+use crate::names::{plain, readable, same};
 
 /// Something that happened, at a time in milliseconds.
 #[derive(Debug, Clone)]
@@ -101,6 +102,8 @@ const SHARED_PAUSE: u64 = 10_000;
 #[derive(Debug)]
 struct CallState {
     call: Call,
+    /// The id and the token by which the server knows the call.
+    known: [String; 2],
     /// The call that began the work for which this one waits, and when.
     work: usize,
     began: u64,
@@ -244,10 +247,13 @@ fn members(text: &str) -> Option<BTreeMap<String, String>> {
     Some(members.into_iter().map(|(key, value)| (key, value.get().to_owned())).collect())
 }
 
-/// Whether two JSON texts are the same name: the same text or the same string.
-fn same(one: &str, other: &str) -> bool {
-    let string = |text: &str| serde_json::from_str::<String>(text).ok();
-    one == other || string(one).is_some_and(|value| string(other) == Some(value))
+/// Whether two notifications have the same members, in any order.
+fn have_same_members(one: &str, other: &str) -> bool {
+    let parts = |text: &str| {
+        let mut message = members(text)?;
+        Some((members(&message.remove("params")?)?, message))
+    };
+    parts(one).is_some_and(|parts_of_one| parts(other) == Some(parts_of_one))
 }
 
 /// Compliant progress as its client is told: without a total that nothing can be of.
@@ -364,6 +370,7 @@ impl Judge {
         }
         let mut state = CallState {
             call: call.clone(),
+            known: [call.id.clone(), call.token.clone()],
             work,
             began: joins.map_or(now, |before| self.calls[&before].began),
             asked: now,
@@ -461,7 +468,7 @@ impl Judge {
         for call in left {
             let CallState { work, answer_said, .. } = self.calls[&call];
             if answer_said.is_none() {
-                self.gave.push((self.now, cancellation(&self.calls[&work].call.id), 0));
+                self.gave.push((self.now, cancellation(&self.calls[&work].known[0]), 0));
             }
         }
     }
@@ -491,7 +498,7 @@ impl Judge {
     fn expires(&mut self, text: &str) -> bool {
         let is_over = |call: &usize| {
             let CallState { work, answer_said, cancelled, .. } = &self.calls[call];
-            let id = &self.calls[work].call.id;
+            let id = &self.calls[work].known[0];
             answer_said.is_none()
                 && cancelled.is_some_and(|gone| gone + KEEP <= self.now)
                 && text == cancellation(id)
@@ -501,32 +508,101 @@ impl Judge {
     }
 
     /// The server gets what clients say, as they say it, once and in order.
-    fn took(&mut self, text: &str) {
-        let text = without_reason(text);
+    fn took(&mut self, raw: &str) {
+        let text = without_reason(raw);
         let text = text.as_str();
         let shared = self.world == World::Shared;
         let mark = marks('c', text);
-        let fits = |gave: &&mut (u64, String, usize)| {
-            if shared { marks('c', &gave.1) == mark } else { gave.1 == text }
+        let fits = |gave: &(u64, String, usize)| match shared {
+            true => marks('c', &gave.1) == mark,
+            false => gave.1 == raw || gave.1 == text,
         };
-        match self.gave.iter_mut().filter(|gave| gave.2 == 0).find(fits) {
-            Some(gave) => gave.2 = 1,
+        match self.gave.iter().position(|gave| gave.2 == 0 && fits(gave)) {
+            Some(which) => {
+                self.gave[which].2 = 1;
+                self.took_as_given(&mark, text);
+            }
             // A shared server is told of clients that leave.
             None if shared && text.contains("notifications/cancelled") => {}
+            None if self.took_renamed(&mark, text) => {}
             None => self.took_more(text),
         }
     }
 
+    /// Whether requests of several streams reach the server on one wire, so that an id there has to be that of one
+    /// request.
+    fn finds_answers_by_id(&self) -> bool {
+        self.world.is_pair() && self.world.reads_streams() && !self.world.serves_streams()
+    }
+
+    /// The other calls of a call's session that the server may still answer, or answers after they were cancelled.
+    fn beside(&self, call: &Call) -> impl Iterator<Item = &CallState> {
+        let (number, session) = (call.number, &self.sessions[call.client]);
+        self.calls.values().filter(move |state| {
+            let is_over = state.over_said().is_some_and(|said| said + self.race() < self.now);
+            state.call.number != number
+                && self.sessions[state.call.client] == *session
+                && (!is_over || state.cancelled.is_some())
+        })
+    }
+
+    /// The server gets a request with the client's own names. No request that it is still to answer has the same id.
+    fn took_as_given(&mut self, mark: &[usize], text: &str) {
+        let state = mark.first().and_then(|number| self.calls.get(number));
+        let Some(CallState { call, .. }) = state.filter(|_| self.finds_answers_by_id()) else {
+            return;
+        };
+        let is_open = |state: &&CallState| state.answer_said.is_none() && state.cancelled.is_none();
+        let is_twice =
+            self.beside(call).filter(is_open).any(|other| same(&other.known[0], &call.id));
+        // Of processes two requests may cross.
+        if is_twice && !self.world.is_real() && text.contains("\"method\"") {
+            self.find("one-id-for-two", format!("the server is to answer two of {text}"));
+        }
+    }
+
+    /// Whether the server gets a request with other names, because a request of the session that it may still answer
+    /// has one of these names.
+    fn took_renamed(&mut self, mark: &[usize], text: &str) -> bool {
+        let state = mark.first().and_then(|number| self.calls.get(number));
+        let Some(CallState { call, .. }) = state.filter(|_| self.finds_answers_by_id()) else {
+            return false;
+        };
+        let message = members(text).unwrap_or_default();
+        let member = |of: Option<&String>, name: &str| members(of?)?.get(name).cloned();
+        let meta = member(message.get("params"), "_meta");
+        let id = message.get("id").cloned().unwrap_or_default();
+        let token = member(meta.as_ref(), "progressToken").unwrap_or_default();
+        let renamed = Call { id: id.clone(), token: token.clone(), ..call.clone() };
+        let repeats = self.beside(call).any(|other| {
+            let has =
+                |name: &String| !name.is_empty() && other.known.iter().any(|own| same(own, name));
+            has(&call.id) || has(&call.token)
+        });
+        let is_new = |name: &String| {
+            let mut others = self.beside(call);
+            name.is_empty() || !others.any(|other| other.known.iter().any(|own| same(own, name)))
+        };
+        let (number, given) = (call.number, call.text(false));
+        let is_right = repeats && is_new(&id) && is_new(&token) && renamed.text(false) == text;
+        let mut gave = self.gave.iter_mut().filter(|_| is_right);
+        let Some(gave) = gave.find(|gave| gave.2 == 0 && gave.1 == given) else { return false };
+        gave.2 = 1;
+        self.calls.get_mut(&number).unwrap().known = [id, token];
+        true
+    }
+
     /// The server gets what no client has just sent.
     fn took_more(&mut self, text: &str) {
+        let text = &*as_cancellation(text);
         // A client may give up what it has read the answer of; what comes of that is the client's affair.
         let is_idle = |state: &CallState| {
             let is_read = state.answer_heard.is_some_and(|heard| state.cancelled > Some(heard));
-            is_read && text == cancellation(&state.call.id)
+            is_read && text == cancellation(&state.known[0])
         };
         // What a client has moved on from may be answered in that moment.
         let crosses = |state: &CallState| {
-            let id = &self.calls[&state.work].call.id;
+            let id = &self.calls[&state.work].known[0];
             let is_answered = state.answer_said.is_some_and(|said| self.now < said + self.race());
             is_answered && state.cancelled.is_some() && text == cancellation(id)
         };
@@ -643,6 +719,9 @@ impl Judge {
         let Some(message) = members(text) else {
             return self.find("unreadable", format!("{place:?} reads {text}"));
         };
+        if readable(text) != text {
+            self.find("unicode", format!("{place:?} reads half a surrogate pair: {text}"));
+        }
         let method = message.get("method").map(String::as_str);
         if method == Some(r#""notifications/progress""#) && !message.contains_key("id") {
             self.heard_progress(place, text, &message);
@@ -659,7 +738,7 @@ impl Judge {
         let (say, at, again) = (say.clone(), fetched.unwrap_or(*at), !heard.is_empty());
         let about = say.about.and_then(|call| self.calls.get(&call));
         let [id, token] = about.map_or(["", ""], |state| [&state.call.id, &state.call.token]);
-        let wanted = say.with(id, token);
+        let wanted = readable(&say.with(id, token));
         let mut wrong = Vec::new();
         // The id of an event with an array goes with the last message of the array, which may come elsewhere.
         let resumed = say.with_next && self.was_broken(say.place);
@@ -916,15 +995,15 @@ impl Judge {
 
     /// Whether a report names a call. A server knows work that goes on by the names of the call that began it.
     fn is_name_of(&self, say: &Say, number: usize) -> bool {
-        let known = |call: usize| &self.calls[&self.calls[&call].work].call;
+        let known = |call: usize| &self.calls[&self.calls[&call].work].known;
         let name = match (&say.names, say.about.filter(|call| self.calls.contains_key(call))) {
-            (Names::Token, Some(call)) => &known(call).token,
-            (Names::Id, Some(call)) => &known(call).id,
+            (Names::Token, Some(call)) => &known(call)[1],
+            (Names::Id, Some(call)) => &known(call)[0],
             (Names::Other(text), _) => text,
             _ => return false,
         };
-        let (target, known) = (&self.calls[&number].call, known(number));
-        [&target.token, &target.id, &known.token, &known.id].iter().any(|own| same(name, own))
+        let (target, known) = (&self.calls[&number].known, known(number));
+        target.iter().chain(known).any(|own| same(name, own))
     }
 
     /// Whether a report may be shown for a call.
@@ -1035,8 +1114,13 @@ impl Judge {
         let CallState { call, value, .. } = &self.calls[&number];
         let said = say.with(&call.id, &call.token);
         let rises = value.is_none_or(|value| figure(&said) > value);
-        let wanted = without_impossible_total(said);
-        if heard.is_empty() && wanted != text && rises && !self.is_mixed(index, number) {
+        let possible = without_impossible_total(said.clone());
+        let wanted = readable(&possible);
+        // A report that needs two repairs is written anew, with the same members.
+        let is_rewritten =
+            possible != said && wanted != possible && have_same_members(&wanted, text);
+        let is_right = wanted == text || is_rewritten;
+        if heard.is_empty() && !is_right && rises && !self.is_mixed(index, number) {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
         }
     }
@@ -1141,7 +1225,7 @@ impl Judge {
             other.call.number != number
                 && other.over_heard().is_none()
                 && other.call.client == state.call.client
-                && same(&other.call.token, &state.call.token)
+                && same(&other.known[1], &state.known[1])
         })
     }
 
@@ -1150,7 +1234,7 @@ impl Judge {
         let state = &self.calls[&number];
         let has_twin = self.has_twin(number);
         let is_task = state.call.is_task() && !self.reads_late();
-        if is_task && state.answer_said.is_some_and(|said| said < self.now) {
+        if is_task && state.answer_said.is_some_and(|said| said + self.race() < self.now) {
             self.find("beat-of-task", format!("call {number} is a task: {text}"));
         }
         let is_early = self.now + self.tolerance() < last + BEAT_AFTER && !has_twin;
@@ -1181,12 +1265,12 @@ impl Judge {
         let died = self.died.is_some();
         let crosses = |text: &String| {
             let is_over = |state: &CallState| {
-                let id = &self.calls[&state.work].call.id;
+                let id = &self.calls[&state.work].known[0];
                 // Who has read the answer has nothing left to cancel.
                 let is_read =
                     state.answer_heard.is_some_and(|heard| state.cancelled >= Some(heard));
                 let is_over = is_read || self.world.is_real() && state.answer_said.is_some();
-                is_over && *text == cancellation(id)
+                is_over && *as_cancellation(text) == *cancellation(id)
             };
             self.calls.values().any(is_over)
         };
@@ -1279,8 +1363,7 @@ impl Judge {
         }
         let session = &self.sessions[state.call.client];
         let rival = |other: &CallState| {
-            let alike = same(&other.call.token, &state.call.token)
-                || same(&other.call.id, &state.call.token);
+            let alike = other.known.iter().any(|name| same(name, &state.known[1]));
             other.call.number != state.call.number
                 && alike
                 && self.sessions[other.call.client] == *session
@@ -1373,14 +1456,13 @@ impl Judge {
                         .over_heard()
                         .is_none_or(|heard| heard + SHARED_PAUSE + self.edge() > *at)
         });
-        let others: Vec<&Call> =
-            mine.map(|other| &other.call).filter(|other| other.number != number).collect();
-        let taken = |name: &str| {
-            others.iter().any(|other| same(name, &other.token) || same(name, &other.id))
-        };
+        let others: Vec<&CallState> = mine.filter(|other| other.call.number != number).collect();
+        let taken =
+            |name: &str| others.iter().any(|other| other.known.iter().any(|own| same(name, own)));
+        let [id, token] = &state.known;
         let clear = match &say.names {
-            Names::Token => !taken(&state.call.token),
-            Names::Id => !taken(&state.call.id) && state.call.id != state.call.token,
+            Names::Token => !taken(token),
+            Names::Id => !taken(id) && id != token,
             // A name that a server has invented for another call may be that one's.
             Names::Other(_) => others.is_empty() && !self.was_for_another(index),
             _ => others.is_empty(),
@@ -1483,10 +1565,9 @@ fn is_answer(id: &str, message: &BTreeMap<String, String>) -> bool {
     id_is_own && is_error && has("result") != has("error") && !has("method")
 }
 
-/// The cancellation of a request, without a reason. Strings have one spelling.
+/// The cancellation of a request, without a reason. Each id has one spelling.
 fn cancellation(id: &str) -> String {
-    let string = serde_json::from_str::<String>(id);
-    let id = string.map_or_else(|_| id.to_owned(), |id| serde_json::json!(id).to_string());
+    let id = plain(id);
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
     )
@@ -1494,9 +1575,14 @@ fn cancellation(id: &str) -> String {
 
 /// A cancellation that the proxy words itself, without its reason.
 fn without_reason(text: &str) -> String {
-    let params = members(text).and_then(|message| members(message.get("params")?));
-    let id = params
-        .and_then(|params| params.get("reason").and_then(|_| params.get("requestId")).cloned());
+    if text.contains("\"reason\"") { as_cancellation(text) } else { text.to_owned() }
+}
+
+/// A cancellation as [`cancellation`] words it; any other message as it is.
+fn as_cancellation(text: &str) -> String {
+    let is_cancel = text.contains("\"notifications/cancelled\"").then_some(text).and_then(members);
+    let params = is_cancel.and_then(|message| members(message.get("params")?));
+    let id = params.and_then(|params| params.get("requestId").cloned());
     id.map_or_else(|| text.to_owned(), |id| cancellation(&id))
 }
 

@@ -8,6 +8,7 @@ mod conversation;
 mod dice;
 mod generate;
 mod judge;
+mod names;
 mod play;
 mod shrink;
 

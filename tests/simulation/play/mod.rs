@@ -161,8 +161,13 @@ impl Server {
 
     /// The cancellation of a call, as the server is to get it.
     pub(crate) fn cancelled(&self, steps: &[Step], asked: &Call) -> String {
-        let work = self.work_of(steps, asked).and_then(|work| self.0.get(&work));
-        let Some(Known { id, .. }) = work else { return cancelled(asked) };
+        let work = self.work_of(steps, asked).or(Some(asked.number));
+        let Some(Known { id, .. }) = work.and_then(|work| self.0.get(&work)) else {
+            return cancelled(asked);
+        };
+        if *id == asked.id {
+            return cancelled(asked);
+        }
         // The id is not the client's, and so a string is in its plainest spelling.
         let string = serde_json::from_str::<String>(id);
         let id = string.map_or_else(|_| id.clone(), |id| serde_json::json!(id).to_string());
