@@ -82,6 +82,8 @@ pub struct Server {
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
+    /// The time without a request after which a connection of HTTP/1.1 is closed; `None`: never.
+    pub http1_idle_timeout: Option<Duration>,
     /// The time without a request after which a connection of HTTP/2 is closed; `None`: never.
     pub http2_idle_timeout: Option<Duration>,
     /// The limits of each client.
@@ -113,6 +115,7 @@ impl Default for Server {
             linger: Duration::ZERO,
             drain: Duration::from_secs(30),
             max_connections: 10_000,
+            http1_idle_timeout: Some(Duration::from_secs(5 * 60)),
             http2_idle_timeout: Some(Duration::from_secs(5 * 60)),
             clients: ClientMaxima::default(),
             raise_descriptors: true,

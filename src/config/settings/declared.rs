@@ -102,8 +102,10 @@ settings! { Server, Self::default();
     /// The largest number of open client connections; a further connection gets 503. At most three quarters
     /// of the descriptors that the system allows; the rest is for children, servers and operators.
     "max_connections" AtLeast<1> => max_connections {}
-    /// The time without an open stream after which an HTTP/2 connection of a client is closed. (One of HTTP/1.1
-    /// without a request is closed after 10 s.)
+    /// The time without a request after which an HTTP/1.1 connection of a client is closed. A load balancer in front
+    /// should close its idle connections earlier: a request that meets the end of its connection gets 502 there.
+    "http1_idle_timeout" TimeOrOff => http1_idle_timeout {}
+    /// The time without an open stream after which an HTTP/2 connection of a client is closed.
     "http2_idle_timeout" TimeOrOff => http2_idle_timeout {}
     /// The largest number of open connections of one address (of 64 bits of it for IPv6); a further connection
     /// gets 429. 0 is any number. Loopback and trusted_proxies are not limited.

@@ -91,7 +91,7 @@ impl Exchange {
     ) -> Box<Self> {
         let (filter, begins) = match session {
             Some(_) => (Filter::of_request(Arc::clone(policy)), FilterScope::Request(revision)),
-            None => (Filter::new(Arc::clone(policy)), FilterScope::Exchange(revision)),
+            None => (Filter::of_lone_request(Arc::clone(policy)), FilterScope::Exchange(revision)),
         };
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
         let beside = session.and_then(|session| session.filter_id);

@@ -213,13 +213,17 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
 
 /// Whether a listener accepts a host: its own address, loopback names on loopback, and configured
 /// names; every host if configured so.
+///
+/// A loopback name may have any port: behind `ssh -L` and `kubectl port-forward` the port is the client's. A page that
+/// rebinds DNS has to use a *name* of its own.
 fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
     if server.insecure {
         return true;
     }
     let here = local.ip().to_canonical();
-    let own = host.host == Host::Address(here) || (here.is_loopback() && host.is_loopback());
-    (own && host.port.is_none_or(|port| port == local.port()))
+    let has_port = host.port.is_none_or(|port| port == local.port());
+    (here.is_loopback() && host.is_loopback())
+        || (host.host == Host::Address(here) && has_port)
         || server.allowed_hosts.iter().filter_map(|text| Authority::parse(text)).any(|allowed| {
             allowed.host == host.host && (allowed.port.is_none() || allowed.port == host.port)
         })

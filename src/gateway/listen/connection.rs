@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::idle::{IdleRule, LastingBody, OpenAnswers};
 use crate::observe::metrics::{MeteredIo, Traffic};
@@ -26,8 +26,8 @@ use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
-/// The time that a client has to send the head of a request, and to choose HTTP/1.1 or HTTP/2. An
-/// HTTP/1.1 connection without a request is closed after the same time.
+/// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head behind its first
+/// byte.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
 
 /// Bytes that a connection of HTTP/1.1 holds for each direction, unless heads may be larger. More
@@ -106,6 +106,10 @@ impl ConnectionEnd {
                 _ => Self::Broken,
             };
         }
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        if source.is_some_and(|source| source.kind() == io::ErrorKind::TimedOut) {
+            return Self::TooSlow;
+        }
         match error.downcast_ref::<hyper::Error>() {
             Some(error) if error.is_parse_too_large() => Self::HeadTooLarge,
             Some(error) if error.is_parse() => Self::Malformed,
@@ -138,7 +142,8 @@ impl Http {
             .http1()
             // Without a timer no time limit applies, and nobody says so.
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            // [`Impatient`] limits the time of a head; hyper's limit would count from the end of the answer before.
+            .header_read_timeout(None)
             .max_buf_size(head_bytes_max.max(BUFFER));
         builder
             .http2()
@@ -153,7 +158,7 @@ impl Http {
         Self { builder, traffic, idle: IdleRule::default() }
     }
 
-    /// The same, but a connection on which no request is open for long ends. Those of HTTP/1.1 end earlier.
+    /// The same with other times for connections on which no request is open.
     pub(super) fn ending_idle(self, idle: IdleRule) -> Self {
         Self { idle, ..self }
     }
@@ -185,17 +190,12 @@ impl Http {
                 Ok::<_, Infallible>(answer)
             }
         });
-        let io = TokioIo::new(Impatient::new(self.traffic.over(io), write_state));
+        let io = Impatient::new(self.traffic.over(io), write_state, answers.clone());
+        let io = TokioIo::new(io);
         let mut connection = pin!(self.builder.serve_connection(io, service));
-        let idle = async {
-            match self.idle.after {
-                Some(after) => answers.idle(after).await,
-                None => std::future::pending().await,
-            }
-        };
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = idle => {
+            () = answers.idle_by(&self.idle) => {
                 self.idle.ended.inc();
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::select! {
@@ -240,8 +240,8 @@ pub(super) fn admit_upgrade(parts: &Parts) -> Result<(), Refusal> {
     if wants_another { Err(Refusal::Upgrade) } else { Ok(()) }
 }
 
-/// Closes the connection of a client that does not show its version of HTTP in time. Afterwards
-/// HTTP/1.1 has a time limit of its own, and HTTP/2 has pings.
+/// Closes the connection of a client that does not show its version of HTTP in time, or that begins the head of an
+/// HTTP/1.1 request and does not end it in time. HTTP/2 has pings.
 struct Impatient {
     io: MeteredIo<Io>,
     /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
@@ -252,6 +252,11 @@ struct Impatient {
     /// The end of the bytes of an HTTP/2 client.
     end: Http2End,
     write_state: WriteState,
+    answers: OpenAnswers,
+    /// The number of the head whose first byte has come.
+    head: Option<u64>,
+    /// The end of the time of a head that did not come whole, and the number of this head.
+    head_limit: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 /// Whether the bytes of an HTTP/2 client have ended.
@@ -266,13 +271,55 @@ enum Http2End {
 }
 
 impl Impatient {
-    fn new(io: MeteredIo<Io>, write_state: WriteState) -> Self {
-        let undecided = Some((Box::pin(sleep(HEAD)), 0));
-        Self { io, undecided, first: Vec::new(), end: Http2End::NotHttp2, write_state }
+    fn new(io: MeteredIo<Io>, write_state: WriteState, answers: OpenAnswers) -> Self {
+        Self {
+            io,
+            undecided: Some((Box::pin(sleep(HEAD)), 0)),
+            first: Vec::new(),
+            end: Http2End::NotHttp2,
+            write_state,
+            answers,
+            head: None,
+            head_limit: None,
+        }
     }
 
-    /// Reads from a client whose version of HTTP is known.
-    fn read_on(
+    /// Reads from a client of HTTP/1.1. The time of a head counts from its first byte, so that the connection may be
+    /// without a request for longer.
+    fn read_http1(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        if !self.first.is_empty() {
+            let rest = self.first.split_off(self.first.len().min(buffer.remaining()));
+            buffer.put_slice(&std::mem::replace(&mut self.first, rest));
+        }
+        let mut read = Pin::new(&mut self.io).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.head = self.answers.next_head();
+            if read.is_pending() {
+                read = Poll::Ready(Ok(()));
+            }
+        }
+        if read.is_pending()
+            && let Some(head) = self.head
+            && self.answers.next_head() == Some(head)
+        {
+            let (of, limit) = self.head_limit.get_or_insert_with(|| (head, Box::pin(sleep(HEAD))));
+            if *of != head {
+                *of = head;
+                limit.as_mut().reset(Instant::now() + HEAD);
+            }
+            ready!(limit.as_mut().poll(context));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+
+    /// Reads from a client of HTTP/2.
+    fn read_http2(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -280,7 +327,7 @@ impl Impatient {
         if !matches!(self.end, Http2End::Waits(..)) {
             let before = buffer.filled().len();
             let read = ready!(Pin::new(&mut self.io).poll_read(context, buffer));
-            if matches!(self.end, Http2End::NotHttp2) || buffer.filled().len() > before {
+            if buffer.filled().len() > before {
                 return Poll::Ready(read);
             }
             self.end = Http2End::Waits(Box::pin(sleep(END_AFTER)), read.err());
@@ -315,13 +362,10 @@ impl AsyncRead for Impatient {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let Some((limit, seen)) = &mut this.undecided else {
-            if this.first.is_empty() {
-                return this.read_on(context, buffer);
-            }
-            let rest = this.first.split_off(this.first.len().min(buffer.remaining()));
-            buffer.put_slice(&std::mem::replace(&mut this.first, rest));
-            let more = Pin::new(&mut this.io).poll_read(context, buffer);
-            return if more.is_pending() { Poll::Ready(Ok(())) } else { more };
+            return match this.end {
+                Http2End::NotHttp2 => this.read_http1(context, buffer),
+                _ => this.read_http2(context, buffer),
+            };
         };
         let before = buffer.filled().len();
         match Pin::new(&mut this.io).poll_read(context, buffer) {
@@ -343,6 +387,7 @@ impl AsyncRead for Impatient {
                 }
                 if is_http1 || count == 0 || preface.len() <= count {
                     this.undecided = None;
+                    this.answers.set_version(!is_http1);
                 }
                 Poll::Ready(done)
             }

@@ -8,18 +8,28 @@ use std::time::Duration;
 
 use http_body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
+use tokio::sync::SetOnce;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// The interval in which a connection that ends is asked for its first request.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The end of connections on which no request is open.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct IdleRule {
-    /// The time without a request; `None`: such a connection stays.
-    pub(super) after: Option<Duration>,
+    /// The time without a request on HTTP/1.1; `None`: such a connection stays.
+    pub(super) http1: Option<Duration>,
+    /// The same on HTTP/2.
+    pub(super) http2: Option<Duration>,
     /// Counts the connections that are ended.
     pub(super) ended: Counter,
+}
+
+impl Default for IdleRule {
+    fn default() -> Self {
+        let after = Some(Duration::from_secs(5 * 60));
+        Self { http1: after, http2: after, ended: Counter::default() }
+    }
 }
 
 /// The open requests of a connection, from their heads to the end of their answers. Cheap to clone.
@@ -29,6 +39,9 @@ pub(super) struct OpenAnswers(Arc<Answers>);
 #[derive(Debug)]
 struct Answers {
     open: AtomicUsize,
+    /// Requests that have come so far.
+    entered: AtomicU64,
+    is_http2: SetOnce<bool>,
     begun: Instant,
     /// Milliseconds from `begun` to the end of the last answer.
     last_end: AtomicU64,
@@ -37,14 +50,41 @@ struct Answers {
 impl OpenAnswers {
     /// None; the time without a request begins.
     pub(super) fn new() -> Self {
-        let (open, last_end) = (AtomicUsize::default(), AtomicU64::default());
-        Self(Arc::new(Answers { open, begun: Instant::now(), last_end }))
+        Self(Arc::new(Answers {
+            open: AtomicUsize::default(),
+            entered: AtomicU64::default(),
+            is_http2: SetOnce::new(),
+            begun: Instant::now(),
+            last_end: AtomicU64::default(),
+        }))
     }
 
     /// A request has come.
     pub(super) fn enter(&self) -> OpenAnswer {
         self.0.open.fetch_add(1, Ordering::Relaxed);
+        self.0.entered.fetch_add(1, Ordering::Relaxed);
         OpenAnswer(Arc::clone(&self.0))
+    }
+
+    /// The client has shown its version of HTTP.
+    pub(super) fn set_version(&self, is_http2: bool) {
+        // The first call counts, and there is no second one.
+        let _ = self.0.is_http2.set(is_http2);
+    }
+
+    /// The number of the head that bytes of the client belong to now; `None` while a request is open.
+    pub(super) fn next_head(&self) -> Option<u64> {
+        let is_free = self.0.open.load(Ordering::Acquire) == 0;
+        is_free.then(|| self.0.entered.load(Ordering::Relaxed))
+    }
+
+    /// Waits until no request was open for the time that the rule gives to the client's version.
+    pub(super) async fn idle_by(&self, rule: &IdleRule) {
+        let after = if *self.0.is_http2.wait().await { rule.http2 } else { rule.http1 };
+        match after {
+            Some(after) => self.idle(after).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Waits until a request has come, for so long at most.

@@ -283,7 +283,11 @@ fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
 fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> ConnectionTerms {
     let connections_max = descriptors::connections_max(server);
     let limits = (connections_max, server.max_header_bytes);
-    let idle = IdleRule { after: server.http2_idle_timeout, ended: handler.idle_connections() };
+    let idle = IdleRule {
+        http1: server.http1_idle_timeout,
+        http2: server.http2_idle_timeout,
+        ended: handler.idle_connections(),
+    };
     let terms = ConnectionTerms::new(tls, limits, handler.traffic()).ending_idle(idle);
     match handler.client_limits() {
         Some(clients) => terms.limiting(clients, &server.trusted_proxies),

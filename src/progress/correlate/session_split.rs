@@ -30,7 +30,14 @@ use crate::protocol::mcp::Revision;
 impl Filter {
     /// The filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { topology: Topology::RequestOfSession, ..Self::new(policy) }
+        Self { topology: Topology::RequestOfSession, ..Self::of_lone_request(policy) }
+    }
+
+    /// The filter of one request without a session, or of several in one array.
+    pub fn of_lone_request(policy: impl Into<Arc<Policy>>) -> Self {
+        let mut filter = Self::new(policy);
+        filter.correlator.strays.expect_no_call();
+        filter
     }
 
     /// The filter of a session's shared state.

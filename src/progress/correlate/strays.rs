@@ -29,6 +29,14 @@ const NAMING_WORDS: [&str; 9] =
 /// The names of one connection that belong to no call.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
+    /// Nothing has an allocation before there is a name: most filters see one request.
+    known: Option<Box<StrayNames>>,
+    /// No call comes after those that are open now, and no name is remembered.
+    is_last_call: bool,
+}
+
+#[derive(Debug, Default)]
+struct StrayNames {
     names: VecDeque<Key>,
     /// The text of the last answers, one after the other. Copied: a slice would keep a whole read buffer, and nearly
     /// all servers never use a name of this text.
@@ -38,8 +46,33 @@ pub(crate) struct Strays {
 }
 
 impl Strays {
+    /// No call comes after those that are open: a name of theirs can be taken for that of no later call.
+    pub(crate) fn expect_no_call(&mut self) {
+        self.is_last_call = true;
+    }
+
     /// Remembers a token that came while no call was open.
     pub(crate) fn add(&mut self, name: &Key) {
+        self.known.get_or_insert_default().add(name);
+    }
+
+    /// Remembers the result of a call that has been answered now.
+    pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
+        if !self.is_last_call {
+            self.known.get_or_insert_default().note_answer(now, result);
+        }
+    }
+
+    /// Whether a name belongs to no call. `now`: `None` if the time is not known.
+    pub(crate) fn contains(&self, name: &Key, now: Option<Instant>) -> bool {
+        self.known
+            .as_ref()
+            .is_some_and(|known| known.names.contains(name) || known.is_in_answer(name, now))
+    }
+}
+
+impl StrayNames {
+    fn add(&mut self, name: &Key) {
         if name.len() > KEY_MAX || self.names.contains(name) {
             return;
         }
@@ -49,8 +82,7 @@ impl Strays {
         self.names.push_back(name.clone());
     }
 
-    /// Remembers the result of a call that has been answered now.
-    pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
+    fn note_answer(&mut self, now: Instant, result: &[u8]) {
         let half = ANSWER_BYTES_MAX / 2;
         let (head, tail) = match result.len() {
             0..=ANSWER_BYTES_MAX => (result, &[][..]),
@@ -66,11 +98,6 @@ impl Strays {
         self.text.extend(head);
         self.text.extend(tail);
         self.answers.push_back((now, length));
-    }
-
-    /// Whether a name belongs to no call. `now`: `None` if the time is not known.
-    pub(crate) fn contains(&self, name: &Key, now: Option<Instant>) -> bool {
-        self.names.contains(name) || self.is_in_answer(name, now)
     }
 
     fn is_in_answer(&self, name: &Key, now: Option<Instant>) -> bool {
@@ -206,7 +233,8 @@ mod tests {
                 format!("{{\"a\":\"job-{number}\",\"b\":\"{filler}\",\"c\":\"end-{number}\"}}");
             strays.note_answer(now, answer.as_bytes());
             strays.add(&key(format!("t{}", number * STRAYS_MAX)));
-            assert!(strays.text.len() <= ANSWERS_BYTES_MAX);
+            let known = strays.known.as_ref().unwrap();
+            assert!(known.text.len() <= ANSWERS_BYTES_MAX);
         }
         for name in ["job-99", "end-99", "job-96"] {
             assert!(strays.contains(&key(name.to_owned()), None), "{name}");

@@ -15,7 +15,6 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Orphan;
 use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced, within};
 use crate::progress::policy::AnswerRepairs;
-use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Kind, Message, RESULT_MEMBERS};
 use crate::protocol::mcp::Revision;
@@ -304,7 +303,8 @@ impl Filter {
         if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tombstone::Ended)
+        // Exactly the id: in another spelling the client may have given it to a new request.
+        if self.correlator.ledger.was_id(key) == Some(Tombstone::Ended)
             && !self.topology.has_strangers()
         {
             self.correlator.ledger.note_late_answer(key);
@@ -347,11 +347,7 @@ impl Filter {
         if method.starts_with("tasks/") {
             self.note_task_answer(now, id, message);
         }
-        // The filter of one request has no later call that could get the progress of a job.
-        if is_tool_call
-            && self.topology != Topology::RequestOfSession
-            && let Some(result) = &result
-        {
+        if is_tool_call && let Some(result) = &result {
             self.correlator.strays.note_answer(now, result);
         }
         let outcome = match result {

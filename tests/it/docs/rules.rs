@@ -57,6 +57,7 @@ rules! {
     "operating" "`max_client_children`" LIMIT, Some("children"), "[server]\nmax_client_children = 0";
     "operating" "`max_client_child_starts`" LIMIT, Some("child_starts"), "[server]\nmax_client_child_starts = 0";
     "operating" "`upstream.max_shared_calls`" LIMIT, Some("shared_calls"), "STDIO\nupstream.max_shared_calls = 0";
+    "upgrading" "`http1_idle_timeout`" "idle_connections_closed", None, "[server]\nhttp1_idle_timeout = \"off\"";
     "upgrading" "`http2_idle_timeout`" "idle_connections_closed", None, "[server]\nhttp2_idle_timeout = \"off\"";
     "security" "`forwarded = \"append\"`" FOREIGN, None, "HTTP\nforwarded = \"pass\"";
     "operating" "principal = \"header:x-user\"" FOREIGN, None, "[server]\ntrusted_proxies = []";

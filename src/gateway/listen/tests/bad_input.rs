@@ -149,9 +149,16 @@ async fn whoever_is_slow_is_not_waited_for() {
         check(what, bytes, &[], "too-slow", &[]).await;
         assert!((10..=20).contains(&begun.elapsed().as_secs()), "{what}: {:?}", begun.elapsed());
     }
-    // A connection without another request is closed after the same time.
+    let second = format!("GET /a HTTP/1.1\r\n{HOST}\r\nGET /a");
+    check("a second head without end", &second, &[200], "too-slow", &["GET 0 Endpoint"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_another_request_stays_for_longer_than_balancers_keep_theirs() {
+    let begun = tokio::time::Instant::now();
     let idle = format!("GET /a HTTP/1.1\r\n{HOST}\r\n");
-    check("idle", &idle, &[200], "too-slow", &["GET 0 Endpoint"]).await;
+    check("idle", &idle, &[200], "idle", &["GET 0 Endpoint"]).await;
+    assert!((300..310).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
