@@ -1,11 +1,13 @@
 //! The inputs and outputs of a filter besides bytes: origins, dispositions and events.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::progress::correlate::summary::Summary;
+use crate::progress::gate::transmit_queue::TransmitQueue;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::late::calls::LateNews;
-use crate::progress::payload::Transmit;
 use crate::progress::tasks::table::TaskNews;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Message;
@@ -99,6 +101,24 @@ impl RefusalRule {
     }
 }
 
-/// The rest of a filter that has failed: messages with their streams, and the message that was
-/// being handled.
-pub type Salvaged = (Vec<(StreamId, Transmit)>, Option<(Option<StreamId>, Message)>);
+/// The rest of a filter that has failed.
+#[derive(Debug, Default)]
+pub struct Salvaged {
+    /// The messages that wait for each client stream.
+    pub streams: BTreeMap<StreamId, TransmitQueue>,
+    /// The large messages of which more is to come.
+    pub large: Vec<SalvagedLarge>,
+    /// The message that was being handled, and its client stream.
+    pub at_work: Option<(Option<StreamId>, Message)>,
+}
+
+/// A large message that is passing in pieces.
+#[derive(Debug, Clone, Copy)]
+pub struct SalvagedLarge {
+    /// The stream of the server that the message comes on.
+    pub origin: Origin,
+    /// The number of the message in the queue of its client stream.
+    pub number: u64,
+    /// Whether the client gets none of it.
+    pub is_withheld: bool,
+}

@@ -16,7 +16,7 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Intake;
 use crate::progress::late::calls::{LateCalls, LateEvent};
 use crate::progress::log_request::LogRequest;
-use crate::progress::payload::{Payload, Transmit};
+use crate::progress::payload::Payload;
 use crate::progress::policy::policies::Policies;
 use crate::progress::policy::{Policy, StreamPacing};
 use crate::progress::tasks::table::TaskTable;
@@ -265,14 +265,11 @@ impl Filter {
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
     pub fn salvage(&mut self) -> Salvaged {
-        let observing = self.policy.observes();
-        let mut left: Vec<(StreamId, Transmit)> = Vec::new();
-        for (id, stream) in self.gate.streams.iter_mut() {
-            left.extend(stream.observed.drain(..).map(|transmit| (*id, transmit)));
-            let queue = stream.queue.drain(..).filter(|_| !observing);
-            left.extend(queue.map(|item| (*id, item.into_transmit())));
-        }
-        (left, self.intake.at_work.take())
+        let is_observed = self.policy.observes();
+        let streams = self.gate.streams.iter_mut();
+        let mut streams = streams.map(|(id, stream)| (*id, stream.salvage(is_observed))).collect();
+        let large = self.salvage_large(&mut streams);
+        Salvaged { streams, large, at_work: self.intake.at_work.take() }
     }
 
     pub(super) fn record(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {

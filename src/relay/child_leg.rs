@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::Message;
 use crate::relay::Pipe;
-use crate::relay::cached_start::{CachedStart, HeldMessage};
+use crate::relay::cached_start::{CachedStart, HeldMessage, MessagePart};
 use crate::relay::discover_probe::{DiscoverProbe, Era};
 use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
 use crate::relay::spool::{SpillLimits, SpoolLarge};
@@ -86,19 +86,28 @@ impl ChildLeg {
                         self.pipe.send(message.as_ref(), payload, &None);
                     }
                 }
-                HeldMessage::Start(piece) => {
-                    self.probe.settle();
-                    self.pipe.send_start(piece, &None);
-                }
-                HeldMessage::Piece(piece) => self.pipe.send_piece(piece),
-                HeldMessage::End => self.pipe.send_end(),
+                HeldMessage::Part(part) => self.pass_part(part),
             }
         }
     }
 
-    /// The server's start, if messages wait for it.
-    fn waiting_start(&mut self) -> Option<&mut CachedStart> {
-        self.start.as_mut().filter(|start| start.is_waiting())
+    /// Sends a part of a large message, unless the part waits for the server's start.
+    fn send_part(&mut self, part: MessagePart) {
+        let goes = self.start.as_mut().is_none_or(|start| start.note_part(&part));
+        if goes {
+            self.pass_part(part);
+        }
+    }
+
+    fn pass_part(&mut self, part: MessagePart) {
+        match part {
+            MessagePart::Start(piece) => {
+                self.probe.settle();
+                self.pipe.send_start(piece, &None);
+            }
+            MessagePart::Piece(piece) => self.pipe.send_piece(piece),
+            MessagePart::End => self.pipe.send_end(),
+        }
     }
 
     fn poll_server(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
@@ -164,26 +173,16 @@ impl ServerLeg for ChildLeg {
         if goes { self.pipe.send(message, payload, headers) } else { None }
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
-        if let Some(start) = self.waiting_start() {
-            return start.hold(HeldMessage::Start(piece));
-        }
-        self.probe.settle();
-        self.pipe.send_start(piece, headers);
+    fn send_start(&mut self, piece: Bytes, _: &ClientHeaders) {
+        self.send_part(MessagePart::Start(piece));
     }
 
     fn send_piece(&mut self, piece: Bytes) {
-        match self.waiting_start() {
-            Some(start) => start.hold(HeldMessage::Piece(piece)),
-            None => self.pipe.send_piece(piece),
-        }
+        self.send_part(MessagePart::Piece(piece));
     }
 
     fn send_end(&mut self) {
-        match self.waiting_start() {
-            Some(start) => start.hold(HeldMessage::End),
-            None => self.pipe.send_end(),
-        }
+        self.send_part(MessagePart::End);
     }
 
     fn send_raw(&mut self, bytes: Bytes) {

@@ -23,7 +23,7 @@ use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason, ReleasedRequest,
     RequestMembers, StreamId, Transmit, VerdictRun,
 };
-use crate::protocol::jsonrpc::{Key, Message, Scan};
+use crate::protocol::jsonrpc::{Key, Message};
 use fail_open::Failed;
 
 /// A [`Filter`] whose panics do not leave the guard.
@@ -305,12 +305,7 @@ impl FilterGuard {
             }
             return fate;
         }
-        let mut scan = Scan::default();
-        scan.feed(&head[text.clone()]);
-        let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
-        if let Some(failed) = &mut self.failed {
-            failed.withholding = claimed || self.policy.id_mapping;
-        }
+        self.begin_without_filter(origin, &head[text.clone()]);
         self.large_piece(now, origin, head, text)
     }
 
@@ -329,7 +324,7 @@ impl FilterGuard {
         if let Some(fate) = self.try_with(|filter| filter.large_piece(now, origin, copy, text)) {
             return fate;
         }
-        self.push_piece(origin, piece, false);
+        self.piece_without_filter(origin, piece, false);
         Disposition::Consumed
     }
 
@@ -343,16 +338,9 @@ impl FilterGuard {
             None => filter.finish_large(now, origin),
         };
         if self.try_with(end).is_none() {
-            self.push_piece(origin, Bytes::new(), true);
+            self.piece_without_filter(origin, Bytes::new(), true);
         }
         self.note();
-    }
-
-    fn push_piece(&mut self, origin: Origin, piece: Bytes, is_last: bool) {
-        let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
-        if !withholding && !self.policy.id_mapping {
-            self.push(self.stream_of(origin), Transmit::piece(piece, is_last));
-        }
     }
 
     /// [`Filter::poll_transmit`].
@@ -375,9 +363,7 @@ impl FilterGuard {
             self.note();
             return transmit;
         }
-        let queue = &mut self.failed.as_mut()?.queue;
-        let place = queue.iter().position(|(to, _)| *to == stream)?;
-        queue.remove(place).map(|(_, transmit)| transmit)
+        self.failed.as_mut()?.pop(stream)
     }
 
     /// Whether no poll would do anything now but that for events ([`Filter::has_nothing_due`]), and nobody observes the
@@ -429,7 +415,7 @@ impl FilterGuard {
     /// [`Filter::is_full`].
     pub fn is_full(&self) -> bool {
         let Some(failed) = &self.failed else { return self.filter.is_full() };
-        failed.queue.iter().map(|(_, transmit)| transmit.payload.len()).sum::<usize>() >= QUEUE_MAX
+        failed.bytes() >= QUEUE_MAX
     }
 
     /// [`Filter::open_calls`].

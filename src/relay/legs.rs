@@ -227,8 +227,13 @@ pub trait ServerLeg: Send {
     /// The next piece of a large message.
     fn send_piece(&mut self, piece: Bytes);
 
-    /// The side has ended.
+    /// The large message is over. Other messages that were sent since its first piece follow it.
     fn send_end(&mut self);
+
+    /// The rest of the large message will not come.
+    fn break_off(&mut self) {
+        self.send_end();
+    }
 
     /// Sends bytes unchanged from the client; only for a leg in raw mode.
     fn send_raw(&mut self, bytes: Bytes);

@@ -448,6 +448,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Drops all further messages to clients.
     fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
+        if self.large_message.take().is_some() {
+            // Its rest will not come, and cancellations for the server wait for its end.
+            self.server.break_off();
+        }
         self.spooled.clear();
         self.stop_reading_clients();
         self.clients.discard();

@@ -41,6 +41,12 @@ impl Outbox {
         }
     }
 
+    /// Moves all that `other` has behind what waits here.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        self.pieces.append(&mut other.pieces);
+    }
+
     /// Whether all bytes have reached their reader, as far as can be known.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && !self.unflushed

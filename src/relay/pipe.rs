@@ -25,6 +25,10 @@ const READ_MIN: usize = 8 << 10;
 /// Bytes that are written together. Larger payloads are written alone.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// Bytes of whole messages for the server that wait for the end of a message in pieces. Beyond the limit the
+/// server is not read: its requests may be answered with further messages.
+const WAITING_MAX: usize = QUEUE_MAX;
+
 /// One side that speaks in lines.
 pub struct Pipe {
     reader: ByteReader,
@@ -44,6 +48,9 @@ pub struct Pipe {
     fresh: Option<Bytes>,
     /// Pieces of a large message have been put in the outbox, and no line end behind them.
     midway: bool,
+    /// Whole messages that wait for this line end, in their order. A message between two pieces of another
+    /// would break both.
+    waiting: Outbox,
 }
 
 /// The result of reading.
@@ -73,6 +80,7 @@ impl Pipe {
             is_raw: false,
             fresh: None,
             midway: false,
+            waiting: Outbox::default(),
         }
     }
 
@@ -124,7 +132,7 @@ impl Pipe {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
                 self.gone = true;
-                self.outbox = Outbox::default();
+                self.drop_unwritten();
                 return Poll::Ready(false);
             }
         }
@@ -133,15 +141,16 @@ impl Pipe {
 
     fn put(&mut self, payload: &Payload) {
         if !self.is_raw {
-            self.outbox.push_message(payload);
+            let outbox = if self.midway { &mut self.waiting } else { &mut self.outbox };
+            outbox.push_message(payload);
         }
     }
 
     fn put_piece(&mut self, piece: Bytes) {
-        if !self.is_raw {
-            self.midway = piece.last().map_or(self.midway, |last| *last != b'\n');
-            self.outbox.push(piece);
-        }
+        let Some(last) = piece.last().copied().filter(|_| !self.is_raw) else { return };
+        self.outbox.push(piece);
+        self.midway = last != b'\n';
+        self.release();
     }
 
     /// A large message is over. What did not come as a line lacks its end.
@@ -149,6 +158,18 @@ impl Pipe {
         if std::mem::take(&mut self.midway) {
             self.outbox.push(Bytes::from_static(b"\n"));
         }
+        self.release();
+    }
+
+    /// Lets the waiting messages follow a message in pieces that has its line end.
+    fn release(&mut self) {
+        if !self.midway {
+            self.outbox.append(&mut self.waiting);
+        }
+    }
+
+    fn drop_unwritten(&mut self) {
+        (self.outbox, self.waiting) = (Outbox::default(), Outbox::default());
     }
 }
 
@@ -228,7 +249,7 @@ impl ClientLeg for Pipe {
     }
 
     fn discard(&mut self) {
-        self.outbox = Outbox::default();
+        self.drop_unwritten();
     }
 }
 
@@ -254,11 +275,16 @@ fn from_server(read: PipeRead) -> FromServer {
 
 impl ServerLeg for Pipe {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        // No waker: pieces come from the task that polls.
+        if self.waiting.bytes >= WAITING_MAX {
+            return Poll::Pending;
+        }
         self.poll_read(cx).map(from_server)
     }
 
     fn try_receive(&mut self) -> Option<FromServer> {
-        self.next_frame().map(from_server)
+        let reads = self.waiting.bytes < WAITING_MAX;
+        reads.then(|| self.next_frame()).flatten().map(from_server)
     }
 
     fn send(
@@ -315,7 +341,7 @@ impl ServerLeg for Pipe {
     fn stop(&mut self) {
         self.open = false;
         self.buffer.clear();
-        self.outbox = Outbox::default();
+        self.drop_unwritten();
     }
 }
 

@@ -86,6 +86,10 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
         self.leg.send_end();
     }
 
+    fn break_off(&mut self) {
+        self.leg.break_off();
+    }
+
     fn send_raw(&mut self, bytes: Bytes) {
         self.leg.send_raw(bytes);
     }

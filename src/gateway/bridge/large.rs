@@ -13,6 +13,8 @@ use crate::relay::SOLE_STREAM;
 /// A large message that is given in pieces.
 pub(crate) struct LargeToClient {
     to: StreamId,
+    /// The number of the message on that stream.
+    number: u64,
     scan: Scan,
 }
 
@@ -23,9 +25,10 @@ impl SessionLeg {
             if !known {
                 large.scan.feed(piece);
             }
-            let to = large.to;
+            let (to, number) = (large.to, large.number);
             let over = last.then_some(&large.scan);
-            let attached = self.open.get(&to).is_some_and(|buffer| buffer.more(piece, over));
+            let attached =
+                self.open.get(&to).is_some_and(|buffer| buffer.more(number, piece, over));
             self.note_written(to, attached);
             if last {
                 self.refuse_unread(to);
@@ -42,15 +45,16 @@ impl SessionLeg {
                 self.note_written(stream, false);
             }
             let id = id.map(|id| id.to_json());
-            let attached = self.open.get(&to).is_some_and(|buffer| {
-                let attached = buffer.begin(kind, id, piece);
+            let begun = self.open.get(&to).map(|buffer| {
+                let (number, attached) = buffer.begin(kind, id, piece);
                 if last {
-                    buffer.more(&Bytes::new(), Some(&scan));
+                    buffer.more(number, &Bytes::new(), Some(&scan));
                 }
-                attached
+                (number, attached)
             });
+            let (number, attached) = begun.unwrap_or_default();
             self.note_written(to, attached);
-            self.large.insert(stream, LargeToClient { to, scan });
+            self.large.insert(stream, LargeToClient { to, number, scan });
         }
         if last && let Some(large) = self.large.remove(&stream) {
             let answer = large.scan.id().filter(|_| large.scan.kind() == Kind::Response);

@@ -189,7 +189,7 @@ impl ReplayBuffer {
             TransmitKind::Request => (MessageClass::Request, None),
             _ => (MessageClass::Other, None),
         };
-        self.push(class, id, text, true)
+        self.push(class, id, text, true).1
     }
 
     /// An id as its request spells it.
@@ -199,8 +199,9 @@ impl ReplayBuffer {
         request.map_or_else(|| id.to_json(), |(_, text)| text.clone())
     }
 
-    /// The first piece of a message that is too large to be held.
-    pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> bool {
+    /// The first piece of a message that is too large to be held. Returns the number of the message, for
+    /// [`ReplayBuffer::more`], and whether a client is there that has to take the piece.
+    pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> (u64, bool) {
         let class = match kind {
             Kind::Response => MessageClass::Answer,
             Kind::Request => MessageClass::Request,
@@ -209,33 +210,40 @@ impl ReplayBuffer {
         self.push(class, id, piece.clone(), false)
     }
 
-    /// Adds a piece of a large message; `last`: the envelope, with the last piece.
-    pub(crate) fn more(&self, piece: &Bytes, last: Option<&Scan>) -> bool {
+    /// Adds a piece of the large message of this number; `last`: the envelope, with the last piece. Messages
+    /// that were put behind the first piece wait for the last.
+    pub(crate) fn more(&self, number: u64, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
-        let Some(large) = state.messages.back_mut().filter(|large| !large.whole) else {
+        let found = state.messages.binary_search_by_key(&number, |one| one.number);
+        let Some(large) = found.ok().and_then(|place| state.messages.get_mut(place)) else {
             return false;
         };
+        if !piece.is_empty() {
+            large.pieces.push_back(piece.clone());
+            large.bytes += bytes;
+        }
         if let Some(scan) = last {
             large.whole = true;
             if scan.kind() == Kind::Response {
                 large.class = MessageClass::Answer;
                 large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
             }
-            let (class, number) = (large.class, large.number);
+            let class = large.class;
             state.note_whole(class, number);
-        }
-        let Some(large) = state.messages.back_mut() else { return false };
-        if !piece.is_empty() {
-            large.pieces.push_back(piece.clone());
-            large.bytes += bytes;
         }
         state.bytes += bytes;
         self.pushed(state, bytes);
         attached
     }
 
-    fn push(&self, class: MessageClass, id: Option<Bytes>, text: Bytes, whole: bool) -> bool {
+    fn push(
+        &self,
+        class: MessageClass,
+        id: Option<Bytes>,
+        text: Bytes,
+        whole: bool,
+    ) -> (u64, bool) {
         let mut state = self.lock();
         state.last += 1;
         let (number, bytes, attached) = (state.last, text.len(), state.attached);
@@ -254,7 +262,7 @@ impl ReplayBuffer {
         }
         state.bytes += bytes;
         self.pushed(state, bytes);
-        attached
+        (number, attached)
     }
 
     /// Takes the ids of requests that the server has made and that nobody has read: there are too many.

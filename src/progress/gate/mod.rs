@@ -12,6 +12,7 @@ mod questions;
 mod silence;
 pub(crate) mod stream;
 pub(crate) mod streams;
+pub mod transmit_queue;
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -83,7 +84,7 @@ impl Filter {
                 return Some(item.into_transmit());
             }
         }
-        self.gate.streams.get_mut(&id)?.observed.pop_front()
+        self.gate.streams.get_mut(&id)?.observed.pop()
     }
 
     /// The time of the next [`Filter::poll_transmit`], if nothing arrives before.

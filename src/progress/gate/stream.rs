@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::progress::correlate::origin::RequestOrigin;
 use crate::progress::few_map::FewMap;
+use crate::progress::gate::transmit_queue::TransmitQueue;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
@@ -100,7 +101,7 @@ pub(crate) struct Stream {
     pub(crate) queue: VecDeque<Item>,
     pub(crate) queued: usize,
     /// `mode = "observe"`: the bytes for the client; the queue exists for the record only.
-    pub(crate) observed: VecDeque<Transmit>,
+    pub(crate) observed: TransmitQueue,
     /// The times when calls of this stream have something to write.
     pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
     /// Calls whose notification was given out and is not written yet.
@@ -129,7 +130,7 @@ impl Stream {
             origin: RequestOrigin::default(),
             queue: VecDeque::new(),
             queued: 0,
-            observed: VecDeque::new(),
+            observed: TransmitQueue::default(),
             wakes: FewMap::default(),
             unwritten: Vec::new(),
             midway: None,
@@ -155,14 +156,29 @@ impl Stream {
 
     /// Bytes that wait.
     pub(crate) fn backlog(&self) -> usize {
-        let observed = self.observed.iter().map(|transmit| transmit.payload.len()).sum::<usize>();
-        self.queued + observed
+        self.queued + self.observed.bytes()
     }
 
     pub(crate) fn push(&mut self, item: Item) {
         self.pieces += usize::from(matches!(item.kind, ItemKind::Piece { .. }));
         self.queued += item.payload.len();
         self.queue.push_back(item);
+    }
+
+    /// What is left to be written, in its order.
+    pub(crate) fn salvage(&mut self, is_observed: bool) -> TransmitQueue {
+        if is_observed {
+            return std::mem::take(&mut self.observed);
+        }
+        let mut left = TransmitQueue::behind(self.midway);
+        for item in self.queue.drain(..) {
+            let of = match item.kind {
+                ItemKind::Piece { of, .. } => Some(of),
+                _ => None,
+            };
+            left.push(of, item.into_transmit());
+        }
+        left
     }
 
     /// The time when an item may be written: `None` is now, `Some(None)` is as soon as the bytes

@@ -130,6 +130,11 @@ impl LargeRepairs {
         })
     }
 
+    /// The end of the last piece, where a later piece was to show how to repair it.
+    pub(crate) fn take_held(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).0
+    }
+
     /// Whether the answered request is known.
     pub(crate) fn has_request(&self) -> bool {
         self.id.is_some()

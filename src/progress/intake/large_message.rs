@@ -5,6 +5,7 @@
 //! file ([`Filter::answer_spooled`]); where different clients share the server the shell always
 //! does.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -15,9 +16,10 @@ use crate::progress::correlate::call::Call;
 use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::event::{Disposition, Origin};
+use crate::progress::event::{Disposition, Origin, SalvagedLarge};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
+use crate::progress::gate::transmit_queue::TransmitQueue;
 use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::readable::readable_piece;
@@ -230,6 +232,28 @@ impl Filter {
         }
     }
 
+    /// The large messages of which more is to come, after a panic inside. The text that they held goes to `streams`.
+    pub(crate) fn salvage_large(
+        &mut self,
+        streams: &mut BTreeMap<StreamId, TransmitQueue>,
+    ) -> Vec<SalvagedLarge> {
+        let left = std::mem::take(&mut self.intake.large_messages);
+        let rest_of = |(source, mut passing): (Option<StreamId>, LargeMessage)| {
+            let number = passing.number;
+            let is_withheld = passing.fate != LargeDisposition::Forward;
+            let held = passing.repairs.take_held();
+            let stream = self.open_or_session_stream(passing.stream);
+            if let Some(queue) = stream.and_then(|stream| streams.get_mut(&stream))
+                && !(is_withheld || held.is_empty())
+            {
+                queue.push(Some(number), Transmit::piece(held, false));
+            }
+            let origin = source.map_or(Origin::Shared, Origin::Stream);
+            SalvagedLarge { origin, number, is_withheld }
+        };
+        left.into_iter().map(rest_of).collect()
+    }
+
     /// Ends the progress of a call as soon as the id of its passing answer is known.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
         let sole = self.sole_call_on(origin);
@@ -330,7 +354,7 @@ impl Filter {
         self.end_calls_of_array(now, origin);
         if self.policy.observes() {
             let stream = if self.topology.is_whole() { stream } else { self.gate.session_stream };
-            self.observe(stream, Transmit::piece(piece, end));
+            self.observe_part(stream, Some(number), Transmit::piece(piece, end));
             return Disposition::Consumed;
         }
         let kind = ItemKind::Piece { of: number, end };

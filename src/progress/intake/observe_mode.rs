@@ -43,10 +43,20 @@ impl Filter {
 
     /// Adds the client's message to its stream.
     pub(crate) fn observe(&mut self, stream: Option<StreamId>, transmit: Transmit) -> bool {
+        self.observe_part(stream, None, transmit)
+    }
+
+    /// Adds a whole message to a stream, or a piece of the large message `of`.
+    pub(crate) fn observe_part(
+        &mut self,
+        stream: Option<StreamId>,
+        of: Option<u64>,
+        transmit: Transmit,
+    ) -> bool {
         let open =
             self.open_or_session_stream(stream).and_then(|id| self.gate.streams.get_mut(&id));
         let Some(stream) = open else { return false };
-        stream.observed.push_back(transmit);
+        stream.observed.push(of, transmit);
         true
     }
 

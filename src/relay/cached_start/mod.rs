@@ -42,11 +42,18 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resources"),
 ];
 
-/// A message, or a piece of one, that waits for the server.
+/// A message, or a part of one, that waits for the server.
 pub(crate) enum HeldMessage {
     /// A message. With the client's own text, if it is a client's.
     Whole(Box<(Option<Message>, Payload)>),
-    /// The first piece of a message.
+    /// A part of a large message.
+    Part(MessagePart),
+}
+
+/// A part of a message that is too large to be held.
+#[derive(Clone)]
+pub(crate) enum MessagePart {
+    /// The first piece.
     Start(Bytes),
     /// The next piece.
     Piece(Bytes),
@@ -128,12 +135,12 @@ impl CachedStart {
         self.held_bytes >= HELD_BYTES_MAX
     }
 
-    /// Lets a piece of a message wait.
-    pub(crate) fn hold(&mut self, held: HeldMessage) {
+    /// Lets a message, or a part of one, wait.
+    fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += match &held {
             HeldMessage::Whole(whole) => whole.1.len(),
-            HeldMessage::Start(piece) | HeldMessage::Piece(piece) => piece.len(),
-            HeldMessage::End => 0,
+            HeldMessage::Part(MessagePart::Start(piece) | MessagePart::Piece(piece)) => piece.len(),
+            HeldMessage::Part(MessagePart::End) => 0,
         };
         self.held.push_back(held);
     }
@@ -189,6 +196,15 @@ impl CachedStart {
             }
             _ => true,
         }
+    }
+
+    /// Takes note of a part of a large message for the server. False if the part does not go to the server now.
+    pub(crate) fn note_part(&mut self, part: &MessagePart) -> bool {
+        if self.is_waiting() {
+            self.hold(HeldMessage::Part(part.clone()));
+        }
+        // The rest of a message whose beginning has been dropped is no message.
+        !matches!(self.phase, StartPhase::Waiting(_) | StartPhase::Changed)
     }
 
     /// The client begins.

@@ -142,6 +142,11 @@ impl ServerLeg for HttpUpstreamLeg {
         }
     }
 
+    fn break_off(&mut self) {
+        // Nothing of the message has been sent.
+        self.collecting = None;
+    }
+
     fn send_raw(&mut self, _: Bytes) {}
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {

@@ -3,6 +3,7 @@
 mod child;
 mod discover_probe;
 mod modern_face;
+mod one_writer;
 mod relay;
 mod stderr_progress;
 mod tasks;

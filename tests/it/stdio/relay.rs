@@ -6,6 +6,7 @@ use std::time::Duration;
 use milepost::progress::Policy;
 use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Original, Report};
 use milepost::protocol::jsonrpc::Message;
+use milepost::protocol::lines::INSPECT_MAX;
 use milepost::protocol::mcp::PROGRESS;
 use milepost::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -16,9 +17,9 @@ use crate::core::transcripts::{duration, settings, unprintable};
 use crate::support::messages::{call, notification, progress, request, result};
 
 /// Both ends of a relay that runs in a task of its own.
-struct Ends {
-    client: DuplexStream,
-    server: DuplexStream,
+pub(super) struct Ends {
+    pub(super) client: DuplexStream,
+    pub(super) server: DuplexStream,
     noise: DuplexStream,
     errors: DuplexStream,
     tell: mpsc::UnboundedSender<String>,
@@ -29,14 +30,19 @@ struct Ends {
 const ROOM: usize = 64 << 20;
 
 fn start(policy: Policy) -> Ends {
+    start_holding(policy, INSPECT_MAX)
+}
+
+/// The same with legs that hold lines of up to `limit` bytes whole.
+pub(super) fn start_holding(policy: Policy, limit: usize) -> Ends {
     let (client, near_client) = duplex(ROOM);
     let (server, near_server) = duplex(ROOM);
     let (noise, near_noise) = duplex(ROOM);
     let (errors, near_errors) = duplex(ROOM);
     let (client_in, client_out) = tokio::io::split(near_client);
     let (server_in, server_out) = tokio::io::split(near_server);
-    let client_leg = Pipe::new(Box::new(client_in), Box::new(client_out));
-    let server_leg = Pipe::new(Box::new(server_in), Box::new(server_out));
+    let client_leg = Pipe::holding(Box::new(client_in), Box::new(client_out), limit);
+    let server_leg = Pipe::holding(Box::new(server_in), Box::new(server_out), limit);
     let aside = DiagnosticsSink::new(Box::new(near_noise), Some(Box::new(near_errors)));
     let mut relay = Relay::with_sole_stream(policy, client_leg, server_leg, aside);
     let (tell, mut gone) = mpsc::unbounded_channel::<String>();
@@ -57,13 +63,13 @@ fn start(policy: Policy) -> Ends {
 }
 
 /// Lets every task do what it can at this moment.
-async fn settle() {
+pub(super) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
 }
 
-async fn lines(from: &mut DuplexStream) -> Vec<String> {
+pub(super) async fn lines(from: &mut DuplexStream) -> Vec<String> {
     let mut text = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -182,7 +188,7 @@ async fn what_stands_on_standard_error_when_a_request_comes_is_not_about_it() {
 }
 
 /// A dialect that fails when it is asked.
-static FAULTY: BuiltIn = BuiltIn {
+pub(super) static FAULTY: BuiltIn = BuiltIn {
     name: "faulty",
     methods: &["notifications/progress", "boom"],
     default: false,

@@ -51,7 +51,9 @@ impl BufferState {
     pub(super) fn note_whole(&mut self, class: MessageClass, number: u64) {
         self.kept[class as usize] += 1;
         if class == MessageClass::Request {
-            self.requests.push_back(number);
+            // A large request is whole after later requests.
+            let place = self.requests.partition_point(|other| *other < number);
+            self.requests.insert(place, number);
         }
     }
 

@@ -86,3 +86,27 @@ fn requests_go_before_answers() {
     assert_eq!(buffer.take_refused(), ["0", "1", "2", "3"]);
     assert_eq!(buffer.lock().messages[0].pieces, [answer]);
 }
+
+/// A message that comes between two pieces of a large message follows the large message.
+#[test]
+fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let client = buffer.attach(None);
+    let request = Scan::default();
+    let (first, _) = buffer.begin(Kind::Request, None, &Bytes::from_static(b"{\"a\":"));
+    let (second, _) = buffer.begin(Kind::Notification, None, &Bytes::from_static(b"{\"b\":"));
+    ask(&buffer, 7, "");
+    let mut out = Batch::default();
+    client.events(false, &mut out);
+    buffer.more(second, &Bytes::from_static(b"2}"), Some(&request));
+    buffer.more(first, &Bytes::from_static(b"1}"), Some(&request));
+    client.events(false, &mut out);
+    let mut text = Vec::new();
+    while let Some(bytes) = out.take() {
+        text.extend_from_slice(&bytes);
+    }
+    let text = String::from_utf8(text).unwrap();
+    let data: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(data.len(), 3, "{text}");
+    assert_eq!(data[..2], [r#"{"a":1}"#, r#"{"b":2}"#]);
+}

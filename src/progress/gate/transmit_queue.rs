@@ -1,0 +1,81 @@
+//! Messages that pass in the order of their arrival: those of a client whose messages are only observed, and those of a
+//! filter that has failed.
+
+use std::collections::VecDeque;
+
+use crate::progress::payload::{Fragment, Transmit};
+
+/// The messages for one client stream. Large messages may arrive at the same time, in pieces, each on another stream
+/// of the server: the client gets one after the other.
+#[derive(Debug, Default)]
+pub struct TransmitQueue {
+    /// Each piece with the number of its message.
+    items: VecDeque<(Option<u64>, Transmit)>,
+    /// The large message of which some has been given out, and more follows.
+    midway: Option<u64>,
+    bytes: usize,
+}
+
+impl TransmitQueue {
+    /// An empty queue, behind a piece of the message `midway`.
+    pub(crate) fn behind(midway: Option<u64>) -> Self {
+        Self { midway, ..Self::default() }
+    }
+
+    /// Adds a whole message, or a piece of the message `of`.
+    pub fn push(&mut self, of: Option<u64>, transmit: Transmit) {
+        self.bytes += transmit.payload.len();
+        self.items.push_back((of, transmit));
+    }
+
+    /// The next message. Between two pieces of a message, nothing but its next piece.
+    pub fn pop(&mut self) -> Option<Transmit> {
+        let place = match self.midway {
+            None => 0,
+            midway => self.items.iter().position(|(of, _)| *of == midway)?,
+        };
+        let (of, transmit) = self.items.remove(place)?;
+        self.midway = if transmit.part == Fragment::Piece { of } else { None };
+        self.bytes -= transmit.payload.len();
+        Some(transmit)
+    }
+
+    /// Removes the waiting pieces of the message `number`, of which none has been given out.
+    pub fn forget(&mut self, number: u64) {
+        self.items.retain(|(of, _)| *of != Some(number));
+        self.bytes = self.items.iter().map(|(_, transmit)| transmit.payload.len()).sum();
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::payload::TransmitKind;
+
+    #[test]
+    fn nothing_comes_between_two_pieces_of_a_message() {
+        let mut queue = TransmitQueue::default();
+        let piece = |text: &'static str, is_last| Transmit::piece(text.into(), is_last);
+        queue.push(Some(1), piece("a1", false));
+        queue.push(Some(2), piece("b1", false));
+        queue.push(None, Transmit::whole(TransmitKind::Other, bytes::Bytes::from("w").into()));
+        let mut given = vec![queue.pop().unwrap()];
+        assert_eq!(queue.pop(), None, "the next piece has not come");
+        queue.push(Some(1), piece("a2", true));
+        queue.push(Some(2), piece("b2", true));
+        given.extend(std::iter::from_fn(|| queue.pop()));
+        let given: Vec<_> = given.iter().map(|one| one.payload.to_bytes()).collect();
+        assert_eq!(given, ["a1", "a2", "b1", "b2", "w"]);
+        assert_eq!(queue.bytes(), 0);
+    }
+}
