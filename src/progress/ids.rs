@@ -42,6 +42,14 @@ impl MappedId {
         Self { client, server, translated: false }
     }
 
+    /// Whether every client reads the server's `text` as the name: strict clients refuse `2.0` and `2e0` for `2`.
+    pub(crate) fn is_read_in(&self, text: &Bytes) -> bool {
+        *text == self.client
+            || Key::read(text).is_some_and(|key| {
+                key == self.server && (text.starts_with(b"\"") || *text == key.to_json())
+            })
+    }
+
     /// Whether `text` is the name for both sides.
     pub(crate) fn is_just(&self, text: &[u8]) -> bool {
         !self.translated && *self.client == *text

@@ -144,11 +144,12 @@ pub enum Repair {
     Total,
     /// A message was made readable, or added.
     Message,
-    /// `jsonrpc` was missing or a key was repeated.
+    /// `jsonrpc` was missing or was not `"2.0"`, or a key was repeated (`envelope`).
     Envelope,
     /// The id was replaced by the client's own id text (`response-id`).
     ResponseId,
-    /// An error got the `code` and `message` it lacked, or members that were null were left out (`error-shape`).
+    /// An error got the `code` and `message` it lacked, an answer with neither result nor error became an error, or
+    /// members that were null were left out (`error-shape`).
     ErrorShape,
     /// A bare tool result was wrapped as content (`bare-result`).
     BareResult,
@@ -158,7 +159,8 @@ pub enum Repair {
     EventName,
     /// The message tells its client of a task of Milepost's own.
     Task,
-    /// Bytes that are no UTF-8, and lone surrogates, became U+FFFD (`unicode`).
+    /// Bytes that are no UTF-8, and lone surrogates, became U+FFFD, or control characters in strings became escapes
+    /// (`unicode`).
     Unicode,
     /// The message stood on one line with other messages, or with text behind it (`split-line`).
     SplitLine,

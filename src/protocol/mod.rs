@@ -1,4 +1,5 @@
 //! Reading and writing of messages: JSON, JSON-RPC, MCP's names, framings, trace contexts.
+pub mod control_characters;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;

@@ -1,11 +1,12 @@
 //! Text that strict readers refuse: bytes that are no UTF-8, and escapes of lone surrogates in JSON. Each becomes one
-//! U+FFFD, as readers that accept such text do by themselves.
+//! U+FFFD, as readers that accept such text do by themselves. Control characters in strings become escapes.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
+use super::control_characters::{self, ControlEscapes};
 use super::json;
 
 /// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream or of each message.
@@ -28,6 +29,10 @@ const UNFINISHED_MAX: usize = 2 * ESCAPE_LEN - 1;
 
 /// Whether every reader can read the characters of a JSON text.
 pub fn is_readable(text: &[u8]) -> bool {
+    is_unicode(text) && control_characters::escaped(text).is_none()
+}
+
+fn is_unicode(text: &[u8]) -> bool {
     is_utf8(text) && !mentions_surrogate(text)
 }
 
@@ -54,14 +59,20 @@ pub fn readable(text: &[u8]) -> Option<Vec<u8>> {
     if is_readable(text) {
         return None;
     }
+    let escaped = control_characters::escaped(text);
+    let text = escaped.as_deref().unwrap_or(text);
+    if is_unicode(text) {
+        return escaped;
+    }
     let mut out = Vec::with_capacity(text.len() + text.len() / 8);
     let (_, is_changed) = mend(text, TextEnd::Here, &mut out);
-    is_changed.then_some(out)
+    if is_changed { Some(out) } else { escaped }
 }
 
 /// Whether the characters that begin a longer text are readable, as far as they have come.
 pub fn is_readable_so_far(text: &[u8]) -> bool {
-    is_readable(text) || !mend(text, TextEnd::Open, &mut Vec::new()).1
+    control_characters::escaped(text).is_none()
+        && (is_unicode(text) || !mend(text, TextEnd::Open, &mut Vec::new()).1)
 }
 
 /// Whether a text goes on behind a piece of it.
@@ -73,11 +84,12 @@ pub enum TextEnd {
     Open,
 }
 
-/// Makes a text readable that comes in pieces. At most 11 bytes are held from one piece to the next.
+/// Makes a text readable that comes in pieces. At most 13 bytes are held from one piece to the next.
 #[derive(Debug, Clone, Default)]
 pub struct ReadablePieces {
     /// The beginning of a character or of an escape whose end has not come.
     held: Vec<u8>,
+    controls: ControlEscapes,
     is_changed: bool,
 }
 
@@ -93,6 +105,17 @@ pub enum ReadablePiece {
 impl ReadablePieces {
     /// Takes the next piece of the text.
     pub fn feed(&mut self, piece: &[u8], end: TextEnd) -> ReadablePiece {
+        let escaped = match self.controls.feed(piece, end) {
+            ReadablePiece::AsItIs(length) => return self.feed_escaped(&piece[..length], end),
+            ReadablePiece::Instead(escaped) => escaped,
+        };
+        match self.feed_escaped(&escaped, end) {
+            ReadablePiece::AsItIs(length) => ReadablePiece::Instead(escaped[..length].to_vec()),
+            instead => instead,
+        }
+    }
+
+    fn feed_escaped(&mut self, piece: &[u8], end: TextEnd) -> ReadablePiece {
         if self.held.is_empty() {
             let ready = readable_length(piece, end);
             if let Some(ready) = ready {
@@ -115,12 +138,12 @@ impl ReadablePieces {
 
     /// Whether a piece had to be changed.
     pub fn is_changed(&self) -> bool {
-        self.is_changed
+        self.is_changed || self.controls.is_changed()
     }
 
     /// Whether a part of the text is held.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.held.is_empty() && self.controls.is_empty()
     }
 }
 
@@ -274,6 +297,12 @@ mod tests {
         check(br#""\ud83 \ud83g \uD7FF \ue000""#, br#""\ud83 \ud83g \uD7FF \ue000""#);
         check(br"\ud83d\ude0", br"\ufffd\ude0");
         check(br"\ud83", br"\ud83");
+    }
+
+    #[test]
+    fn control_characters_in_strings_become_escapes() {
+        check(b"{\t\"a\":\"\tb\x01\"}\r\n", b"{\t\"a\":\"\\tb\\u0001\"}\r\n");
+        check(b"\"\\ud83d\t\xff\x0b\xe4\"", "\"\\ufffd\\t\u{fffd}\\u000b\u{fffd}\"".as_bytes());
     }
 
     #[test]

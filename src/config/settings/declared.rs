@@ -319,8 +319,8 @@ settings! { CallPolicy, Self::default();
         ))
     }
     /// Faults that are not repaired: "response-id", "error-shape", "bare-result", "orphan-answer" and
-    /// "missing-id" of answers, "event-name" and "noise" of events, "unicode" and "split-line" of all messages,
-    /// and "total" of progress that is compliant otherwise.
+    /// "missing-id" of answers, "event-name" and "noise" of events, "envelope", "unicode" and "split-line" of all
+    /// messages, and "total" of progress that is compliant otherwise.
     "no_repair" NoRepair => answers {
         flag: Some(Flag::new(ANSWERS, "NAME").repeats().help(
             "Leave this fault of answers, events, text or totals as it is; repeat for more"

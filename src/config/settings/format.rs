@@ -259,10 +259,11 @@ pub(crate) struct NoRepair;
 
 impl NoRepair {
     /// The switch of each repair.
-    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 10] {
+    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 11] {
         let [
             response_id,
             error_shape,
+            envelope,
             bare_result,
             orphan_answer,
             missing_id,
@@ -275,6 +276,7 @@ impl NoRepair {
         [
             (response_id, &mut repairs.response_id),
             (error_shape, &mut repairs.error_shape),
+            (envelope, &mut repairs.envelope),
             (bare_result, &mut repairs.bare_result),
             (orphan_answer, &mut repairs.orphan_answer),
             (missing_id, &mut repairs.missing_id),

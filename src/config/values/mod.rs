@@ -134,9 +134,10 @@ impl Word for LogLevel {
 }
 
 /// The repairs that can be switched off, by name.
-pub const ANSWER_REPAIRS: [&str; 10] = [
+pub const ANSWER_REPAIRS: [&str; 11] = [
     "response-id",
     "error-shape",
+    "envelope",
     "bare-result",
     "orphan-answer",
     "missing-id",

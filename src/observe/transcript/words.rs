@@ -120,16 +120,16 @@ pub const fn repair_text(repair: Repair) -> &'static str {
             "the total was not a number or below the value, or the route knows the total"
         }
         Repair::Message => "the message was made readable, or was added",
-        Repair::Envelope => "`jsonrpc` was missing, or a key was repeated",
+        Repair::Envelope => "`jsonrpc` was missing or was not \"2.0\", or a key was repeated",
         Repair::ResponseId => "the id was replaced by the client's own id text",
         Repair::ErrorShape => {
-            "the missing `code` or `message` was added, or null members were left out"
+            "the missing `code`, `message` or error was added, or null members were left out"
         }
         Repair::BareResult => "the bare tool result was wrapped as content",
         Repair::Batch => "the message was an element of an array that was separated or thinned",
         Repair::Task => "the message tells the client of a task of Milepost's own",
         Repair::EventName => "the event had a name that clients do not read",
-        Repair::Unicode => "bytes or surrogates that are no Unicode became U+FFFD",
+        Repair::Unicode => "characters that JSON does not allow became U+FFFD or escapes",
         Repair::SplitLine => "the message was separated from other text on its line",
     }
 }

@@ -137,7 +137,7 @@ impl Filter {
         let switches = call.settings().answers;
         let is_observed = call.is_observed();
         let id_key = message.id_key();
-        let is_exact = id_key.as_ref() == Some(&call.id.server);
+        let is_exact = message.id().is_some_and(|id| call.id.is_read_in(&id));
         let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
@@ -245,14 +245,15 @@ impl Filter {
         let mut done = Repairs::default();
         let readable = self.readable(Origin::Shared, message, &mut done);
         let message = readable.as_ref().unwrap_or(message);
-        let without = self.without_nulls(Origin::Shared, message, &mut done);
-        let message = without.as_ref().unwrap_or(message);
+        let well_formed = self.well_formed(Origin::Shared, message, &mut done);
+        let message = well_formed.as_ref().unwrap_or(message);
         let key = message.id_key().filter(|_| message.kind() == Kind::Response)?;
         let id = self.correlator.ledger.call_of_answer(&key)?;
         let call = self.correlator.ledger.get(id).filter(|call| !call.is_observed())?;
         let switches = call.answer_repairs();
         let bare = call.may_have_bare_result() && switches.bare_result;
-        let differs = key != call.id.server && switches.response_id;
+        let is_exact = message.id().is_some_and(|id| call.id.is_read_in(&id));
+        let differs = !is_exact && switches.response_id;
         let mut splices = if differs { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(mended_body(message, bare, switches, &mut Repairs::default()));
         let payload = |splices| spliced(message, splices);
@@ -360,6 +361,7 @@ impl Filter {
             // A task that was over at once says nothing of how long its work took.
             _ if asks_for_task => Outcome::Interim,
             Some(result) if is_tool_call => outcome_of(&result),
+            None => Outcome::Error,
             _ => Outcome::Result,
         };
         self.end_call(now, id, Tombstone::Answered, outcome);

@@ -88,8 +88,8 @@ impl Filter {
         let mut untouched = true;
         for element in message.elements() {
             let mut mended = Repairs::default();
-            let without_nulls = self.without_nulls(origin, &element, &mut mended);
-            let element = without_nulls.as_ref().unwrap_or(&element);
+            let well_formed = self.well_formed(origin, &element, &mut mended);
+            let element = well_formed.as_ref().unwrap_or(&element);
             let number = self.intake.next_number();
             if element.kind() == Kind::Response
                 && self.takes_answer(now, origin, element, (number, mended))

@@ -115,17 +115,19 @@ impl LargeRepairs {
     /// The repairs that an answer needs of which `scan` has read all, if its request allows them.
     pub fn needed(scan: &Scan) -> Repairs {
         let nulls = (!scan.nulls().is_empty()).then_some(Repair::ErrorShape);
+        let version = scan.missing_version().map(|_| Repair::Envelope);
         let wraps = scan.body().map(|body| match Wrap::of(body) {
             Wrap::Members if body.has_code && body.has_message => Wrap::AsItIs,
             other => other,
         });
-        wraps.and_then(Wrap::repair).into_iter().chain(nulls).collect()
+        wraps.and_then(Wrap::repair).into_iter().chain(nulls).chain(version).collect()
     }
 
     /// Whether the request of an answer in a file allows a repair.
     pub(crate) fn allows(&self, repair: Repair) -> bool {
         self.switches.is_some_and(|switches| match repair {
             Repair::BareResult => self.bare && switches.bare_result,
+            Repair::Envelope => switches.envelope,
             _ => switches.error_shape,
         })
     }
@@ -155,7 +157,10 @@ impl LargeRepairs {
 
     /// Whether nothing is left to be repaired, so that the rest need not be read.
     pub(crate) fn are_over(&self, scan: &Scan) -> bool {
-        scan.id().is_some() && self.wrap == Some(Wrap::AsItIs) && self.held.0.is_empty()
+        scan.id().is_some()
+            && scan.has_version()
+            && self.wrap == Some(Wrap::AsItIs)
+            && self.held.0.is_empty()
     }
 
     /// The bytes of a piece for the client. `text`: the range of the message in the piece, which `scan` has
@@ -174,7 +179,11 @@ impl LargeRepairs {
         let cut = scan.id_place().filter(|id| id.end > self.before).map(|id| id.start);
         let is_cut = |null: &&Range<u64>| null.start < self.before && null.end > self.before;
         let cut_null = scan.nulls().iter().find(is_cut).map(|null| null.start);
-        let starts = [scan.unfinished_id(), cut, scan.unfinished_null(), cut_null];
+        // The same holds for the version.
+        let version = scan.missing_version().map(|(place, _)| place);
+        let is_cut = |place: &Range<u64>| place.start < self.before && place.end > self.before;
+        let cut_version = version.filter(is_cut).map(|place| place.start);
+        let starts = [scan.unfinished_value(), cut, cut_version, scan.unfinished_null(), cut_null];
         let rest = starts.into_iter().flatten().min().filter(|_| !last);
         let rest = rest.and_then(|start| pieces.place(start));
         // Blanks without end behind an id or a comma are not held: then the member passes as it is.
@@ -190,6 +199,7 @@ impl LargeRepairs {
         }
         let mut splices = Vec::new();
         self.repair_id(scan, &pieces, &mut splices);
+        self.repair_version(scan, &pieces, &mut splices);
         self.repair_body(scan, &pieces, &mut splices);
         self.leave_out_nulls(scan, &pieces, &mut splices);
         splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
@@ -202,13 +212,13 @@ impl LargeRepairs {
         pieces: &Pieces,
         splices: &mut Vec<(Range<usize>, Bytes)>,
     ) {
-        let (Some(own), Some(id), Some(range)) = (&self.id, scan.id(), scan.id_place()) else {
+        let (Some(own), Some(id), Some(range)) = (&self.id, scan.id_text(), scan.id_place()) else {
             return;
         };
         let wanted = self.switches.is_some_and(|switches| switches.response_id);
         // A call that has joined the work of another is known to the server by the id of that one.
         let is_renamed = self.is_renamed || own.translated;
-        if !is_renamed && (!wanted || id == own.server) {
+        if !is_renamed && (!wanted || own.is_read_in(id)) {
             return;
         }
         // The id of a piece before has been repaired there.
@@ -218,6 +228,25 @@ impl LargeRepairs {
             if !is_renamed {
                 self.done.add(Repair::ResponseId);
             }
+        }
+    }
+
+    fn repair_version(
+        &mut self,
+        scan: &Scan,
+        pieces: &Pieces,
+        splices: &mut Vec<(Range<usize>, Bytes)>,
+    ) {
+        let Some((place, text)) = scan.missing_version() else { return };
+        if !self.switches.is_some_and(|switches| switches.envelope) {
+            return;
+        }
+        // The version of a piece before has been repaired there.
+        let last = place.end.saturating_sub(1).max(place.start);
+        if let (Some(start), Some(last)) = (pieces.place(place.start), pieces.place(last)) {
+            let end = if place.is_empty() { start } else { last + 1 };
+            splices.push((start..end, text));
+            self.done.add(Repair::Envelope);
         }
     }
 

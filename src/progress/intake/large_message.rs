@@ -220,6 +220,7 @@ impl Filter {
     }
 
     fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
+        self.release_unfinished(now, origin);
         self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), false);
         let passing = self.intake.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));

@@ -1,5 +1,5 @@
-//! Messages that strict clients refuse, in a form that every client reads: text that is no Unicode, and members of the
-//! envelope that are null.
+//! Messages that strict clients refuse, in a form that every client reads: characters that JSON does not allow, and
+//! envelopes with too much or too little in them.
 
 use std::ops::Range;
 
@@ -10,9 +10,12 @@ use crate::progress::filter::Filter;
 use crate::progress::payload::spliced;
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Repair, Repairs};
-use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::jsonrpc::{Framing, Kind, Message, own_error};
 use crate::protocol::sse;
 use crate::protocol::unicode::{self, ReadablePiece, ReadablePieces, TextEnd};
+
+/// The error for an answer that is empty.
+const EMPTY_ANSWER: &str = "the server's answer has neither a result nor an error";
 
 impl Filter {
     /// The message in characters that every client reads, if the message has others; adds the repair to `done`.
@@ -37,23 +40,38 @@ impl Filter {
         Some(with_text(message, text))
     }
 
-    /// The message without the members of its envelope that are null, if it has any; adds the repair to `done`.
-    pub(crate) fn without_nulls(
+    /// The message with the envelope that strict clients expect, if it has another: with `"jsonrpc":"2.0"`, without
+    /// members that are null, and an error in an answer that is empty. Adds the repairs to `done`.
+    pub(crate) fn well_formed(
         &self,
         origin: Origin,
         message: &Message,
         done: &mut Repairs,
     ) -> Option<Message> {
+        let version = message.missing_version();
+        let is_fine = version.is_none() && !message.has_nulls() && !message.is_empty_answer();
         // Progress is written anew.
-        if !message.has_nulls() || self.claims_progress(message) {
+        if is_fine || self.claims_progress(message) {
             return None;
         }
-        let places = message.null_members();
-        if places.is_empty() || !self.repairs_of_answer(origin, message).error_shape {
+        let switches = self.repairs_of_answer(origin, message);
+        let error = empty_answer_error(message).filter(|_| switches.error_shape);
+        let mut splices = Vec::new();
+        if let Some(version) = version.filter(|_| switches.envelope) {
+            done.add(Repair::Envelope);
+            // The error brings one of its own.
+            splices.extend(Some(version).filter(|_| error.is_none()));
+        }
+        let has_nulls = error.is_none() && switches.error_shape;
+        let nulls = if has_nulls { message.null_members() } else { Vec::new() };
+        if error.is_some() || !nulls.is_empty() {
+            done.add(Repair::ErrorShape);
+        }
+        splices.extend(nulls.into_iter().map(|place| (place, Bytes::new())));
+        splices.extend(error);
+        if splices.is_empty() {
             return None;
         }
-        done.add(Repair::ErrorShape);
-        let splices = places.into_iter().map(|place| (place, Bytes::new())).collect();
         let bare = message.clone().framed(Framing::Itself);
         Some(with_text(message, spliced(&bare, splices).to_bytes()))
     }
@@ -94,6 +112,13 @@ pub(crate) fn readable_piece(
     };
     let place = text.start..text.start + new.len();
     (Bytes::from([&piece[..text.start], &new, &piece[text.end..]].concat()), place)
+}
+
+/// The range of an answer with neither a result nor an error, and the error for its place. No client can use such an
+/// answer, and most wait for another.
+fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Bytes)> {
+    let range = message.object_range().filter(|_| message.is_empty_answer())?;
+    Some((range, own_error(&message.id()?, EMPTY_ANSWER, None)))
 }
 
 /// The message with other text in the same frame.

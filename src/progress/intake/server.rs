@@ -223,8 +223,8 @@ impl Filter {
             let rest = Message::parse(rest).framed(Framing::Apart(None));
             return self.dispatch(now, origin, &rest, Repairs::default());
         }
-        let without_nulls = self.without_nulls(origin, message, &mut done);
-        let message = without_nulls.as_ref().unwrap_or(message);
+        let well_formed = self.well_formed(origin, message, &mut done);
+        let message = well_formed.as_ref().unwrap_or(message);
         let number = self.intake.next_number();
         match message.kind() {
             Kind::Noise => {

@@ -218,8 +218,11 @@ impl CallPolicy {
 pub struct AnswerRepairs {
     /// `response-id`: an id in another spelling gets the client's own text again.
     pub response_id: bool,
-    /// `error-shape`: an error without `code` or `message` gets both; members that are null are left out.
+    /// `error-shape`: an error without `code` or `message` gets both; members that are null are left out; an answer
+    /// with neither a result nor an error becomes an error.
     pub error_shape: bool,
+    /// `envelope`: a message without `"jsonrpc":"2.0"` gets this member.
+    pub envelope: bool,
     /// `bare-result`: a tool result without `content` is wrapped, for dialects and upstreams that are
     /// known for it.
     pub bare_result: bool,
@@ -229,7 +232,8 @@ pub struct AnswerRepairs {
     pub missing_id: bool,
     /// `event-name`: an event of another name, which no client reads, gets the name `message`.
     pub event_name: bool,
-    /// `unicode`: bytes that are no UTF-8, and lone surrogates, become U+FFFD in every message.
+    /// `unicode`: bytes that are no UTF-8, and lone surrogates, become U+FFFD in every message; control characters in
+    /// strings become escapes.
     pub unicode: bool,
     /// `split-line`: messages on one line are separated.
     pub split_line: bool,
@@ -244,6 +248,7 @@ impl AnswerRepairs {
     pub(crate) const NONE: Self = Self {
         response_id: false,
         error_shape: false,
+        envelope: false,
         bare_result: false,
         orphan_answer: false,
         missing_id: false,
@@ -260,6 +265,7 @@ impl Default for AnswerRepairs {
         Self {
             response_id: true,
             error_shape: true,
+            envelope: true,
             bare_result: true,
             orphan_answer: true,
             missing_id: true,

@@ -10,6 +10,7 @@ mod nulls;
 mod on_one_line;
 mod readings;
 mod scan;
+mod version;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -50,7 +51,8 @@ pub enum Kind {
     Request,
     /// `method` without `id`, or with a null one.
     Notification,
-    /// `result` or `error`; its `id` may be missing or null.
+    /// `result` or `error`, and the `id` may be missing or null; or an `id` alone beside `jsonrpc`, which a server
+    /// means as an answer all the same.
     Response,
     /// An array whose elements are messages (2025-03-26).
     Batch,
@@ -86,8 +88,8 @@ pub struct Message {
     params: Option<Range<usize>>,
     result: Option<Range<usize>>,
     error: Option<Range<usize>>,
-    /// `jsonrpc` is there and is `"2.0"`.
-    versioned: bool,
+    /// `jsonrpc`, whatever its value.
+    version: Option<Range<usize>>,
     /// An envelope key is there twice, or a notification has a null id.
     odd: bool,
     /// A member of the envelope is null that a message of this kind does not have.
@@ -122,7 +124,7 @@ impl Message {
             params: None,
             result: None,
             error: None,
-            versioned: false,
+            version: None,
             odd: false,
             has_nulls: false,
         }
@@ -143,12 +145,14 @@ impl Message {
         }
         let has_id = self.id.is_some() && !(null_id && self.method.is_some());
         let answers = self.result.is_some() || self.error.is_some();
+        let versioned = self.version.is_some();
         self.kind = match (self.method.is_some(), has_id, answers) {
-            (false, _, true) if whole && (has_id || self.versioned) => Kind::Response,
+            (false, _, true) if whole && (has_id || versioned) => Kind::Response,
+            (false, true, false) if whole && versioned && !null_id => Kind::Response,
             (true, true, _) if whole => Kind::Request,
             (true, false, _) if whole => Kind::Notification,
             (true, ..) | (false, true, true) => Kind::Opaque,
-            _ if self.versioned => Kind::Opaque,
+            _ if versioned => Kind::Opaque,
             _ => Kind::Noise,
         };
     }
@@ -162,7 +166,7 @@ impl Message {
             Some(b"result") => &mut self.result,
             Some(b"error") => &mut self.error,
             Some(b"jsonrpc") => {
-                self.versioned = &raw[member.value.clone()] == b"\"2.0\"";
+                self.version = Some(member.value.clone());
                 return;
             }
             _ => return,
@@ -204,7 +208,7 @@ impl Message {
             return None;
         }
         answer.kind = Kind::Response;
-        (answer.id.is_some() || answer.versioned).then_some(answer)
+        (answer.id.is_some() || answer.version.is_some()).then_some(answer)
     }
 
     /// The same message with a known `framing`.
@@ -287,7 +291,7 @@ impl Message {
 
     /// Whether `jsonrpc` is `"2.0"`, no envelope key is repeated and a notification has no null members.
     pub fn is_strict(&self) -> bool {
-        self.versioned && !self.odd && !(self.has_nulls && self.kind == Kind::Notification)
+        self.is_versioned() && !self.odd && !(self.has_nulls && self.kind == Kind::Notification)
     }
 
     /// Whether a key of the envelope occurs twice: readers may differ about the key that counts.

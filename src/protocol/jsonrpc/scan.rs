@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::array_scan::ArrayScan;
 use super::null_scan::NullScan;
+use super::version::VERSION;
 use super::{Key, Kind};
 use crate::protocol::json;
 
@@ -92,6 +93,12 @@ pub struct Scan {
     object: bool,
     closed: bool,
     nulls: NullScan,
+    /// `jsonrpc` has begun.
+    has_version: bool,
+    /// The place of a `jsonrpc` that is not `"2.0"`.
+    wrong_version: Option<Range<u64>>,
+    /// The position of the brace that closes the outermost object.
+    brace: Option<u64>,
     /// Bytes read in the pieces before this one.
     before: u64,
     /// The text is an array, and this reads its elements.
@@ -162,6 +169,7 @@ impl Scan {
                     self.settle();
                     self.nulls.end_member(None);
                     self.closed = true;
+                    self.brace = self.brace.or(Some(at));
                 }
                 self.depth = self.depth.saturating_sub(1);
             }
@@ -191,6 +199,7 @@ impl Scan {
     fn read_body(&mut self, byte: u8, at: u64) {
         if self.depth == 1 && std::mem::take(&mut self.awaits_value) {
             let is_error = json::key_is(&self.key, "error");
+            self.has_version |= json::key_is(&self.key, "jsonrpc");
             let is_body = is_error || json::key_is(&self.key, "result");
             let is_null = byte == b'n';
             if !is_null {
@@ -258,6 +267,8 @@ impl Scan {
             self.id_place = self.place.clone();
         } else if json::key_is(&self.key, "method") && *value != *b"null" {
             self.method = Some(value);
+        } else if json::key_is(&self.key, "jsonrpc") {
+            self.wrong_version = (*value != *VERSION).then(|| self.place.clone());
         }
     }
 
@@ -278,11 +289,32 @@ impl Scan {
         self.id.as_ref().and_then(Key::read)
     }
 
-    /// The position of the id's value, if the value has begun and may go on in the next piece.
-    pub fn unfinished_id(&self) -> Option<u64> {
+    /// The raw id, under the same conditions.
+    pub fn id_text(&self) -> Option<&Bytes> {
+        self.id.as_ref().filter(|_| self.id().is_some())
+    }
+
+    /// The position of the value of `id` or `jsonrpc`, if the value has begun and may go on in the next piece.
+    pub fn unfinished_value(&self) -> Option<u64> {
         let begun = self.depth == 1 && self.after_colon && !self.token.is_empty();
         let is_short = self.token.len() < TOKEN_MAX && !self.closed;
-        (begun && is_short && json::key_is(&self.key, "id")).then_some(self.place.start)
+        let is_kept = ["id", "jsonrpc"].iter().any(|name| json::key_is(&self.key, name));
+        (begun && is_short && is_kept).then_some(self.place.start)
+    }
+
+    /// Whether `jsonrpc` has passed, or begun to.
+    pub fn has_version(&self) -> bool {
+        self.has_version
+    }
+
+    /// The place and the text that give the message its `"jsonrpc":"2.0"`, as far as the message has been read: the
+    /// place of another value, or the end of a message without the member.
+    pub fn missing_version(&self) -> Option<(Range<u64>, Bytes)> {
+        if let Some(place) = self.wrong_version.clone() {
+            return Some((place, Bytes::from_static(VERSION)));
+        }
+        let brace = self.brace.filter(|_| !self.has_version && self.object)?;
+        Some((brace..brace, Bytes::from_static(br#","jsonrpc":"2.0""#)))
     }
 
     /// The position of a member, with what separates it from others, that may be left out and whose end has not come.

@@ -22,7 +22,9 @@ fn the_members_of_the_envelope_tell_what_a_message_is() {
     check(r#"{"jsonrpc":"2.0","result":{}}"#, Kind::Response, None);
     check(r#"{"id":9,"id":1,"result":{}}"#, Kind::Response, Some("1"));
     check(r#"{"id":1,"result":{"x":NaN}}"#, Kind::Response, Some("1"));
-    check(r#"{"jsonrpc":"2.0","id":1}"#, Kind::Opaque, Some("1"));
+    check(r#"{"jsonrpc":"2.0","id":1}"#, Kind::Response, Some("1"));
+    check(r#"{"jsonrpc":"2.0","id":1"#, Kind::Opaque, Some("1"));
+    check(r#"{"jsonrpc":"2.0"}"#, Kind::Opaque, None);
     check(r#"[{"id":1,"result":{}}]"#, Kind::Batch, None);
     check(r#"{"method":"a"}{"id":1,"result":{}}"#, Kind::Opaque, None);
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 
+use crate::protocol::control_characters;
 use crate::protocol::unicode::BOM;
 
 const EVENTS: &str = "text/event-stream";
@@ -80,6 +81,14 @@ fn is_kind_of_json(kind: &str) -> bool {
         || kind.starts_with("application/") && kind.ends_with("+json")
 }
 
+/// A whole message without line ends, also in its strings, where servers that write JSON by hand forget the escapes.
+pub(crate) fn message_on_one_line(text: Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', &text).is_none() {
+        return text;
+    }
+    on_one_line(control_characters::escaped(&text).map_or(text, Bytes::from))
+}
+
 /// JSON without line ends: they are space between its parts, and would end an event's line or a line of
 /// stdio.
 pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
@@ -124,5 +133,7 @@ mod tests {
     fn line_ends_become_spaces() {
         assert_eq!(on_one_line(Bytes::from_static(b"{\r\n\"a\":\r1}\n")), &b"{  \"a\": 1} "[..]);
         assert_eq!(on_one_line(Bytes::from_static(b"{}")), &b"{}"[..]);
+        let text = Bytes::from_static(b"{\n\"a\":\"x\r\ny\"}\n");
+        assert_eq!(message_on_one_line(text), &b"{ \"a\":\"x\\r\\ny\"} "[..]);
     }
 }

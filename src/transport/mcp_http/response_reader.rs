@@ -12,7 +12,7 @@ use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use crate::protocol::unicode::BOM;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::{Content, on_one_line};
+use crate::transport::mcp_http::content::{Content, message_on_one_line, on_one_line};
 
 /// The longest message, in bytes, that is held whole; a longer message is forwarded in pieces.
 /// Every open exchange may hold this much.
@@ -144,7 +144,7 @@ impl ResponseReader {
             BodyForm::Json(held) => {
                 held.extend_from_slice(&chunk);
                 if held.len() > HELD_MAX {
-                    let first = text_of(held.split().freeze());
+                    let first = on_one_line(without_mark(held.split().freeze()));
                     self.ready.push_back(ResponseItem::Start(first));
                     self.form = BodyForm::LongJson;
                     self.midway = true;
@@ -164,7 +164,7 @@ impl ResponseReader {
     fn finish(&mut self, whole: bool) {
         match std::mem::replace(&mut self.form, BodyForm::Over) {
             BodyForm::Json(mut held) if whole => {
-                let text = text_of(held.split().freeze());
+                let text = message_on_one_line(without_mark(held.split().freeze()));
                 if !text.is_empty() {
                     self.ready.push_back(ResponseItem::Message(text));
                 }
@@ -204,7 +204,7 @@ impl ResponseReader {
         self.ready.push_back(if event.name() == Some(b"endpoint") {
             ResponseItem::Endpoint(data)
         } else {
-            ResponseItem::Message(on_one_line(data))
+            ResponseItem::Message(message_on_one_line(data))
         });
     }
 
@@ -226,12 +226,11 @@ impl ResponseReader {
     }
 }
 
-/// JSON text as a message.
-fn text_of(mut text: Bytes) -> Bytes {
+fn without_mark(mut text: Bytes) -> Bytes {
     if text.starts_with(BOM) {
         let _ = text.split_to(BOM.len());
     }
-    on_one_line(text)
+    text
 }
 
 /// The time of a `retry` line.

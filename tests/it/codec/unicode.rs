@@ -43,6 +43,9 @@ fn part() -> impl Strategy<Value = Vec<u8>> {
             "\u{e9}",
             "plain text",
             "\"",
+            "\t",
+            "\r\n",
+            "\u{1}",
         ])
         .prop_map(|text| text.as_bytes().to_vec()),
         prop::sample::select(vec![&b"\xe4\xb8"[..], b"\xf0\x9f\x98", b"\xff", b"\xed\xa0\xbd"])
@@ -76,6 +79,11 @@ proptest! {
     #[test]
     fn a_string_means_the_same_as_to_lenient_readers(parts in prop::collection::vec(part(), 0..8)) {
         let text = [b"\"", &parts.concat()[..], b"\""].concat();
+        let is_closed = text[1..text.len() - 1].iter().any(|byte| matches!(byte, b'"' | b'\\'));
+        if is_closed && text.iter().any(|byte| *byte < b' ') {
+            // Not even lenient readers read this.
+            return Ok(());
+        }
         let before = json::decode_str(&text);
         let after = readable(&text);
         let after = json::decode_str(after.as_deref().unwrap_or(&text));

@@ -88,6 +88,34 @@ fn null_members_are_left_out() {
 }
 
 #[test]
+fn the_version_that_is_missing_is_added() {
+    let result = r#""result":{"content":[{"type":"text","text":"a \"jsonrpc\":1}"}]}"#;
+    let right = r#""jsonrpc":"2.0""#;
+    for wrong in [r#""1.0""#, "2.0", "null"] {
+        check(
+            &format!(r#"{{"id":1,"jsonrpc":{wrong},{result}}}"#),
+            &format!(r#"{{"id":1,{right},{result}}}"#),
+            &[Repair::Envelope],
+        );
+        check(
+            &format!(r#"{{"id":1,{result}, "jsonrpc" : {wrong} }}"#),
+            &format!(r#"{{"id":1,{result}, "jsonrpc" : "2.0" }}"#),
+            &[Repair::Envelope],
+        );
+    }
+    check(
+        &format!(r#"{{"id":1,{result} }}"#),
+        &format!(r#"{{"id":1,{result} ,{right}}}"#),
+        &[Repair::Envelope],
+    );
+    check(
+        &format!(r#"{{"id":1.0,{result}}}"#),
+        &format!(r#"{{"id":1,{result},{right}}}"#),
+        &[Repair::Envelope, Repair::ResponseId],
+    );
+}
+
+#[test]
 fn text_is_made_readable() {
     check(
         r#"{"jsonrpc":"2.0","result":{"content":["\ud83d\ude00 \ud83d \\ud83d \ude00\\"]},"id":"1"}"#,
@@ -98,6 +126,15 @@ fn text_is_made_readable() {
         r#"{"jsonrpc":"2.0","result":{"status":"\udc00 é"},"id":1}"#,
         r#"{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"{\"status\":\"\\ufffd é\"}"}],"isError":false},"id":1}"#,
         &[Repair::BareResult, Repair::Unicode],
+    );
+}
+
+#[test]
+fn control_characters_in_strings_become_escapes() {
+    check(
+        "{\"jsonrpc\":\"2.0\",\t\"id\":1,\"result\":{\"content\":\t[],\"a\":\"b\tc\u{1}\\\"\t\"}}",
+        "{\"jsonrpc\":\"2.0\",\t\"id\":1,\"result\":{\"content\":\t[],\"a\":\"b\\tc\\u0001\\\"\\t\"}}",
+        &[Repair::Unicode],
     );
 }
 

@@ -568,8 +568,9 @@ fn kind(text: &str) -> Kind {
     let Ok(Value::Object(members)) = serde_json::from_str(text) else { return Kind::Noise };
     let has = |name: &str| members.contains_key(name);
     let is_named = members.get("method").is_some_and(|method| !method.is_null());
-    let versioned = members.get("jsonrpc").is_some_and(|version| version == "2.0");
-    let answers = has("result") || has("error");
+    let versioned = has("jsonrpc");
+    let has_id = members.get("id").is_some_and(|id| !id.is_null());
+    let answers = has("result") || has("error") || versioned && has_id;
     if is_named {
         let named = members.get("id").is_some_and(|id| !id.is_null());
         if named { Kind::Request } else { Kind::Notification }

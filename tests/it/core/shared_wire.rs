@@ -181,29 +181,39 @@ fn an_answer_kept_apart_gets_the_id_of_its_client_and_the_shape_of_an_answer() {
         }
     };
     row(
-        r#"{"result":{"content":[{"text":"LONG"}],"id":3}, "id" : 1 }"#,
-        r#"{"result":{"content":[{"text":"LONG"}],"id":3}, "id" : "mine" }"#,
+        r#"{"jsonrpc":"2.0","result":{"content":[{"text":"LONG"}],"id":3}, "id" : 1 }"#,
+        r#"{"jsonrpc":"2.0","result":{"content":[{"text":"LONG"}],"id":3}, "id" : "mine" }"#,
         &[],
     );
     row(
-        r#"{"id":1,"result":"LONG \"é\""}"#,
-        r#"{"id":"mine","result":{"content":[{"type":"text","text":"\"LONG \\\"é\\\"\""}],"isError":false}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":"LONG \"é\""}"#,
+        r#"{"jsonrpc":"2.0","id":"mine","result":{"content":[{"type":"text","text":"\"LONG \\\"é\\\"\""}],"isError":false}}"#,
         &["bare-result"],
     );
     row(
-        r#"{"error":"LONG","id":1}"#,
-        r#"{"error":{"code":-32603,"message":"LONG"},"id":"mine"}"#,
+        r#"{"jsonrpc":"2.0","error":"LONG","id":1}"#,
+        r#"{"jsonrpc":"2.0","error":{"code":-32603,"message":"LONG"},"id":"mine"}"#,
         &["error-shape"],
     );
     row(
-        r#"{"error":{"message":"LONG"},"id":1}"#,
-        r#"{"error":{"message":"LONG","code":-32603},"id":"mine"}"#,
+        r#"{"jsonrpc":"2.0","error":{"message":"LONG"},"id":1}"#,
+        r#"{"jsonrpc":"2.0","error":{"message":"LONG","code":-32603},"id":"mine"}"#,
         &["error-shape"],
     );
     row(
-        r#"{"error":{"code":5,"message":"LONG"},"id":1}"#,
-        r#"{"error":{"code":5,"message":"LONG"},"id":"mine"}"#,
+        r#"{"jsonrpc":"2.0","error":{"code":5,"message":"LONG"},"id":1}"#,
+        r#"{"jsonrpc":"2.0","error":{"code":5,"message":"LONG"},"id":"mine"}"#,
         &[],
+    );
+    row(
+        r#"{"id":1,"result":{"content":["LONG"]}}"#,
+        r#"{"id":"mine","result":{"content":["LONG"]},"jsonrpc":"2.0"}"#,
+        &["envelope"],
+    );
+    row(
+        r#"{"jsonrpc":"1.0","id":1,"result":{"content":["LONG"]}}"#,
+        r#"{"jsonrpc":"2.0","id":"mine","result":{"content":["LONG"]}}"#,
+        &["envelope"],
     );
 }
 

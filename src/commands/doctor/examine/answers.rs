@@ -19,6 +19,9 @@ impl Examiner {
         {
             self.add_finding(Rule::ErrorShape, message);
         }
+        if message.is_empty_answer() {
+            self.add_finding(Rule::ErrorShape, message);
+        }
         let Some(id) = id else {
             // An error may have none: the server could not read which request it is about.
             if text.get("result").is_some() {
@@ -28,7 +31,9 @@ impl Examiner {
         };
         let exact = id.as_u64();
         let spelled = id.as_str().and_then(|id| id.parse().ok());
-        let Some(number) = exact.or(spelled) else {
+        // `2.0` for `2`
+        let fraction = || message.id_key().and_then(|key| key.to_string().parse().ok());
+        let Some(number) = exact.or(spelled).or_else(fraction) else {
             return self.add_finding(Rule::AnswerOrphan, message);
         };
         if let Some(answered) = self.asked.get_mut(&number) {

@@ -71,7 +71,7 @@ fn keys(text: &str) -> String {
                 }
                 (
                     "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id"
-                    | "unicode" | "split-line" | "total",
+                    | "envelope" | "unicode" | "split-line" | "total",
                     "off",
                 ) => no_repair.push(key),
                 ("extract", "off") => keys += "extract = []\n",

@@ -1,0 +1,97 @@
+//! The member `jsonrpc`, which strict clients refuse a message without.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{Kind, Message};
+use crate::protocol::json;
+
+/// The only value that JSON-RPC 2.0 allows.
+pub(super) const VERSION: &[u8] = br#""2.0""#;
+
+impl Message {
+    /// Whether `jsonrpc` is `"2.0"`.
+    pub fn is_versioned(&self) -> bool {
+        self.version.clone().is_some_and(|version| self.raw[version] == *VERSION)
+    }
+
+    /// A range of [`Message::raw`] and the text for its place that give a message its `"jsonrpc":"2.0"`. `None` if the
+    /// message has it, or is none of a single kind.
+    pub fn missing_version(&self) -> Option<(Range<usize>, Bytes)> {
+        let is_single = matches!(self.kind, Kind::Request | Kind::Notification | Kind::Response);
+        if !is_single || self.is_versioned() {
+            return None;
+        }
+        if let Some(version) = self.version.clone() {
+            return Some((version, Bytes::from_static(VERSION)));
+        }
+        // A message has a member at least, so that a comma is right.
+        let start = json::skip_space(&self.raw, 0) + 1;
+        Some((start..start, Bytes::from_static(br#""jsonrpc":"2.0","#)))
+    }
+
+    /// Whether the message is an answer with neither a result nor an error.
+    pub fn is_empty_answer(&self) -> bool {
+        self.kind == Kind::Response && self.result.is_none() && self.error.is_none()
+    }
+
+    /// The range of the outermost object in [`Message::raw`].
+    pub fn object_range(&self) -> Option<Range<usize>> {
+        let start = json::skip_space(&self.raw, 0);
+        json::skip_value(&self.raw, start).map(|end| start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, kind: Kind, with_version: &str) {
+        let message = Message::parse(Bytes::from(text.to_owned()));
+        assert_eq!(message.kind(), kind, "{text}");
+        let mut mended = text.to_owned();
+        if let Some((place, new)) = message.missing_version() {
+            mended.replace_range(place, std::str::from_utf8(&new).unwrap());
+        }
+        assert_eq!(mended, with_version);
+        let again = Message::parse(mended.into());
+        assert_eq!(again.missing_version(), None);
+        assert_eq!((again.kind(), again.id()), (kind, message.id()));
+    }
+
+    #[test]
+    fn a_message_gets_the_version_that_it_lacks() {
+        use Kind::{Noise, Notification, Opaque, Request, Response};
+        let right = r#"{"id":1,"jsonrpc":"2.0","result":{}}"#;
+        check(right, Response, right);
+        for other in [r#""1.0""#, "2.0", "2", "null", r#""2""#, r#"{"a":[1]}"#] {
+            check(&right.replace(r#""2.0""#, other), Response, right);
+        }
+        check(r#" {"id":1,"result":{}}"#, Response, r#" {"jsonrpc":"2.0","id":1,"result":{}}"#);
+        check(r#"{"method":"m"}"#, Notification, r#"{"jsonrpc":"2.0","method":"m"}"#);
+        check(r#"{"id":"a","method":"m"}"#, Request, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
+        check(r#"{"level":"info","id":1}"#, Noise, r#"{"level":"info","id":1}"#);
+        check(r#"{"jsonrpc":"1.0"}"#, Opaque, r#"{"jsonrpc":"1.0"}"#);
+    }
+
+    #[test]
+    fn an_id_alone_is_an_answer_without_result_and_error() {
+        let is_empty = |text: &'static str| {
+            let message = Message::parse(Bytes::from_static(text.as_bytes()));
+            message.is_empty_answer()
+        };
+        assert!(is_empty(r#"{"jsonrpc":"2.0","id":1}"#));
+        assert!(is_empty(r#"{"jsonrpc":"1.0","id":"a","content":[]}"#));
+        for other in [
+            r#"{"id":1}"#,
+            r#"{"jsonrpc":"2.0","id":null}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":null}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":null}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#,
+        ] {
+            assert!(!is_empty(other), "{other}");
+        }
+    }
+}
