@@ -103,7 +103,7 @@ mod what_passes {
             "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"a\\u00e9 \u{e9}\"}}\n",
             "\t{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"roots/list\"}  \n",
             "{\"jsonrpc\":\"2.0\",\"method\":\"something/else\",\"params\":NaN}\n",
-            "{\"method\":\"no/version\"}\n",
+            "{\"jsonrpc\":\"2.0\",\"method\":\"no/params\"}\n",
         );
         let (_folder, path) = file(said);
         let mut session = reciter(&[], &path);

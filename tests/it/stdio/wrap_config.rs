@@ -22,12 +22,12 @@ scale = "percent"
 
 [[route]]
 path = "/env"
-upstream.command = ["sh", "-c", 'echo "{\"method\":\"m\",\"params\":\"$DB\"}"']
+upstream.command = ["sh", "-c", 'echo "{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":\"$DB\"}"']
 upstream.env = { DB = "at ${PLACE}" }
 
 [[route]]
 path = "/folder"
-upstream.command = ["sh", "-c", 'echo "{\"method\":\"m\",\"params\":\"$(pwd -P)\"}"']
+upstream.command = ["sh", "-c", 'echo "{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":\"$(pwd -P)\"}"']
 upstream.cwd = "."
 
 [[route]]
@@ -111,7 +111,7 @@ fn a_pointer_that_found_nothing_is_named_at_the_end() {
 fn the_command_has_the_environment_of_its_route() {
     let (code, out, error) = wrap(&["--route", "/env"]);
     assert_eq!(code, Some(0), "{error}");
-    assert!(out.starts_with(r#"{"method":"m","params":"at home"}"#), "{out}");
+    assert!(out.starts_with(r#"{"jsonrpc":"2.0","method":"m","params":"at home"}"#), "{out}");
 }
 
 #[test]

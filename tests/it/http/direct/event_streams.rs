@@ -76,7 +76,7 @@ fn fine() -> Vec<Vec<u8>> {
         // A byte order mark.
         format!("\u{feff}data: {}\n\n", result("1")),
         // Whatever JSON may be.
-        "data: { \"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
+        "data: { \"jsonrpc\":\"2.0\",\"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
     ];
     texts.into_iter().map(String::into_bytes).collect()
 }

@@ -366,7 +366,7 @@ async fn a_wire_passes_everything_else_byte_for_byte() {
             .to_owned(),
         "event: other\ndata: text\n\n".to_owned(),
         "retry: 5\n\n".to_owned(),
-        "data: {\"id\":\"s\",\"method\":\"ping\"}\n\n".to_owned(),
+        "data: {\"jsonrpc\":\"2.0\",\"id\":\"s\",\"method\":\"ping\"}\n\n".to_owned(),
     ];
     for chunk in stream.concat().as_bytes().chunks(5) {
         wire.server.chunk(chunk);
