@@ -24,6 +24,7 @@ pub use array_scan::ARRAY_ANSWERS_MAX;
 pub use key::Key;
 pub use readings::AmbiguousMember;
 pub use scan::{RESULT_MEMBERS, Scan, ScannedBody};
+use version::Version;
 
 /// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.
 const PEEK_MIN: usize = 4 << 10;
@@ -88,8 +89,7 @@ pub struct Message {
     params: Option<Range<usize>>,
     result: Option<Range<usize>>,
     error: Option<Range<usize>>,
-    /// `jsonrpc`, whatever its value.
-    version: Option<Range<usize>>,
+    version: Version,
     /// An envelope key is there twice, or a notification has a null id.
     odd: bool,
     /// A member of the envelope is null that a message of this kind does not have.
@@ -124,7 +124,7 @@ impl Message {
             params: None,
             result: None,
             error: None,
-            version: None,
+            version: Version::Missing,
             odd: false,
             has_nulls: false,
         }
@@ -145,7 +145,7 @@ impl Message {
         }
         let has_id = self.id.is_some() && !(null_id && self.method.is_some());
         let answers = self.result.is_some() || self.error.is_some();
-        let versioned = self.version.is_some();
+        let versioned = self.version != Version::Missing;
         self.kind = match (self.method.is_some(), has_id, answers) {
             (false, _, true) if whole && (has_id || versioned) => Kind::Response,
             (false, true, false) if whole && versioned && !null_id => Kind::Response,
@@ -166,7 +166,7 @@ impl Message {
             Some(b"result") => &mut self.result,
             Some(b"error") => &mut self.error,
             Some(b"jsonrpc") => {
-                self.version = Some(member.value.clone());
+                self.version = Version::of(&raw[member.value.clone()]);
                 return;
             }
             _ => return,
@@ -208,7 +208,7 @@ impl Message {
             return None;
         }
         answer.kind = Kind::Response;
-        (answer.id.is_some() || answer.version.is_some()).then_some(answer)
+        (answer.id.is_some() || answer.version != Version::Missing).then_some(answer)
     }
 
     /// The same message with a known `framing`.

@@ -10,10 +10,27 @@ use crate::protocol::json;
 /// The only value that JSON-RPC 2.0 allows.
 pub(super) const VERSION: &[u8] = br#""2.0""#;
 
+/// The member `jsonrpc` of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// The message has none.
+    Missing,
+    /// `"2.0"`.
+    Right,
+    /// Another value.
+    Wrong,
+}
+
+impl Version {
+    pub(super) fn of(value: &[u8]) -> Self {
+        if value == VERSION { Self::Right } else { Self::Wrong }
+    }
+}
+
 impl Message {
     /// Whether `jsonrpc` is `"2.0"`.
     pub fn is_versioned(&self) -> bool {
-        self.version.clone().is_some_and(|version| self.raw[version] == *VERSION)
+        self.version == Version::Right
     }
 
     /// A range of [`Message::raw`] and the text for its place that give a message its `"jsonrpc":"2.0"`. `None` if the
@@ -23,8 +40,14 @@ impl Message {
         if !is_single || self.is_versioned() {
             return None;
         }
-        if let Some(version) = self.version.clone() {
-            return Some((version, Bytes::from_static(VERSION)));
+        let mut members = json::Members::new(&self.raw);
+        if self.version == Version::Wrong
+            && let Some(version) = members
+                .by_ref()
+                .filter(|one| json::key_is(&self.raw[one.key.clone()], "jsonrpc"))
+                .last()
+        {
+            return Some((version.value, Bytes::from_static(VERSION)));
         }
         // A message has a member at least, so that a comma is right.
         let start = json::skip_space(&self.raw, 0) + 1;
