@@ -455,7 +455,11 @@ impl<'a> Cell<'a> {
             complaints.push(format!("HTTP errors {before} -> {after}: {what}"));
         }
         let limit = without.report.took + without.report.took / 10 + SESSION_SLACK;
-        if with.report.took > limit {
+        // A call that fails at once makes a short session.
+        let is_answered = |call: &Call| call.outcome.starts_with("result");
+        let is_comparable =
+            without.calls.iter().all(is_answered) || !with.calls.iter().all(is_answered);
+        if is_comparable && with.report.took > limit {
             complaints.push(format!("session {:?} -> {:?}", without.report.took, with.report.took));
         }
         let calls = self.row.calls.iter().zip(without.calls.iter().zip(&with.calls));
