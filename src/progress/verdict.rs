@@ -151,11 +151,13 @@ pub enum Repair {
     /// An error got the `code` and `message` it lacked, an answer with neither result nor error became an error, or
     /// members that were null were left out (`error-shape`).
     ErrorShape,
-    /// A bare tool result was wrapped as content (`bare-result`).
+    /// A bare tool result was wrapped as content, or a result that was no object became one (`bare-result`).
     BareResult,
+    /// An answer that `ping` is unknown became an empty result (`ping`).
+    Ping,
     /// The message was one element of an array that was split or thinned.
     Batch,
-    /// The event of the message had another name than `message` (`event-name`).
+    /// The event of the message had another name than `message`, or no blank line (`event-name`).
     EventName,
     /// The message tells its client of a task of Milepost's own.
     Task,
@@ -168,7 +170,7 @@ pub enum Repair {
 
 impl Repair {
     /// Every repair, in the order of the enum.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Dialect,
         Self::Token,
         Self::Number,
@@ -180,6 +182,7 @@ impl Repair {
         Self::ResponseId,
         Self::ErrorShape,
         Self::BareResult,
+        Self::Ping,
         Self::Batch,
         Self::EventName,
         Self::Task,
@@ -201,6 +204,7 @@ impl Repair {
             Self::ResponseId => "response-id",
             Self::ErrorShape => "error-shape",
             Self::BareResult => "bare-result",
+            Self::Ping => "ping",
             Self::Batch => "batch",
             Self::EventName => "event-name",
             Self::Task => "task",

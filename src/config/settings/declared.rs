@@ -318,7 +318,7 @@ settings! { CallPolicy, Self::default();
             "Which notifications are thinned: repaired or all"
         ))
     }
-    /// Faults that are not repaired: "response-id", "error-shape", "bare-result", "orphan-answer" and
+    /// Faults that are not repaired: "response-id", "error-shape", "bare-result", "ping", "orphan-answer" and
     /// "missing-id" of answers, "event-name" and "noise" of events, "envelope", "unicode" and "split-line" of all
     /// messages, and "total" of progress that is compliant otherwise.
     "no_repair" NoRepair => answers {

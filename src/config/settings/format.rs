@@ -259,12 +259,13 @@ pub(crate) struct NoRepair;
 
 impl NoRepair {
     /// The switch of each repair.
-    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 11] {
+    fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 12] {
         let [
             response_id,
             error_shape,
             envelope,
             bare_result,
+            ping,
             orphan_answer,
             missing_id,
             event_name,
@@ -278,6 +279,7 @@ impl NoRepair {
             (error_shape, &mut repairs.error_shape),
             (envelope, &mut repairs.envelope),
             (bare_result, &mut repairs.bare_result),
+            (ping, &mut repairs.ping),
             (orphan_answer, &mut repairs.orphan_answer),
             (missing_id, &mut repairs.missing_id),
             (event_name, &mut repairs.event_name),

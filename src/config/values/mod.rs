@@ -134,11 +134,12 @@ impl Word for LogLevel {
 }
 
 /// The repairs that can be switched off, by name.
-pub const ANSWER_REPAIRS: [&str; 11] = [
+pub const ANSWER_REPAIRS: [&str; 12] = [
     "response-id",
     "error-shape",
     "envelope",
     "bare-result",
+    "ping",
     "orphan-answer",
     "missing-id",
     "event-name",

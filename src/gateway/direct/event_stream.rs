@@ -24,7 +24,7 @@ use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::client_pacing::ClientPacing;
 use crate::transport::http::write_state::WriteState;
-use crate::transport::mcp_http::event_message::text_of;
+use crate::transport::mcp_http::event_message::{UNENDED_WAIT, has_whole_message, text_of};
 
 /// The longest event, in bytes, that is held whole so that a fault in it can be repaired. A longer
 /// event is forwarded in pieces.
@@ -187,6 +187,10 @@ pub(crate) struct EventStream<J, U> {
     over: bool,
     /// The server's stream has ended. Its end is handled at this time, or earlier.
     ends: Option<Instant>,
+    /// Something was read since an event without its blank line was looked for.
+    has_read: bool,
+    /// The time at which such an event is taken without the line.
+    unended: Option<Instant>,
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
     /// The stream begins with a comment, so that the client has a first byte.
@@ -206,6 +210,8 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             last_read: Instant::now(),
             over: false,
             ends: None,
+            has_read: false,
+            unended: None,
             failure: None,
             has_greeting: false,
         }
@@ -302,6 +308,9 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.failure = error.and_then(|error| Some((error.kind()?, error_chain(error))));
         let within = self.is_within();
         self.large = LargeEvent::No;
+        if error.is_none() && !within {
+            self.take_unended();
+        }
         let rest = self.events.finish();
         if !within {
             self.handler.collect(&mut self.out);
@@ -319,6 +328,23 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             self.out.raw(&bytes);
         }
         self.over = true;
+    }
+
+    /// The event that lacks nothing but its blank line, if such an event gets this line.
+    fn unended_event(&mut self) -> Option<SseEvent> {
+        let event = self.events.unfinished_event().filter(has_whole_message)?;
+        let origin = self.handler.origin();
+        let is_completed = !self.handler.observes()
+            && self.handler.with_filter(|filter| filter.repairs_event_name(origin));
+        is_completed.then_some(event)
+    }
+
+    /// Takes the event that lacks nothing but its blank line.
+    fn take_unended(&mut self) {
+        if let Some(event) = self.unended_event() {
+            self.events.drop_rest();
+            self.handler.event(&event, &mut self.out);
+        }
     }
 
     /// Takes the reason why the server's stream has broken off.
@@ -372,8 +398,17 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
                 continue;
             }
             match self.upstream.poll(cx, &mut self.handler) {
-                Poll::Pending => break,
+                Poll::Pending => {
+                    if std::mem::take(&mut self.has_read) && self.unended_event().is_some() {
+                        self.unended = Some(self.last_read + UNENDED_WAIT);
+                    }
+                    if self.unended.take_if(|due| *due <= at).is_none() {
+                        break;
+                    }
+                    self.take_unended();
+                }
                 Poll::Ready(Some(Ok(chunk))) => {
+                    (self.has_read, self.unended) = (true, None);
                     self.last_read = at;
                     self.handler.last_read(at.into_std());
                     self.events.push(chunk);
@@ -390,7 +425,8 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         let may_write = !matches!(self.large, LargeEvent::AsItIs);
         let handler_due = self.handler.timeout().filter(|_| may_write).map(Instant::from_std);
         let idle = self.idle.map(|after| self.last_read + after);
-        [handler_due, self.pacing.comment_due(), idle, self.ends].into_iter().flatten().min()
+        let own = [handler_due, self.pacing.comment_due(), idle, self.ends, self.unended];
+        own.into_iter().flatten().min()
     }
 
     /// Waits for the next due time; true if it has come.

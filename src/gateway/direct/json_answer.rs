@@ -14,7 +14,8 @@ use crate::gateway::route_state::StreamPermit;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::content::{Content, is_whole};
+use crate::transport::mcp_http::event_message::UNENDED_WAIT;
 
 /// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
 /// longer answer is repaired while it passes.
@@ -47,9 +48,13 @@ impl Post {
         let announced = body.size().lower();
         if usize::try_from(announced).is_ok_and(|size| !long(size)) {
             loop {
+                let has_all = held.last().is_some_and(|last| last.trim_ascii().ends_with(b"}"))
+                    && is_whole(&held.concat());
                 let next = async {
                     let next = std::future::poll_fn(|cx| body.poll_data(cx));
                     match deadline {
+                        // A body that never ends has its answer all the same.
+                        _ if has_all => timeout(UNENDED_WAIT, next).await.ok().or(Some(None)),
                         None => Some(next.await),
                         Some(at) => timeout_at(at, next).await.ok(),
                     }

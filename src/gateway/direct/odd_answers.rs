@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{Response, header};
+use http::{Response, StatusCode, header};
 use tokio::time::{Instant, timeout};
 
 use super::exchange::Exchange;
@@ -18,6 +18,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::lost_session;
 
 /// The time for which the head of a response without a type waits for the first bytes of its body, which say what
 /// the body is.
@@ -65,6 +66,36 @@ impl Post {
             }
         }
         self.answered(parts, answers)
+    }
+
+    /// The response, with status 404 if its words say that the server does not know the session: for any other status
+    /// clients go on with a session that no longer is.
+    pub(crate) async fn unless_lost(
+        &self,
+        mut response: Response<UpstreamBody>,
+    ) -> Response<UpstreamBody> {
+        let status = response.status();
+        let may_be_lost = lost_session::may_tell(status)
+            && self.request_head.session_id().is_some()
+            && !self.policy().observes()
+            && !response.headers().contains_key(header::CONTENT_ENCODING);
+        if !may_be_lost {
+            return response;
+        }
+        let body = response.body_mut();
+        let first = timeout(TYPE_WAIT, poll_fn(|cx| body.poll_data(cx))).await;
+        let Ok(Some(Ok(first))) = first else { return response };
+        let is_lost = lost_session::is_meant(&first);
+        body.put_back(first);
+        if is_lost {
+            tracing::warn!(
+                route = self.direct.state.route.path,
+                status = status.as_u16(),
+                "the server does not know a session any more; the client gets status 404, so that it begins a new one"
+            );
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
+        response
     }
 
     /// The answers of the requests as one JSON body.

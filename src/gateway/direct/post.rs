@@ -386,6 +386,7 @@ impl Post {
         deadline: Option<Instant>,
         permit: StreamPermit,
     ) -> Response<Body> {
+        let response = self.unless_lost(response).await;
         self.learn(response.status(), response.headers(), exchange.filter_id());
         if !response.status().is_success() {
             let open = exchange.release();

@@ -69,7 +69,7 @@ pub struct RouteCounts {
     first_progress: Histogram,
     longest_silence: Histogram,
     messages: Each<3>,
-    repairs: Each<16>,
+    repairs: Each<17>,
     withheld: Each<20>,
     refused: Each<3>,
     late_calls: Each<8>,

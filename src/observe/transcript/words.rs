@@ -125,7 +125,8 @@ pub const fn repair_text(repair: Repair) -> &'static str {
         Repair::ErrorShape => {
             "the missing `code`, `message` or error was added, or null members were left out"
         }
-        Repair::BareResult => "the bare tool result was wrapped as content",
+        Repair::BareResult => "the bare result became an object",
+        Repair::Ping => "the error about `ping` became an empty result",
         Repair::Batch => "the message was an element of an array that was separated or thinned",
         Repair::Task => "the message tells the client of a task of Milepost's own",
         Repair::EventName => "the event had a name that clients do not read",

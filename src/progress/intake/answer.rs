@@ -6,17 +6,18 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::smallvec;
 
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::mended_body::mended_body;
 use crate::progress::intake::state::Orphan;
 use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced, within};
-use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Kind, Message, RESULT_MEMBERS};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
@@ -138,7 +139,6 @@ impl Filter {
         let is_observed = call.is_observed();
         let id_key = message.id_key();
         let is_exact = message.id().is_some_and(|id| call.id.is_read_in(&id));
-        let bare = call.may_have_bare_result() && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
         let is_ours = self.topology.has_strangers() || call.id.translated;
@@ -146,7 +146,7 @@ impl Filter {
         if restore_id && !is_ours {
             repairs.add(Repair::ResponseId);
         }
-        let body = mended_body(message, bare, switches, &mut repairs);
+        let body = mended_body(message, call, switches, &mut repairs);
         let restore_id = restore_id && (!is_observed || is_ours);
         let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
@@ -251,11 +251,10 @@ impl Filter {
         let id = self.correlator.ledger.call_of_answer(&key)?;
         let call = self.correlator.ledger.get(id).filter(|call| !call.is_observed())?;
         let switches = call.answer_repairs();
-        let bare = call.may_have_bare_result() && switches.bare_result;
         let is_exact = message.id().is_some_and(|id| call.id.is_read_in(&id));
         let differs = !is_exact && switches.response_id;
         let mut splices = if differs { self.restored_names(id, message) } else { Vec::new() };
-        splices.extend(mended_body(message, bare, switches, &mut Repairs::default()));
+        splices.extend(mended_body(message, call, switches, &mut Repairs::default()));
         let payload = |splices| spliced(message, splices);
         let is_changed = !splices.is_empty() || !done.is_empty();
         is_changed.then(|| Transmit { payload: payload(splices), ..Transmit::of(message) })
@@ -286,7 +285,7 @@ impl Filter {
     /// The possible request of an answer with any id, because the answer arrived on the stream of a
     /// single request: some servers answer id 0 under an id of their own.
     pub(crate) fn call_of_sole_answer(&self, origin: Origin, key: &Key) -> Option<CallId> {
-        let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
+        let open = |call: &Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
         let unknown = self.correlator.ledger.was_id_in_any_spelling(key).is_none();
         let call = self.correlator.ledger.get(own).filter(|call| unknown && open(call))?;
@@ -382,27 +381,6 @@ impl Filter {
     }
 }
 
-/// The range of `message` that a client cannot accept, and its replacement.
-pub(crate) fn mended_body(
-    message: &Message,
-    bare: bool,
-    switches: AnswerRepairs,
-    repairs: &mut Repairs,
-) -> Option<(std::ops::Range<usize>, Bytes)> {
-    if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
-        let mended = mended_error(&error).filter(|_| switches.error_shape)?;
-        repairs.add(Repair::ErrorShape);
-        return Some((range, mended));
-    }
-    if !bare {
-        return None;
-    }
-    let (result, range) = (message.result()?, message.result_range()?);
-    let mended = wrapped_result(&result)?;
-    repairs.add(Repair::BareResult);
-    Some((range, mended))
-}
-
 /// The place of the id that an answer without any gets, and the text for it.
 fn added_id(message: &Message, id: &Bytes) -> Option<(std::ops::Range<usize>, Bytes)> {
     // An answer has a member at least, so that a comma is right.
@@ -433,37 +411,4 @@ fn outcome_of(result: &Bytes) -> Outcome {
         true => Outcome::Result,
         false => Outcome::Interim,
     }
-}
-
-/// An error with `code` and `message`; `None` if it has both.
-fn mended_error(error: &Bytes) -> Option<Bytes> {
-    let code =
-        json::member(error, "code").filter(|code| matches!(Key::read(code), Some(Key::Integer(_))));
-    let is_words = |text: &Bytes| text.starts_with(b"\"");
-    let message = json::member(error, "message").filter(is_words);
-    if code.is_some() && message.is_some() {
-        return None;
-    }
-    let said = json::member(error, "error").filter(is_words);
-    let own = is_words(error).then(|| error.clone());
-    let words =
-        message.or(said).or(own).unwrap_or_else(|| json::quote("the server gave no reason"));
-    let code = code.unwrap_or_else(|| Bytes::from(INTERNAL_ERROR.to_string()));
-    let parts: [&[u8]; 7] =
-        [br#"{"code":"#, &code, br#","message":"#, &words, br#","data":"#, error, b"}"];
-    Some(Bytes::from(parts.concat()))
-}
-
-/// A bare payload as the content of a tool result; `None` if the payload is already a tool result.
-fn wrapped_result(result: &Bytes) -> Option<Bytes> {
-    let known = || RESULT_MEMBERS.iter().any(|name| json::member(result, name).is_some());
-    if result.starts_with(b"{") && known() {
-        return None;
-    }
-    // Bytes that are not text would be lost.
-    let text = json::quote(std::str::from_utf8(result).ok()?);
-    let failed = json::member(result, "error").is_some();
-    let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };
-    let parts: [&[u8]; 3] = [br#"{"content":[{"type":"text","text":"#, &text, tail];
-    Some(Bytes::from(parts.concat()))
 }

@@ -13,6 +13,7 @@ pub(crate) mod hold;
 pub(crate) mod large_answer;
 pub(crate) mod large_message;
 pub(crate) mod log_template;
+pub(crate) mod mended_body;
 pub(crate) mod missing_id;
 pub(crate) mod observe_mode;
 pub(crate) mod plain_progress;

@@ -128,5 +128,7 @@ fn with_text(message: &Message, text: Bytes) -> Message {
         Framing::Renamed(frame) => Framing::Renamed(sse::rewrite(frame, &text)),
         other => other.clone(),
     };
-    Message::parse(text).framed(framing)
+    let new = Message::parse(text);
+    let is_answer = message.kind() == Kind::Response;
+    if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }

@@ -182,6 +182,9 @@ impl Filter {
         message: &Message,
     ) -> Disposition {
         self.intake.received_at = Some(now);
+        let is_apart = message.kind() == Kind::Noise && matches!(origin, Origin::Stream(_));
+        let bare_error = is_apart.then(|| message.clone().or_bare_error());
+        let message = bare_error.as_ref().unwrap_or(message);
         self.intake.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.policy.observes() && self.forward_observed(origin, message) {
             self.intake.at_work = None;

@@ -223,14 +223,17 @@ pub struct AnswerRepairs {
     pub error_shape: bool,
     /// `envelope`: a message without `"jsonrpc":"2.0"` gets this member.
     pub envelope: bool,
-    /// `bare-result`: a tool result without `content` is wrapped, for dialects and upstreams that are
-    /// known for it.
+    /// `bare-result`: a result that is no object becomes one; a tool result without `content` is wrapped, for dialects
+    /// and upstreams that are known for it.
     pub bare_result: bool,
+    /// `ping`: an answer to `ping` that the method is unknown becomes an empty result.
+    pub ping: bool,
     /// `orphan-answer`: an answer to no open request of this client, or a second one, is withheld.
     pub orphan_answer: bool,
     /// `missing-id`: a result without id is withheld, and so is an error that answers no request.
     pub missing_id: bool,
-    /// `event-name`: an event of another name, which no client reads, gets the name `message`.
+    /// `event-name`: an event of another name, which no client reads, gets the name `message`, and one that lacks its
+    /// blank line gets the line.
     pub event_name: bool,
     /// `unicode`: bytes that are no UTF-8, and lone surrogates, become U+FFFD in every message; control characters in
     /// strings become escapes.
@@ -250,6 +253,7 @@ impl AnswerRepairs {
         error_shape: false,
         envelope: false,
         bare_result: false,
+        ping: false,
         orphan_answer: false,
         missing_id: false,
         event_name: false,
@@ -267,6 +271,7 @@ impl Default for AnswerRepairs {
             error_shape: true,
             envelope: true,
             bare_result: true,
+            ping: true,
             orphan_answer: true,
             missing_id: true,
             event_name: true,

@@ -10,7 +10,7 @@ use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind};
-use crate::progress::intake::answer::mended_body;
+use crate::progress::intake::mended_body::mended_body;
 use crate::progress::payload::{Payload, TransmitKind, spliced};
 use crate::progress::tasks::requests::NO_TASK;
 use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskEvent, TaskState};
@@ -74,8 +74,7 @@ impl Filter {
             return whole(message.raw().clone().into());
         };
         let switches = call.answer_repairs();
-        let bare = call.may_have_bare_result() && switches.bare_result;
-        let body = mended_body(message, bare, switches, repairs);
+        let body = mended_body(message, call, switches, repairs);
         let pieces = body.map(|body| spliced(message, vec![body]));
         whole(pieces.map_or_else(|| message.raw().clone(), |all| all.to_bytes()).into())
     }

@@ -59,6 +59,19 @@ impl Message {
         self.kind == Kind::Response && self.result.is_none() && self.error.is_none()
     }
 
+    /// An object with an `error` that names neither a request nor a version, as the error that the server means. Only
+    /// for text that comes in the response to a request: on standard streams such an object may be a line of a log.
+    #[must_use]
+    pub fn or_bare_error(mut self) -> Self {
+        let error = self.error.clone().filter(|_| self.kind == Kind::Noise);
+        let is_error = error.is_some_and(|error| self.raw[error] != *b"null");
+        let end = self.object_range().map(|object| json::skip_space(&self.raw, object.end));
+        if is_error && end == Some(self.raw.len()) {
+            self.kind = Kind::Response;
+        }
+        self
+    }
+
     /// The range of the outermost object in [`Message::raw`].
     pub fn object_range(&self) -> Option<Range<usize>> {
         let start = json::skip_space(&self.raw, 0);
@@ -97,6 +110,20 @@ mod tests {
         check(r#"{"id":"a","method":"m"}"#, Request, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
         check(r#"{"level":"info","id":1}"#, Noise, r#"{"level":"info","id":1}"#);
         check(r#"{"jsonrpc":"1.0"}"#, Opaque, r#"{"jsonrpc":"1.0"}"#);
+    }
+
+    #[test]
+    fn an_error_alone_is_one_where_answers_come() {
+        let kind = |text: &'static str| Message::parse(text.into()).or_bare_error().kind();
+        assert_eq!(kind(r#"{"error":"Session not found"}"#), Kind::Response);
+        assert_eq!(kind(r#"{"error":{"code":5},"status":404}"#), Kind::Response);
+        for other in
+            [r#"{"error":null}"#, r#"{"error":"cut off""#, r#"{"error":"a"} x"#, r#"{"a":1}"#]
+        {
+            assert_eq!(kind(other), Kind::Noise, "{other}");
+        }
+        let message = Message::parse(r#"{"error":"a"}"#.into()).or_bare_error();
+        assert_eq!(message.missing_version().unwrap().0, 1..1);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct SseEvent {
     /// stream its byte order mark.
     pub raw: Bytes,
     pub(super) fields: FieldSpans,
+    /// The blank line is Milepost's own: the stream ended before the server's.
+    is_completed: bool,
 }
 
 /// The positions of the fields of a block.
@@ -102,6 +104,21 @@ impl FieldSpans {
 }
 
 impl SseEvent {
+    pub(super) fn new(raw: Bytes, fields: FieldSpans) -> Self {
+        Self { raw, fields, is_completed: false }
+    }
+
+    /// The event, whose blank line is Milepost's own.
+    pub(super) fn completed(mut self) -> Self {
+        self.is_completed = true;
+        self
+    }
+
+    /// Whether the server's stream ended before the blank line of the event.
+    pub fn is_completed(&self) -> bool {
+        self.is_completed
+    }
+
     /// The block, in its bytes.
     pub fn view(&self) -> BlockView<'_> {
         BlockView { raw: &self.raw, fields: self.fields }

@@ -196,6 +196,33 @@ impl Events {
         }
     }
 
+    /// The event at the end of the input whose blank line has not come, with that line; `None` if the rest of the input
+    /// is no such event. Servers written by hand forget the line. To be called once `next` has returned `None`; changes
+    /// nothing.
+    pub fn unfinished_event(&self) -> Option<SseEvent> {
+        let rest = [self.carry.get(self.lead..)?, &self.chunk].concat();
+        if self.long.is_some() || rest.is_empty() {
+            return None;
+        }
+        // Behind a CR a LF is the rest of a line end.
+        let line_ends: &[u8] = if rest.ends_with(b"\n") { b"\n" } else { b"\n\n" };
+        let mut alone = Self::new(self.inspect_max);
+        alone.mark = ByteOrderMark::Past;
+        alone.push([&rest, line_ends].concat().into());
+        match alone.next() {
+            Some(SseFrame::Event(event)) if alone.chunk.is_empty() => Some(event.completed()),
+            _ => None,
+        }
+    }
+
+    /// Leaves out the rest of an unfinished block, in the place of which [`Events::unfinished_event`] was taken.
+    pub fn drop_rest(&mut self) {
+        self.carry.clear();
+        self.chunk = Bytes::new();
+        self.fields = FieldSpans::default();
+        (self.line, self.lead) = (0, 0);
+    }
+
     /// The rest of an unfinished block, once the input has ended and `next` has returned `None`. By
     /// the specification the rest has no meaning: it is not an event.
     pub fn finish(&mut self) -> Option<Bytes> {
@@ -242,7 +269,7 @@ impl Events {
         }
         if mem::take(&mut self.cr) && text[0] == LF {
             let raw = self.chunk.split_to(1);
-            return Some(SseFrame::Event(SseEvent { raw, fields: FieldSpans::default() }));
+            return Some(SseFrame::Event(SseEvent::new(raw, FieldSpans::default())));
         }
         let most = self.inspect_max + self.lead;
         let mut fields = FieldSpans::default();
@@ -254,7 +281,7 @@ impl Events {
             if end == at {
                 self.lead = 0;
                 self.cr = text[next - 1] == CR;
-                return Some(SseFrame::Event(SseEvent { raw: self.chunk.split_to(next), fields }));
+                return Some(SseFrame::Event(SseEvent::new(self.chunk.split_to(next), fields)));
             }
             fields.read(text, at..end);
             at = next;
@@ -288,10 +315,7 @@ impl Events {
                 self.lead = 0;
                 let raw = Bytes::from(mem::take(&mut self.carry));
                 self.cr = raw.last() == Some(&CR);
-                return Some(SseFrame::Event(SseEvent {
-                    raw,
-                    fields: mem::take(&mut self.fields),
-                }));
+                return Some(SseFrame::Event(SseEvent::new(raw, mem::take(&mut self.fields))));
             }
             self.fields.read(&self.carry, self.line..end);
             self.line = self.carry.len();

@@ -10,26 +10,6 @@ pub(crate) fn is_about_access(status: StatusCode) -> bool {
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status)
 }
 
-/// Whether the body of an error says that the server does not know the session of the request.
-///
-/// MCP 2025-03-26 asks for status 404. The session lookup in the examples of the TypeScript SDK and in
-/// mcp-go, which many servers copy, answers 400 with words such as "No valid session ID provided".
-pub(crate) fn says_session_is_lost(status: StatusCode, body: &[u8]) -> bool {
-    const LOST: [&str; 7] = [
-        "no valid session",
-        "invalid session",
-        "unknown session",
-        "session not found",
-        "session expired",
-        "session has expired",
-        "session does not exist",
-    ];
-    [StatusCode::BAD_REQUEST, StatusCode::GONE].contains(&status) && {
-        let text = String::from_utf8_lossy(body).to_ascii_lowercase();
-        LOST.iter().any(|words| text.contains(words))
-    }
-}
-
 /// The answer to the request `id`: with the server's own `error`, if that error is complete, or
 /// with an error of Milepost's own with the reason `why`.
 pub(crate) fn answer(id: &Bytes, error: Option<&Bytes>, why: &str, status: StatusCode) -> Bytes {

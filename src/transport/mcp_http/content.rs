@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::protocol::control_characters;
+use crate::protocol::json;
 use crate::protocol::unicode::BOM;
 
 const EVENTS: &str = "text/event-stream";
@@ -79,6 +80,13 @@ fn is_kind_of_json(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     ["application/json-rpc", "application/jsonrequest", "text/json"].contains(&&*kind)
         || kind.starts_with("application/") && kind.ends_with("+json")
+}
+
+/// Whether a JSON text lacks nothing.
+pub(crate) fn is_whole(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    let is_closed = text.ends_with(b"}") || text.ends_with(b"]");
+    is_closed && json::skip_value(text, 0) == Some(text.len())
 }
 
 /// A whole message without line ends, also in its strings, where servers that write JSON by hand forget the escapes.

@@ -1,15 +1,21 @@
 //! Messages of MCP in events of a stream.
 
+use std::time::Duration;
+
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::sse;
 use crate::protocol::sse::{Piece, SseEvent};
 
+/// The time after which a whole message counts although its end has not come: the blank line of its event, or the end of
+/// its body. Servers that forget the end leave the connection open.
+pub(crate) const UNENDED_WAIT: Duration = Duration::from_secs(1);
+
 /// The message of an event, if the event has one. `rename` decides whether an event of another name than
 /// `message` gets this name.
 pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Option<Message> {
     let data = event.data().filter(|data| !data.is_empty())?;
-    let message = Message::parse(data);
+    let message = Message::parse(data).or_bare_error();
     if message.kind() == Kind::Noise && message.behind_mark().is_none() {
         return None;
     }
@@ -17,8 +23,16 @@ pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Opt
     let is_renamed = !event.is_message() && rename();
     Some(message.framed(match is_renamed {
         true => Framing::Renamed(sse::rename(&event.raw)),
+        // Nor at one without its blank line.
+        false if event.is_completed() => Framing::Renamed(event.raw.clone()),
         false => Framing::Within(event.raw.clone()),
     }))
+}
+
+/// Whether the data of an event is a whole message.
+pub(crate) fn has_whole_message(event: &SseEvent) -> bool {
+    let kind = event.data().map(|data| Message::parse(data).or_bare_error().kind());
+    kind.is_some_and(|kind| !matches!(kind, Kind::Noise | Kind::Opaque))
 }
 
 /// Whether clients read an event as a message although its data is none, such as `data: ping`. An event with an id and
@@ -27,7 +41,7 @@ pub(crate) fn is_stray(event: &SseEvent) -> bool {
     let data = event.data().filter(|_| event.is_message());
     data.is_some_and(|data| match data.is_empty() {
         true => !event.has_id(),
-        false => Message::parse(data).kind() == Kind::Noise,
+        false => Message::parse(data).or_bare_error().kind() == Kind::Noise,
     })
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod event_message;
 pub(crate) mod header_mirror;
 pub(crate) mod header_names;
 pub(crate) mod lifecycle;
+pub(crate) mod lost_session;
 pub mod raw_client;
 pub(crate) mod request_body;
 pub(crate) mod request_head;

@@ -1,18 +1,20 @@
 //! Reads the body of a response, JSON or events, message by message.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use crate::protocol::unicode::BOM;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::{Content, message_on_one_line, on_one_line};
+use crate::transport::mcp_http::content::{Content, is_whole, message_on_one_line, on_one_line};
+use crate::transport::mcp_http::event_message::{UNENDED_WAIT, has_whole_message};
 
 /// The longest message, in bytes, that is held whole; a longer message is forwarded in pieces.
 /// Every open exchange may hold this much.
@@ -68,6 +70,8 @@ pub(crate) struct ResponseReader {
     pub(crate) has_event: bool,
     /// The time when the last bytes arrived.
     pub(crate) read_at: Instant,
+    /// The wait for the end of a message that is whole.
+    unended: Option<Pin<Box<Sleep>>>,
 }
 
 impl ResponseReader {
@@ -97,6 +101,7 @@ impl ResponseReader {
             retry: None,
             has_event: false,
             read_at: Instant::now(),
+            unended: None,
         }
     }
 
@@ -112,7 +117,15 @@ impl ResponseReader {
             if matches!(self.form, BodyForm::Over) {
                 return Poll::Ready(self.failure.take().map(Err));
             }
-            match ready!(self.body.poll_data(cx)) {
+            let read = match self.body.poll_data(cx) {
+                Poll::Ready(read) => read,
+                Poll::Pending => {
+                    ready!(self.poll_unended(cx));
+                    continue;
+                }
+            };
+            self.unended = None;
+            match read {
                 Some(Ok(chunk)) => {
                     self.read_at = Instant::now();
                     self.take(chunk);
@@ -123,6 +136,36 @@ impl ResponseReader {
                 }
                 None => self.finish(true),
             }
+        }
+    }
+
+    /// Waits for the end of a message that is whole, and takes the message when that has lasted too long.
+    fn poll_unended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.unended.is_none() && !self.has_unended() {
+            return Poll::Pending;
+        }
+        let wait = self.unended.get_or_insert_with(|| Box::pin(sleep(UNENDED_WAIT)));
+        ready!(wait.as_mut().poll(cx));
+        self.unended = None;
+        match &mut self.form {
+            BodyForm::Events(events) => {
+                let event = events.unfinished_event();
+                events.drop_rest();
+                event.iter().for_each(|event| self.event(event));
+            }
+            _ => self.finish(true),
+        }
+        Poll::Ready(())
+    }
+
+    /// Whether all of a message has come but its end.
+    fn has_unended(&self) -> bool {
+        match &self.form {
+            BodyForm::Events(events) if !self.midway => {
+                events.unfinished_event().is_some_and(|event| has_whole_message(&event))
+            }
+            BodyForm::Json(held) => is_whole(held),
+            _ => false,
         }
     }
 
@@ -170,8 +213,12 @@ impl ResponseReader {
                 }
             }
             BodyForm::LongJson => self.end(whole),
-            // The rest of a block is no event.
             BodyForm::Events(_) if self.midway => self.end(false),
+            // The rest of a block is no event, unless nothing but its blank line is missing.
+            BodyForm::Events(events) if whole => {
+                let last = events.unfinished_event().filter(has_whole_message);
+                last.iter().for_each(|event| self.event(event));
+            }
             _ => {}
         }
     }

@@ -45,7 +45,7 @@ fn flags(text: &str) -> Option<Vec<String>> {
                 }
                 (
                     "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id"
-                    | "envelope" | "unicode" | "split-line",
+                    | "envelope" | "ping" | "unicode" | "split-line",
                     "off",
                 ) => {
                     flags.extend(["--no-repair".to_owned(), key.to_owned()]);

@@ -52,7 +52,10 @@ async fn a_session_that_is_lost_with_status_400_is_begun_again() {
     for (status, body) in [
         ("400 Bad Request", typescript),
         ("400 Bad Request", "Invalid session ID"),
+        ("400 Bad Request", r#"{"error":"Bad Request: Unknown Mcp-Session-Id header"}"#),
         ("410 Gone", r#"{"error":"Session expired"}"#),
+        ("503 Service Unavailable", "Session not found. Please reconnect."),
+        ("200 OK", r#"{"error":"Session not found"}"#),
     ] {
         let mut rig = Rig::new();
         rig.session(Some("old"), "2025-06-18").await;

@@ -520,3 +520,75 @@ async fn an_error_for_a_notification_reaches_no_client() {
         assert_eq!(rig.line().await, result("1"));
     }
 }
+
+/// Servers that are written by hand put an error without any envelope into the response.
+#[tokio::test(start_paused = true)]
+async fn an_error_without_an_envelope_answers_the_request_of_its_response() {
+    for in_events in [true, false] {
+        let mut rig = Rig::new();
+        rig.session(None, "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        let asked = rig.asked().await;
+        let error = r#"{"error":"no such index"}"#;
+        if in_events {
+            asked.events(&[]);
+            asked.chunk(format!("event: message\ndata: {error}\n\n"));
+            asked.end();
+        } else {
+            asked.json(&[], error);
+        }
+        let line = rig.line().await;
+        assert!(
+            line.contains(r#""id":1,"#) && line.contains(r#""message":"no such index""#),
+            "{line}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_event_needs_no_blank_line() {
+    for missing in ["\n", ""] {
+        let mut rig = Rig::new();
+        rig.session(None, "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        let asked = rig.asked().await;
+        asked.events(&[]);
+        asked.chunk(format!("data: {}{missing}", result("1")));
+        asked.end();
+        assert_eq!(rig.line().await, result("1"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn line_ends_in_strings_of_a_body_stay_line_ends() {
+    let mut rig = Rig::new();
+    rig.session(None, "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    let body = "{\n\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[],\"a\":\"b\n\tc\"}}";
+    rig.asked().await.json(&[], body);
+    let line = r#"{ "jsonrpc":"2.0","id":1,"result":{"content":[],"a":"b\n\tc"}}"#;
+    assert_eq!(rig.line().await, line);
+}
+
+/// Some servers forget the end of a message, and leave the connection open.
+#[tokio::test(start_paused = true)]
+async fn a_whole_message_whose_end_does_not_come_is_taken_after_a_second() {
+    for in_events in [true, false] {
+        let mut rig = Rig::new();
+        rig.session(None, "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        let asked = rig.asked().await;
+        if in_events {
+            asked.events(&[]);
+            asked.chunk(format!("data: {}\n", result("1")));
+        } else {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+            asked.raw(head);
+            asked.chunk(result("1"));
+        }
+        pass(ms(900)).await;
+        assert_eq!(rig.told().await, [""; 0]);
+        pass(ms(200)).await;
+        assert_eq!(rig.told().await, [result("1")]);
+    }
+}

@@ -21,6 +21,10 @@ impl UpstreamClient {
     /// Takes a message of the server.
     pub(super) fn receive_message(&mut self, from: ResponseStream, message: Message) {
         let message = message.behind_mark().unwrap_or(message);
+        let message = if from.exchange().is_some() { message.or_bare_error() } else { message };
+        if self.renews_for(from, &message) {
+            return;
+        }
         if let Some(exchange) = from.exchange().and_then(|stream| self.exchanges.get_mut(stream)) {
             exchange.is_heard = true;
             let id = message.id_key().filter(|_| message.kind() == Kind::Response);

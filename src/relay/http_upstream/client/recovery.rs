@@ -23,6 +23,7 @@ use crate::relay::http_upstream::session::SessionPhase;
 use crate::relay::http_upstream::tool_refresh::ToolRefresh;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::lost_session;
 use crate::transport::mcp_http::sse_endpoint::same_origin;
 
 /// Responses to POSTs.
@@ -91,7 +92,7 @@ impl UpstreamClient {
         let session = exchange.session;
         let Some((out, parts, read)) = exchange.into_failure() else { return };
         let status = parts.status;
-        if session.is_some() && error_status::says_session_is_lost(status, &read) {
+        if session.is_some() && lost_session::is_told(status, &read) {
             return self.renew_after(out, session, status);
         }
         let answer = Message::parse(read);
@@ -224,6 +225,24 @@ impl UpstreamClient {
 
 /// The session and its GET stream.
 impl UpstreamClient {
+    /// Begins the session again where an error without an id says, under a status of success, that the session is
+    /// lost. Whether the message needs nothing else.
+    pub(super) fn renews_for(&mut self, from: ResponseStream, message: &Message) -> bool {
+        let is_error = message.kind() == Kind::Response && message.id_key().is_none();
+        let error = message.error().filter(|_| is_error);
+        if !error.is_some_and(|error| lost_session::is_meant(&error)) {
+            return false;
+        }
+        let has_session = |stream: &StreamId| {
+            self.exchanges.get(*stream).is_some_and(|exchange| exchange.session.is_some())
+        };
+        let Some(stream) = from.exchange().filter(has_session) else { return false };
+        let Some(exchange) = self.exchanges.remove(stream) else { return false };
+        self.inbox.close(from);
+        self.renew_after(exchange.out, exchange.session, StatusCode::OK);
+        true
+    }
+
     /// Begins the session again and sends `out` again, which the server has refused with `status`
     /// because it does not know the session.
     fn renew_after(&mut self, mut out: Outgoing, session: Option<u64>, status: StatusCode) {

@@ -1,8 +1,8 @@
 //! Events and bodies that clients cannot read: events that are no message, text that is no Unicode, null members,
-//! errors without an id, several messages in one event.
+//! errors without an id or an envelope, several messages in one event, a last event without its blank line.
 
 use crate::http::direct::transcripts_over_http::Wire;
-use crate::http::rig::{Answer, Asked, Rig, check, pass, secs, settle};
+use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;
 use crate::support::messages::*;
 
@@ -249,5 +249,102 @@ async fn several_messages_in_one_event_are_separated() {
         server.json(&[], &body);
         settle().await;
         assert_eq!(answer.text(), result("1"), "{body}");
+    }
+}
+
+/// Servers that are written by hand put an error without any envelope into the response.
+#[tokio::test(start_paused = true)]
+async fn an_error_without_an_envelope_answers_the_request_of_its_response() {
+    for in_events in [true, false] {
+        let (rig, answer, server) = called("", "2025-06-18").await;
+        let error = r#"{"error":"no such index"}"#;
+        if in_events {
+            server.events(&[]);
+            server.chunk(format!("event: message\ndata: {error}\n\n"));
+            server.end();
+        } else {
+            server.json(&[], error);
+        }
+        pass(secs(1)).await;
+        let expected =
+            r#""error":{"code":-32603,"message":"no such index","data":"no such index"}"#;
+        assert!(answer.text().contains(r#""id":1"#), "{}", answer.text());
+        assert!(answer.text().contains(expected), "{}", answer.text());
+        assert_eq!(count(&rig, "milepost_repairs_total", ("repair", "envelope")), 1.0);
+        check([&answer]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_event_gets_the_blank_line_that_it_lacks() {
+    for (keys, is_completed) in [("", true), ("no_repair = [\"event-name\"]", false)] {
+        for (missing, added) in [("\n", "\n"), ("", "\n\n"), ("\r\n", "\n")] {
+            let (rig, answer, server) = called(keys, "2025-06-18").await;
+            server.events(&[]);
+            let text = format!("data: {}{missing}", result("1"));
+            server.chunk(&text);
+            server.end();
+            pass(secs(1)).await;
+            if is_completed {
+                assert_eq!(answer.text(), format!("{text}{added}"));
+                check([&answer]);
+            } else {
+                assert!(answer.text().contains("without an answer"), "{}", answer.text());
+            }
+            let repaired = count(&rig, "milepost_repairs_total", ("repair", "event-name"));
+            assert_eq!(repaired, f64::from(u8::from(is_completed)));
+        }
+    }
+    // What is cut off is no message.
+    let (_rig, answer, server) = called("", "2025-06-18").await;
+    server.events(&[]);
+    server.chunk(r#"data: {"jsonrpc":"2.0","id":1,"result":{"content":["#);
+    server.end();
+    pass(secs(1)).await;
+    assert!(answer.text().contains("without an answer"), "{}", answer.text());
+}
+
+/// Clients begin a new session for status 404, and for no other.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_the_server_does_not_know_is_refused_with_404() {
+    let typescript = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+    for (status, body, expected) in [
+        ("400 Bad Request", typescript, 404),
+        ("400 Bad Request", "Unknown Mcp-Session-Id header", 404),
+        ("503 Service Unavailable", "Session not found", 404),
+        ("410 Gone", r#"{"error":"Session expired"}"#, 404),
+        ("400 Bad Request", "no such tool", 400),
+        ("503 Service Unavailable", "too many sessions", 503),
+        ("403 Forbidden", "invalid session", 403),
+    ] {
+        let (_rig, answer, server) = called("", "2025-06-18").await;
+        server.answer(status, &[], body);
+        settle().await;
+        assert_eq!((answer.status(), answer.text()), (expected, body.to_owned()), "{status}");
+    }
+    let (_rig, answer, server) = called("mode = \"observe\"", "2025-06-18").await;
+    server.answer("400 Bad Request", &[], typescript);
+    settle().await;
+    assert_eq!(answer.status(), 400);
+}
+
+/// Some servers forget the end of a message, and leave the connection open.
+#[tokio::test(start_paused = true)]
+async fn a_whole_message_whose_end_does_not_come_is_taken_after_a_second() {
+    for in_events in [true, false] {
+        let (_rig, answer, server) = called("", "2025-06-18").await;
+        let text = if in_events {
+            server.events(&[]);
+            format!("data: {}\n", result("1"))
+        } else {
+            server.raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+            result("1")
+        };
+        server.chunk(&text);
+        pass(ms(900)).await;
+        assert!(!in_events || answer.text().is_empty());
+        pass(ms(200)).await;
+        assert_eq!(answer.text(), if in_events { text + "\n" } else { text });
+        check([&answer]);
     }
 }

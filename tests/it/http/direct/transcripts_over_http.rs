@@ -71,7 +71,7 @@ fn keys(text: &str) -> String {
                 }
                 (
                     "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id"
-                    | "envelope" | "unicode" | "split-line" | "total",
+                    | "envelope" | "ping" | "unicode" | "split-line" | "total",
                     "off",
                 ) => no_repair.push(key),
                 ("extract", "off") => keys += "extract = []\n",

@@ -1,0 +1,109 @@
+//! Results and errors that a client's SDK cannot accept, and what takes their place.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::call::Call;
+use crate::progress::policy::AnswerRepairs;
+use crate::progress::verdict::{Repair, Repairs};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, METHOD_NOT_FOUND, Message, RESULT_MEMBERS};
+use crate::protocol::{json, mcp};
+
+/// Requests whose results have nothing in them. PHP writes `[]` for an empty object, and others write null or "pong".
+const WITHOUT_RESULT: [&str; 4] =
+    [mcp::PING, mcp::SET_LEVEL, "resources/subscribe", "resources/unsubscribe"];
+
+/// The range of the answer to `call` that a client cannot accept, and its replacement.
+pub(crate) fn mended_body(
+    message: &Message,
+    call: &Call,
+    switches: AnswerRepairs,
+    repairs: &mut Repairs,
+) -> Option<(Range<usize>, Bytes)> {
+    if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
+        // The server is there: clients that take the error for a dead server end it, some in a loop.
+        if switches.ping
+            && &*call.method == mcp::PING
+            && message.error_code() == Some(METHOD_NOT_FOUND)
+            && let Some(member) = member_of(message.raw(), &range)
+        {
+            repairs.add(Repair::Ping);
+            return Some((member, Bytes::from_static(br#""result":{}"#)));
+        }
+        let mended = mended_error(&error).filter(|_| switches.error_shape)?;
+        repairs.add(Repair::ErrorShape);
+        return Some((range, mended));
+    }
+    let (result, range) = (message.result()?, message.result_range()?);
+    let may_be_bare = !result.starts_with(b"{") || call.may_have_bare_result();
+    if !may_be_bare || !switches.bare_result {
+        return None;
+    }
+    let mended = match &*call.method {
+        mcp::TOOLS_CALL if is_nothing(&result) => Bytes::from_static(br#"{"content":[]}"#),
+        mcp::TOOLS_CALL if is_content(&result) => {
+            Bytes::from([br#"{"content":"#, &result[..], b"}"].concat())
+        }
+        mcp::TOOLS_CALL => wrapped_result(&result)?,
+        method if WITHOUT_RESULT.contains(&method) => Bytes::from_static(b"{}"),
+        _ => return None,
+    };
+    repairs.add(Repair::BareResult);
+    Some((range, mended))
+}
+
+/// The range of the member of the outermost object that has its value there.
+fn member_of(text: &Bytes, value: &Range<usize>) -> Option<Range<usize>> {
+    let mut members = json::Members::new(text);
+    members.find(|member| member.value == *value).map(|member| member.key.start..value.end)
+}
+
+/// Whether a result is what languages without objects of their own, or without values, write for an empty one.
+fn is_nothing(result: &Bytes) -> bool {
+    let inner = result.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
+    **result == *b"null" || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
+}
+
+/// Whether a result is the content of a tool result, without the object around it.
+fn is_content(result: &Bytes) -> bool {
+    let blocks = json::elements(result).map(|(blocks, _)| blocks).unwrap_or_default();
+    let is_block = |block: &Range<usize>| {
+        let kind = json::member(&result.slice(block.clone()), "type");
+        kind.is_some_and(|kind| kind.starts_with(b"\""))
+    };
+    !blocks.is_empty() && blocks.iter().all(is_block)
+}
+
+/// An error with `code` and `message`; `None` if it has both.
+fn mended_error(error: &Bytes) -> Option<Bytes> {
+    let code =
+        json::member(error, "code").filter(|code| matches!(Key::read(code), Some(Key::Integer(_))));
+    let is_words = |text: &Bytes| text.starts_with(b"\"");
+    let message = json::member(error, "message").filter(is_words);
+    if code.is_some() && message.is_some() {
+        return None;
+    }
+    let said = json::member(error, "error").filter(is_words);
+    let own = is_words(error).then(|| error.clone());
+    let words =
+        message.or(said).or(own).unwrap_or_else(|| json::quote("the server gave no reason"));
+    let code = code.unwrap_or_else(|| Bytes::from(INTERNAL_ERROR.to_string()));
+    let parts: [&[u8]; 7] =
+        [br#"{"code":"#, &code, br#","message":"#, &words, br#","data":"#, error, b"}"];
+    Some(Bytes::from(parts.concat()))
+}
+
+/// A bare payload as the content of a tool result; `None` if the payload is already a tool result.
+fn wrapped_result(result: &Bytes) -> Option<Bytes> {
+    let known = || RESULT_MEMBERS.iter().any(|name| json::member(result, name).is_some());
+    if result.starts_with(b"{") && known() {
+        return None;
+    }
+    // Bytes that are not text would be lost.
+    let text = json::quote(std::str::from_utf8(result).ok()?);
+    let failed = json::member(result, "error").is_some();
+    let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };
+    let parts: [&[u8]; 3] = [br#"{"content":[{"type":"text","text":"#, &text, tail];
+    Some(Bytes::from(parts.concat()))
+}
