@@ -4,6 +4,8 @@
 //! channel between the server's bytes and the client's, and when a client leaves, the connection
 //! ends with its response. HTTP/2 connections are shared and have a task of their own.
 
+mod idle_links;
+
 use std::future::{Future, pending};
 use std::io;
 use std::pin::pin;
@@ -17,23 +19,22 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use self::idle_links::{IdleLinks, PROVEN_AFTER};
 use super::client::{Connector, UpstreamBody, UpstreamError};
 use super::engine::body::EngineBody;
 use super::engine::link::EngineLink;
 use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
 use super::hyper_link::Http1Link;
 use super::io::Io;
+use super::keep_alive::KeepAlive;
 use crate::config::routes::HttpEngine;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 use crate::transport::http::tcp;
 
-/// Unused connections kept open to one server.
-const IDLE_MAX: usize = 64;
-
-/// The time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
-/// request that meets the close is lost.
-const IDLE_FOR: Duration = Duration::from_secs(3);
+/// The longest time between a request on a connection that was idle and the failure of the connection, where the
+/// server has closed the idle connection. Later the server has begun with the request.
+const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
 const SENT_AGAIN_MAX: usize = 8;
@@ -51,23 +52,32 @@ impl IdleLink {
             Self::Own(link) => link.is_idle(),
         }
     }
-}
 
-/// Unused connections, and since when. The oldest are at the front, and none is used again
-/// that is older than one in use.
-#[derive(Default)]
-struct IdleLinks {
-    links: Vec<(Instant, IdleLink)>,
-    /// A task closes them when their time has come.
-    is_watched: bool,
-}
-
-impl IdleLinks {
-    fn close_old(&mut self) {
-        let fresh = self.links.iter().position(|(since, _)| since.elapsed() < IDLE_FOR);
-        let old = fresh.unwrap_or(self.links.len());
-        self.links.drain(..old);
+    /// Whether the next request can be written to the connection: neither the runtime nor the system knows of anything
+    /// that the server has said or closed.
+    fn is_open(&mut self) -> bool {
+        self.is_idle()
+            && match self {
+                Self::Hyper(link) => link.is_quiet(),
+                Self::Own(link) => link.is_quiet(),
+            }
     }
+
+    /// What the server has promised for the connection.
+    fn promised(&self) -> KeepAlive {
+        match self {
+            Self::Hyper(link) => link.promised,
+            Self::Own(link) => link.promised,
+        }
+    }
+}
+
+/// The use of a connection that has served requests before.
+#[derive(Clone, Copy)]
+struct Reuse {
+    /// The time for which the connection was idle before.
+    idle: Duration,
+    at: Instant,
 }
 
 /// The server of a route, and its unused connections.
@@ -76,7 +86,7 @@ pub(crate) struct ConnectionPool {
     engine: HttpEngine,
     connect_timeout: Duration,
     traffic: Traffic,
-    idle: Mutex<IdleLinks>,
+    idle: Mutex<IdleLinks<IdleLink>>,
     shared: Arc<Http2Connections>,
     /// Held while an HTTP/2 connection begins: requests that come meanwhile may find a stream on it.
     beginning: Arc<tokio::sync::Mutex<()>>,
@@ -105,7 +115,9 @@ enum Connected {
 impl ConnectionPool {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        let (traffic, idle) = (traffic.clone(), Mutex::default());
+        // The end of a connection within this process is known at once.
+        let is_proven = matches!(connector, Connector::InProcess(_));
+        let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
         let (engine, shared, beginning, chose_http1) = Default::default();
         Self { connector, engine, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
     }
@@ -139,8 +151,7 @@ impl ConnectionPool {
         let fault = request.body().fault();
         let mut left = SENT_AGAIN_MAX;
         loop {
-            let idle = self.take_idle();
-            let reused = idle.is_some();
+            let (reuse, idle) = self.take_idle().unzip();
             let connected = match idle {
                 Some(link) => Connected::One(link),
                 // In a box: it is large, and rare.
@@ -153,7 +164,7 @@ impl ConnectionPool {
             };
             let mut link = match connected {
                 Connected::One(IdleLink::Own(link)) => {
-                    return self.ask(link, request).await.map_err(FailedRequest::from);
+                    return self.ask(link, request, reuse).await.map_err(FailedRequest::from);
                 }
                 Connected::One(IdleLink::Hyper(link)) => link,
                 Connected::Shared(stream) => match Box::pin(stream.send(request)).await {
@@ -182,26 +193,36 @@ impl ConnectionPool {
                     return Err(UpstreamError::Switched.into());
                 }
                 Ok(response) => {
+                    link.promised.note_response(response.headers());
                     return Ok(response.map(|body| UpstreamBody::of(body, link, Arc::clone(self))));
                 }
                 Err(mut error) => match error.take_message() {
-                    Some(unsent) if reused => request = unsent,
-                    _ => return Err(cause(error.into_error(), fault.as_ref()).into()),
+                    Some(unsent) if reuse.is_some() => request = unsent,
+                    _ => {
+                        let error = cause(error.into_error(), fault.as_ref());
+                        self.note_unanswered(reuse, &error);
+                        return Err(error.into());
+                    }
                 },
             }
         }
     }
 
-    /// Sends a request on a connection of Milepost's own engine. Nothing can have happened to the connection since
-    /// it was found idle.
+    /// Sends a request on a connection of Milepost's own engine, which was found open just now.
     fn ask(
         self: &Arc<Self>,
         mut link: Box<EngineLink>,
         request: Request<RequestBody>,
+        reuse: Option<Reuse>,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, UpstreamError>> {
         link.begin(request);
         async move {
-            let (head, data) = poll_fn(|cx| link.poll_head(cx)).await?;
+            let (head, data) = poll_fn(|cx| link.poll_head(cx)).await.map_err(|error| {
+                let error = error.into();
+                self.note_unanswered(reuse, &error);
+                error
+            })?;
+            link.promised.note_response(head.headers());
             // `Upgrade` is never forwarded.
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
@@ -210,12 +231,39 @@ impl ConnectionPool {
         }
     }
 
-    fn take_idle(&self) -> Option<IdleLink> {
+    /// A connection that is open, and how it is used again.
+    fn take_idle(&self) -> Option<(Reuse, IdleLink)> {
         loop {
-            let (since, mut link) = self.idle.lock().ok()?.links.pop()?;
-            if since.elapsed() < IDLE_FOR && link.is_idle() {
-                return Some(link);
+            let at = Instant::now();
+            let (idle, mut link) = self.idle.lock().ok()?.take(at)?;
+            if !link.is_open() {
+                self.note_closed(idle);
+                continue;
             }
+            if idle >= PROVEN_AFTER {
+                self.idle.lock().ok()?.note_open(idle);
+            }
+            return Some((Reuse { idle, at }, link));
+        }
+    }
+
+    /// A request has no response: the server may have closed the connection while it was idle.
+    fn note_unanswered(&self, reuse: Option<Reuse>, error: &UpstreamError) {
+        if let Some(Reuse { idle, at }) = reuse
+            && at.elapsed() < CLOSED_WITHIN
+            && !matches!(error, UpstreamError::RequestBody(_))
+        {
+            self.note_closed(idle);
+        }
+    }
+
+    fn note_closed(&self, idle: Duration) {
+        if self.idle.lock().is_ok_and(|mut links| links.note_closed(Instant::now(), idle)) {
+            tracing::warn!(
+                server = self.name(),
+                "the server closes idle connections early; for a minute each request gets a connection of its own \
+                 (let the server keep idle connections for 5 s or longer, or say \"Connection: close\")"
+            );
         }
     }
 
@@ -224,11 +272,10 @@ impl ConnectionPool {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
         {
-            idle.close_old();
-            if idle.links.len() < IDLE_MAX {
-                idle.links.push((Instant::now(), link));
-            }
+            let promised = link.promised();
+            idle.keep(Instant::now(), link, &promised);
             if !idle.is_watched
+                && idle.next_close().is_some()
                 && let Ok(runtime) = Handle::try_current()
             {
                 idle.is_watched = true;
@@ -239,19 +286,18 @@ impl ConnectionPool {
 
     /// Closes connections that have been idle for long enough, until none is left.
     async fn close_idle(pool: Weak<Self>) {
-        let mut due = Instant::now() + IDLE_FOR;
         loop {
-            sleep_until(due).await;
-            let Some(pool) = pool.upgrade() else { return };
-            let Ok(mut idle) = pool.idle.lock() else { return };
-            idle.close_old();
-            match idle.links.first() {
-                Some((since, _)) => due = *since + IDLE_FOR,
-                None => {
+            let due = {
+                let Some(pool) = pool.upgrade() else { return };
+                let Ok(mut idle) = pool.idle.lock() else { return };
+                idle.close_old(Instant::now());
+                let Some(due) = idle.next_close() else {
                     idle.is_watched = false;
                     return;
-                }
-            }
+                };
+                due
+            };
+            sleep_until(due).await;
         }
     }
 

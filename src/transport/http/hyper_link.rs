@@ -1,7 +1,9 @@
 //! An HTTP/1 connection of hyper's, which the reader of its response drives.
 
 use std::future::Future;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -13,22 +15,78 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::io::Io;
+use super::keep_alive::KeepAlive;
 use super::link_waker::LinkWaker;
 use super::request_body::RequestBody;
 
 /// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
 const BUFFER_MAX: usize = 64 << 10;
 
-type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
+type Http1Connection = http1::Connection<TokioIo<SharedIo>, RequestBody>;
+
+/// The bytes of a connection, which belong to hyper, and at which its link looks. Only one of the two is at work at a
+/// time: nobody waits for the lock.
+#[derive(Clone)]
+struct SharedIo(Arc<Mutex<Io>>);
+
+impl SharedIo {
+    fn lock(&self) -> MutexGuard<'_, Io> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsyncRead for SharedIo {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for SharedIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.lock().is_write_vectored()
+    }
+}
 
 /// An HTTP/1 connection that is driven by its user.
 pub(crate) struct Http1Link {
+    io: SharedIo,
     sender: http1::SendRequest<RequestBody>,
     /// The connection; `None` after its end.
     connection: Option<Http1Connection>,
     waker: LinkWaker,
+    /// What the server has promised for the connection.
+    pub(super) promised: KeepAlive,
 }
 
 /// Reads and writes what can be.
@@ -44,9 +102,17 @@ impl Http1Link {
     /// # Errors
     /// Those of hyper.
     pub(super) async fn new(io: Io) -> Result<Self, hyper::Error> {
-        let handshake = http1::Builder::new().max_buf_size(BUFFER_MAX).handshake(TokioIo::new(io));
+        let io = SharedIo(Arc::new(Mutex::new(io)));
+        let shared = TokioIo::new(io.clone());
+        let handshake = http1::Builder::new().max_buf_size(BUFFER_MAX).handshake(shared);
         let (sender, connection) = handshake.await?;
-        Ok(Self { sender, connection: Some(connection), waker: LinkWaker::new() })
+        let (connection, waker, promised) = (Some(connection), LinkWaker::new(), <_>::default());
+        Ok(Self { io, sender, connection, waker, promised })
+    }
+
+    /// [`IoStream::is_quiet`](super::io::IoStream::is_quiet).
+    pub(super) fn is_quiet(&self) -> bool {
+        self.io.lock().is_quiet()
     }
 
     /// Whether another request may be sent on the connection.

@@ -6,12 +6,19 @@ use tokio_rustls::{client, server};
 
 use crate::observe::metrics::MeteredIo;
 use crate::platform::sockets::{self, LocalConnection};
+use crate::transport::http::tcp;
 
 /// Anything that bytes go over.
 pub trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Acknowledges what has been read, at once. TCP waits up to 40 ms for bytes that the acknowledgement could go
     /// with.
     fn acknowledge(&self) {}
+
+    /// Whether the peer has neither closed the connection nor sent bytes that are still to be read, as far as the
+    /// system knows. The runtime hears of both only when it waits.
+    fn is_quiet(&self) -> bool {
+        true
+    }
 }
 
 /// A connected byte stream.
@@ -25,11 +32,19 @@ impl IoStream for TcpStream {
     fn acknowledge(&self) {
         sockets::acknowledge(self);
     }
+
+    fn is_quiet(&self) -> bool {
+        tcp::is_quiet(self)
+    }
 }
 
 impl IoStream for client::TlsStream<TcpStream> {
     fn acknowledge(&self) {
         sockets::acknowledge(self.get_ref().0);
+    }
+
+    fn is_quiet(&self) -> bool {
+        tcp::is_quiet(self.get_ref().0)
     }
 }
 
@@ -38,5 +53,9 @@ impl IoStream for server::TlsStream<TcpStream> {}
 impl IoStream for MeteredIo<Io> {
     fn acknowledge(&self) {
         self.get_ref().acknowledge();
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.get_ref().is_quiet()
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod hyper_link;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
 pub mod io;
+mod keep_alive;
 pub(crate) mod link_waker;
 pub mod local_client;
 pub(crate) mod outliving;

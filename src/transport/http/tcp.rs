@@ -1,6 +1,7 @@
 //! TCP connections whose peer may vanish without a word: a machine that loses its power, a network that is cut.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -27,6 +28,12 @@ pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
     // Without probes the connection works too.
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TIMES));
+}
+
+/// Whether the peer has neither closed the connection nor sent bytes that are still to be read.
+pub(crate) fn is_quiet(stream: &TcpStream) -> bool {
+    let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+    peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 #[cfg(test)]

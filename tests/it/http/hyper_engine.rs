@@ -11,6 +11,7 @@ const TESTS: &[&str] = &[
     "http::direct::",
     "http::bridge::http_servers",
     "http::serve::byte_exact",
+    "http::serve::idle_connections",
     "http::serve::tls_and_http2",
     "upstream::",
 ];

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::http::serve::idle_connections::{Closes, ClosingServer};
 use crate::http::serve::scripted_server::{Upstream, dead};
 use crate::support::milepost;
 use crate::support::server::Server;
@@ -191,4 +192,20 @@ fn who_only_looks_on_changes_nothing() {
     assert!(session.line().contains(r#""id":1"#));
     let (rest, code, error) = session.finish();
     assert_eq!((&*rest, code), ("", Some(0)), "{error}");
+}
+
+#[test]
+fn each_request_to_a_server_that_closes_its_connections_is_answered() {
+    let server = ClosingServer::start(Closes::EachTime);
+    let mut session = wrap(&[&server.url()]);
+    session.tell(INITIALIZE);
+    assert!(session.line().contains("serverInfo"));
+    session.tell(INITIALIZED);
+    for id in 1..=100 {
+        session.tell(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#));
+        let answer = session.line();
+        assert!(answer.contains(&format!(r#""id":{id},"result""#)), "{answer}{}", session.stderr());
+    }
+    server.assert_each_once(101);
+    session.finish();
 }

@@ -8,6 +8,7 @@ use http::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::sleep;
 
+use super::idle_links::IDLE_FOR;
 use super::*;
 
 const ENGINES: [HttpEngine; 2] = [HttpEngine::Hyper, HttpEngine::Milepost];
@@ -153,7 +154,7 @@ async fn what_a_server_says_unasked_answers_nothing() {
             }
             let mut new = None;
             assert_eq!(pooled.text(&mut new, LENGTH).await.unwrap(), "hi", "{engine:?}");
-            assert!(is_closed(server) && !is_closed(&mut new), "{engine:?}");
+            assert!(is_closed(server), "{engine:?}");
         }
     }
 }
@@ -244,6 +245,67 @@ async fn a_response_that_breaks_off_is_an_error() {
             };
             let (outcome, ()) = tokio::join!(asked, broken);
             assert!(outcome.is_err(), "{engine:?} {text}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_connection_closes_before_the_time_that_its_server_promises() {
+    for engine in ENGINES {
+        let (pooled, server) = (Pooled::new(engine), &mut None);
+        let promised = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=2\r\nContent-Length: 2\r\n\r\nhi";
+        pooled.text(server, promised).await.unwrap();
+        sleep(Duration::from_millis(900)).await;
+        assert_eq!(pooled.text(server, promised).await.unwrap(), "hi", "{engine:?}");
+        sleep(Duration::from_millis(990)).await;
+        assert!(!is_closed(server), "{engine:?}");
+        sleep(Duration::from_millis(20)).await;
+        assert!(is_closed(server), "{engine:?}");
+    }
+}
+
+/// Answers one request on each connection, and closes it when told to.
+fn serve_one_each(
+    listener: &std::net::TcpListener,
+    close: &mpsc::Receiver<()>,
+    closed: &mpsc::Sender<()>,
+) {
+    use std::io::{Read, Write};
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut asked, mut byte) = (Vec::new(), [0]);
+        while !asked.ends_with(b"{}") {
+            stream.read_exact(&mut byte).unwrap();
+            asked.extend_from_slice(&byte);
+        }
+        stream.write_all(LENGTH.as_bytes()).unwrap();
+        let Ok(()) = close.recv() else { return };
+        drop(stream);
+        closed.send(()).unwrap();
+    }
+}
+
+/// The runtime hears of the end of a connection when it waits, and a request may follow before.
+#[tokio::test]
+async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
+    for engine in ENGINES {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (host, port) = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
+        let (close, told) = mpsc::channel();
+        let (closed, is_closed) = mpsc::channel();
+        std::thread::spawn(move || serve_one_each(&listener, &told, &closed));
+        let connector = Connector::Tcp { host, port, tls: None, http2: false };
+        let pool = ConnectionPool::new(connector, Duration::from_secs(5), &Traffic::default());
+        let pool = Arc::new(pool.with_engine(engine));
+        // The server has kept a connection before.
+        pool.idle.lock().unwrap().note_open(PROVEN_AFTER);
+        for _ in 0..3 {
+            let request = Request::new(RequestBody::from(Bytes::from_static(b"{}")));
+            let response = pool.send(request).await.map_err(|error| error.for_clients());
+            assert_eq!(read(response.unwrap().into_body()).await.unwrap(), "hi", "{engine:?}");
+            close.send(()).unwrap();
+            is_closed.recv().unwrap();
+            pool.idle.lock().unwrap().note_open(PROVEN_AFTER);
         }
     }
 }

@@ -14,6 +14,7 @@ use super::read_buffer::with_buffer;
 use super::request_writer::RequestWriter;
 use super::response_decoder::ResponseDecoder;
 use crate::transport::http::io::Io;
+use crate::transport::http::keep_alive::KeepAlive;
 use crate::transport::http::request_body::RequestBody;
 
 /// A connection that serves one request at a time. Dropping the connection closes it.
@@ -23,6 +24,8 @@ pub(crate) struct EngineLink {
     response: ResponseDecoder,
     /// Whether the head of the response has come, and nothing was waited for since.
     has_new_head: bool,
+    /// What the server has promised for the connection.
+    pub(crate) promised: KeepAlive,
 }
 
 /// What has become of a request.
@@ -44,7 +47,13 @@ impl EngineLink {
     /// A connection that has served nothing yet.
     pub(crate) fn new(io: Io) -> Self {
         let response = ResponseDecoder::new(&Method::GET);
-        Self { io, request: SendState::Sent, response, has_new_head: false }
+        let (request, promised) = (SendState::Sent, KeepAlive::default());
+        Self { io, request, response, has_new_head: false, promised }
+    }
+
+    /// [`IoStream::is_quiet`](crate::transport::http::io::IoStream::is_quiet).
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.io.is_quiet()
     }
 
     /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked

@@ -11,6 +11,7 @@ mod descriptors;
 mod fleet;
 mod http2_upstream;
 mod http_client;
+pub(crate) mod idle_connections;
 mod leaving_clients;
 mod legacy_server;
 mod live_calls;

@@ -21,7 +21,7 @@ pub(crate) struct Upstream {
 pub(crate) struct Asked {
     pub(crate) head: String,
     pub(crate) body: String,
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
 }
 
 impl Upstream {
@@ -72,7 +72,7 @@ fn chunk(text: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
 }
 
-fn read(stream: TcpStream) -> Option<Asked> {
+pub(super) fn read(stream: TcpStream) -> Option<Asked> {
     stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(&stream);

@@ -1,0 +1,179 @@
+//! The unused connections to one server, and what is known of how long the server keeps them open.
+//!
+//! A request on a connection that the server closes at that moment is lost: nobody knows whether the server has read
+//! the request, and a POST must not be sent twice. Hence a connection is used again only while the server is known to
+//! keep it. No I/O.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::transport::http::keep_alive::KeepAlive;
+
+/// Unused connections kept open to one server.
+const IDLE_MAX: usize = 64;
+
+/// The longest time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
+/// request that meets the close is lost.
+pub(super) const IDLE_FOR: Duration = Duration::from_secs(3);
+
+/// The time for which a connection has to have been idle and open before connections to its server are used again at
+/// once. Servers that close each connection after its response do so within a few milliseconds.
+pub(super) const PROVEN_AFTER: Duration = Duration::from_millis(50);
+
+/// The time for which it is remembered that a server has closed a connection early.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+
+/// One unused connection.
+struct KeptLink<L> {
+    since: Instant,
+    until: Instant,
+    link: L,
+}
+
+/// The unused connections to one server. The oldest are at the front.
+pub(super) struct IdleLinks<L> {
+    links: Vec<KeptLink<L>>,
+    /// A connection was open after [`PROVEN_AFTER`], and none has been closed early since.
+    is_proven: bool,
+    /// The server has closed a connection early: the time for which connections may be idle, until that moment.
+    early: Option<(Duration, Instant)>,
+    /// The last time that somebody was told.
+    told: Option<Instant>,
+    /// A task closes the connections when their time has come.
+    pub(super) is_watched: bool,
+}
+
+impl<L> IdleLinks<L> {
+    /// No connections. `is_proven`: the server is known to keep connections open.
+    pub(super) fn new(is_proven: bool) -> Self {
+        Self { links: Vec::new(), is_proven, early: None, told: None, is_watched: false }
+    }
+
+    /// The longest time for which a connection may be idle, and be used again.
+    fn idle_max(&self, now: Instant) -> Duration {
+        self.early.filter(|(_, until)| now < *until).map_or(IDLE_FOR, |(max, _)| max)
+    }
+
+    /// Keeps a connection, if it may be used again.
+    pub(super) fn keep(&mut self, now: Instant, link: L, promised: &KeepAlive) {
+        self.close_old(now);
+        let max = self.idle_max(now).min(promised.idle_max().unwrap_or(IDLE_FOR));
+        let least = if self.is_proven { Duration::ZERO } else { PROVEN_AFTER };
+        if max > least && self.links.len() < IDLE_MAX {
+            self.links.push(KeptLink { since: now, until: now + max, link });
+        }
+    }
+
+    /// A connection that may be used again, if it is still open, and the time for which it was idle. To be told to
+    /// [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
+    pub(super) fn take(&mut self, now: Instant) -> Option<(Duration, L)> {
+        self.close_old(now);
+        // Of a server that is not known to keep connections, only the oldest can show that.
+        let place = if self.is_proven { self.links.len().checked_sub(1)? } else { 0 };
+        let idle = now - self.links.get(place)?.since;
+        if !self.is_proven && idle < PROVEN_AFTER {
+            return None;
+        }
+        Some((idle, self.links.remove(place).link))
+    }
+
+    /// A connection that was idle for this time is open.
+    pub(super) fn note_open(&mut self, idle: Duration) {
+        self.is_proven |= idle >= PROVEN_AFTER;
+    }
+
+    /// The server has closed a connection that was idle for this time, or less. Returns whether somebody is to be told
+    /// that no connection to the server is used again: at most once a minute.
+    pub(super) fn note_closed(&mut self, now: Instant, idle: Duration) -> bool {
+        let max = self.idle_max(now).min(idle / 2);
+        self.early = Some((max, now + REMEMBERED_FOR));
+        self.is_proven = false;
+        if max > PROVEN_AFTER {
+            return false;
+        }
+        self.links.clear();
+        let is_news = self.told.is_none_or(|told| now - told >= REMEMBERED_FOR);
+        if is_news {
+            self.told = Some(now);
+        }
+        is_news
+    }
+
+    /// Closes the connections whose time has come.
+    pub(super) fn close_old(&mut self, now: Instant) {
+        let max = self.idle_max(now);
+        self.links.retain(|one| now < one.until && now - one.since < max);
+    }
+
+    /// The time of the next [`IdleLinks::close_old`]; `None` if there are no connections.
+    pub(super) fn next_close(&self) -> Option<Instant> {
+        self.links.iter().map(|one| one.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn keep(links: &mut IdleLinks<u32>, at: Instant, link: u32) {
+        links.keep(at, link, &KeepAlive::default());
+    }
+
+    #[test]
+    fn a_server_has_to_show_that_it_keeps_a_connection() {
+        let (mut links, start) = (IdleLinks::new(false), Instant::now());
+        keep(&mut links, start, 1);
+        keep(&mut links, start + 10 * MS, 2);
+        assert_eq!(links.take(start + 49 * MS), None);
+        let (idle, link) = links.take(start + 50 * MS).unwrap();
+        assert_eq!((idle, link), (50 * MS, 1));
+        links.note_open(idle);
+        keep(&mut links, start + 51 * MS, 1);
+        // From now on the newest is used, at once.
+        assert_eq!(links.take(start + 51 * MS), Some((Duration::ZERO, 1)));
+    }
+
+    #[test]
+    fn connections_to_a_server_that_closes_them_at_once_are_not_used_for_a_minute() {
+        let (mut links, start) = (IdleLinks::new(false), Instant::now());
+        for link in 0..100 {
+            keep(&mut links, start, link);
+        }
+        let (idle, _) = links.take(start + 60 * MS).unwrap();
+        assert!(links.note_closed(start + 60 * MS, idle), "told once");
+        assert!(!links.note_closed(start + 60 * MS, idle));
+        for second in 0..60 {
+            let at = start + second * 1000 * MS;
+            keep(&mut links, at, 7);
+            assert_eq!(links.take(at + 60 * MS), None, "{second}");
+        }
+        let later = start + 61_000 * MS;
+        keep(&mut links, later, 8);
+        assert_eq!(links.take(later), None, "it has to show it again");
+        assert_eq!(links.take(later + 50 * MS), Some((50 * MS, 8)));
+    }
+
+    #[test]
+    fn a_server_that_closes_connections_after_a_second_is_asked_on_younger_ones() {
+        let (mut links, start) = (IdleLinks::new(true), Instant::now());
+        assert!(!links.note_closed(start, 1000 * MS));
+        keep(&mut links, start, 1);
+        assert_eq!(links.take(start + 499 * MS), Some((499 * MS, 1)));
+        keep(&mut links, start, 2);
+        assert_eq!(links.take(start + 500 * MS), None);
+        assert_eq!(links.next_close(), None);
+    }
+
+    #[test]
+    fn no_more_connections_are_kept_than_fit() {
+        let (mut links, start) = (IdleLinks::new(true), Instant::now());
+        for link in 0..1000 {
+            keep(&mut links, start, link);
+        }
+        assert_eq!(links.links.len(), IDLE_MAX);
+        assert_eq!(links.next_close(), Some(start + IDLE_FOR));
+    }
+}
