@@ -102,8 +102,7 @@ settings! { Server, Self::default();
     /// The largest number of open client connections; a further connection gets 503. At most three quarters
     /// of the descriptors that the system allows; the rest is for children, servers and operators.
     "max_connections" AtLeast<1> => max_connections {}
-    /// The time without a request after which an HTTP/1.1 connection of a client is closed. A load balancer in front
-    /// should close its idle connections earlier: a request that meets the end of its connection gets 502 there.
+    /// The time without a request after which an HTTP/1.1 connection closes. Load balancers should close theirs first.
     "http1_idle_timeout" TimeOrOff => http1_idle_timeout {}
     /// The time without an open stream after which an HTTP/2 connection of a client is closed.
     "http2_idle_timeout" TimeOrOff => http2_idle_timeout {}
@@ -245,8 +244,7 @@ settings! { Route, Self::new("/".to_owned(), Upstream::Demo);
     /// between, a call counts until it is answered, also if its client has left.
     "max_streams" AtLeast<1> => max_streams {}
     /// The largest number of known sessions. A new session of a server of Streamable HTTP replaces the one
-    /// unused for longest. Where the session is Milepost's, between the two HTTP transports, a further one gets
-    /// 503.
+    /// unused for longest. Where the session is Milepost's, between the two HTTP transports, a further one gets 503.
     "max_sessions" AtLeast<1> => max_sessions {}
 }
 

@@ -253,7 +253,8 @@ struct Impatient {
     end: Http2End,
     write_state: WriteState,
     answers: OpenAnswers,
-    /// The number of the head whose first byte has come.
+    /// The number of the head whose first byte has come. The beginning of a head that comes in one read with the head
+    /// before is not seen: such a connection ends by its idle time.
     head: Option<u64>,
     /// The end of the time of a head that did not come whole, and the number of this head.
     head_limit: Option<(u64, Pin<Box<Sleep>>)>,

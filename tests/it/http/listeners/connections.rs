@@ -103,7 +103,7 @@ async fn http_2_is_held_to_the_same_rules() {
         (&*own, "x", "y", 200),
         ("localhost", "x", "y", 200),
         ("evil.example", "x", "y", 403),
-        ("localhost:1", "x", "y", 403),
+        ("localhost:1", "x", "y", 200),
         (&own, "host", "evil.example", 400),
         (&own, "origin", "http://evil.example", 403),
         (&own, "origin", "http://localhost:6274", 200),
