@@ -385,13 +385,17 @@ impl Scenario {
         match rule {
             Rule::NoLifecycle | Rule::DiscoverEnds | Rule::DiscoverSilent => Self::Begins,
             Rule::NoAnswer
+            | Rule::AnswerReplaced
+            | Rule::TokenType
+            | Rule::AnswersNotification
+            | Rule::NullMembers
             | Rule::AnswerId
             | Rule::AnswerOrphan
             | Rule::AnswerSecond
             | Rule::AnswerNoId
             | Rule::ErrorShape
             | Rule::BareResult => Self::Answers,
-            Rule::Envelope | Rule::Array => Self::Messages,
+            Rule::Envelope | Rule::Unicode | Rule::SplitLine | Rule::Array => Self::Messages,
             Rule::Noise => Self::StandardOutput,
             Rule::Method | Rule::MethodOff | Rule::MethodUnknown | Rule::MethodOther => {
                 Self::Method
@@ -407,13 +411,18 @@ impl Scenario {
             Rule::AfterAnswer => Self::AfterAnswer,
             Rule::Glued => Self::BeforeAnswer,
             Rule::OnGet | Rule::StaysOpen => Self::Stream,
-            Rule::EventName => Self::EventName,
+            Rule::EventName | Rule::EventNoise => Self::EventName,
             Rule::Silence | Rule::FirstByte => Self::Silence,
             Rule::Flood => Self::Rate,
-            Rule::AsideProgress | Rule::AsideText | Rule::TokenInArguments | Rule::LogProgress => {
-                Self::Place
+            Rule::AsideProgress
+            | Rule::AsideText
+            | Rule::StdoutProgress
+            | Rule::StdoutText
+            | Rule::TokenInArguments
+            | Rule::LogProgress => Self::Place,
+            Rule::Pieces | Rule::NoTotal | Rule::BareCounter | Rule::FigureInWords => {
+                Self::Readable
             }
-            Rule::Pieces | Rule::NoTotal | Rule::FigureInWords => Self::Readable,
         }
     }
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::legible::Legible;
 use super::link::{Arrival, Link, TimedArrival};
 use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
 use super::trouble::Trouble;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::{
-    DISCOVER, INITIALIZE, INITIALIZED, META_CAPABILITIES, META_CLIENT, META_REVISION, TOOLS_CALL,
-    TOOLS_LIST,
+    DISCOVER, INITIALIZE, INITIALIZED, META_CAPABILITIES, META_CLIENT, META_REVISION, TOOLS_LIST,
 };
 
 /// Traffic events that `doctor` keeps. A chatty tool causes thousands; later events are not
@@ -40,22 +40,6 @@ const ENDPOINT_WAIT: Duration = Duration::from_secs(5);
 /// The number of last lines of standard error that are shown for a server that has ended.
 const LAST_WORDS: usize = 3;
 
-/// The first token that is given. Tokens are never ids, which some servers give back in their place.
-const FIRST_TOKEN: u64 = 7001;
-
-/// A tool call that is to be made.
-#[derive(Debug, Clone)]
-pub(super) struct CallPlan {
-    pub(super) tool: String,
-    pub(super) arguments: Map<String, Value>,
-    /// Calls at once.
-    pub(super) at_once: usize,
-    /// One more, later, without a token.
-    pub(super) without_token: bool,
-    /// The token stands in the arguments as well, as a string.
-    pub(super) token_in_arguments: bool,
-}
-
 /// A session with a server, and the messages seen so far.
 pub(in crate::commands) struct DoctorClient {
     pub(in crate::commands) link: Link,
@@ -64,10 +48,9 @@ pub(in crate::commands) struct DoctorClient {
     bytes: usize,
     /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
     pub(super) next_id: u64,
-    next_token: u64,
     /// The name that the client gives itself.
     name: String,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// Answers to this client's requests that have not been taken yet.
     answers: BTreeMap<u64, Message>,
     /// The answers that a caller has taken.
@@ -94,7 +77,6 @@ impl DoctorClient {
             entries: Vec::new(),
             bytes: 0,
             next_id: 0,
-            next_token: FIRST_TOKEN,
             name: name.to_owned(),
             timeout,
             answers: BTreeMap::new(),
@@ -173,13 +155,16 @@ impl DoctorClient {
                 self.has_endpoint |= web.is_some_and(|web| web.set_endpoint(message.raw()));
                 return;
             }
-            TrafficEvent::Received { message, .. } if message.kind() == Kind::Noise => {
+            TrafficEvent::Received { message, .. } if !Legible::is_message(message) => {
                 return self.keep(at, TrafficEvent::Noise(message.raw().clone()));
             }
             TrafficEvent::Received { message, .. } => {
-                self.receive(message).await;
-                for element in message.elements() {
-                    self.receive(&element).await;
+                // A faulty message is a finding, and no reason to stop.
+                for message in Legible::of(message).messages {
+                    self.receive(&message).await;
+                    for element in message.elements() {
+                        self.receive(&element).await;
+                    }
                 }
             }
             TrafficEvent::Stderr(line) => {
@@ -312,6 +297,8 @@ impl DoctorClient {
                 return Err(self.ended().await.unwrap_or(Trouble::Silent(patience)));
             }
             if !self.step(deadline).await || Instant::now() >= deadline {
+                // The conversation has lasted until now.
+                self.keep(Instant::now(), TrafficEvent::Over(TrafficStream::Shared));
                 return Err(Trouble::Silent(patience));
             }
         }
@@ -438,49 +425,6 @@ impl DoctorClient {
         let list: Value = serde_json::from_slice(&list).ok()?;
         let names: Vec<String> = tool_names(&list).chain(tool_names(&list["result"])).collect();
         (!names.is_empty()).then_some(names)
-    }
-
-    /// Makes the calls, waits for their answers, and reads for the time `after` behind them.
-    ///
-    /// # Errors
-    /// Why there is no answer.
-    pub(super) async fn call(&mut self, wanted: &CallPlan, after: Duration) -> Result<(), Trouble> {
-        let mut ids = Vec::new();
-        for at in 0..wanted.at_once {
-            ids.push(self.begin(wanted, self.token(at, wanted.token_in_arguments)).await?);
-        }
-        let mut came = self.wait(&ids, self.timeout).await;
-        self.drain(after).await;
-        if wanted.without_token && came.is_ok() {
-            let id = self.begin(wanted, None).await?;
-            came = self.wait(&[id], self.timeout).await;
-            self.drain(after).await;
-        }
-        came
-    }
-
-    /// The token of a call: numbers and strings in turn, as there are clients of either kind. In arguments
-    /// servers take strings only.
-    fn token(&self, at: usize, is_string: bool) -> Option<Value> {
-        let number = self.next_token.saturating_add(at as u64);
-        Some(if at.is_multiple_of(2) && !is_string {
-            number.into()
-        } else {
-            format!("token-{number}").into()
-        })
-    }
-
-    async fn begin(&mut self, wanted: &CallPlan, token: Option<Value>) -> Result<u64, Trouble> {
-        let mut params = json!({ "name": wanted.tool, "arguments": wanted.arguments });
-        if wanted.token_in_arguments
-            && let Some(token) = &token
-        {
-            params["arguments"]["_meta"] = json!({ "progressToken": token });
-        }
-        if let Some(token) = token {
-            params["_meta"] = json!({ "progressToken": token });
-        }
-        self.ask(TOOLS_CALL, params).await
     }
 
     /// Ends the session, and a server that `doctor` has started.

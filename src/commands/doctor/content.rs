@@ -1,15 +1,27 @@
-//! The content of messages: the words that a server says, and whether they arrive at a client.
+//! The content of messages: the words and the values that a server sends, and whether they arrive at a client.
 //!
 //! What is shown of words may be cut, joined or freed of control characters, and a second call says
-//! other numbers. So words are compared without anything but letters.
+//! other numbers in them. So words are compared by their letters alone. A value may get a total, so it is compared
+//! with the client's value and with its part of the total.
 
 use serde_json::Value;
 
-/// Words of one finding, or of all progress of a session, that are kept.
+use super::draft::may_be_value;
+
+/// Words of one finding, or of all progress of a session, that are kept; as many values.
 const WORDS_MAX: usize = 10_000;
 
 /// Letters of words that are compared. Words longer than 200 characters are cut by the proxy.
 const LETTERS_MAX: usize = 100;
+
+/// Letters from which on words may be part of other words. Shorter ones stand in many words by accident.
+const PART_MIN: usize = 4;
+
+/// Letters from which on the beginning of words stands for the words, which the proxy has cut.
+const CUT_MIN: usize = 40;
+
+/// The largest difference of two values that are the same, as a part of the value.
+const SAME: f64 = 1e-4;
 
 /// Members that hold words.
 const MEMBERS: [&str; 11] = [
@@ -26,12 +38,15 @@ const MEMBERS: [&str; 11] = [
     "content",
 ];
 
-/// Words as they are compared.
+/// Words and values as they are compared.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ContentWords(Vec<String>);
+pub struct Content {
+    words: Vec<String>,
+    values: Vec<f64>,
+}
 
-impl ContentWords {
-    /// Adds the words of a message's parameters, or of a JSON line.
+impl Content {
+    /// Adds the words and values of a message's parameters, or of a JSON line.
     pub fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
@@ -40,6 +55,9 @@ impl ContentWords {
                 for (name, member) in members {
                     if member.is_object() || MEMBERS.contains(&&**name) {
                         self.add_value(member);
+                    }
+                    if may_be_value(name) {
+                        number(member).into_iter().for_each(|number| self.add_number(number));
                     }
                 }
             }
@@ -60,22 +78,67 @@ impl ContentWords {
             .flat_map(char::to_lowercase)
             .take(LETTERS_MAX)
             .collect();
-        if !letters.is_empty() && self.0.len() < WORDS_MAX {
-            self.0.push(letters);
+        if !letters.is_empty() && self.words.len() < WORDS_MAX {
+            self.words.push(letters);
         }
     }
 
-    /// Whether there are any words.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Adds a value. Zero is what clients assume before any progress.
+    pub fn add_number(&mut self, number: f64) {
+        if number != 0.0 && self.values.len() < WORDS_MAX {
+            self.values.push(number);
+        }
     }
 
-    /// Whether some of these words stand in what a client was told.
+    /// Adds what a client is told in progress with these parameters.
+    pub fn add_told(&mut self, params: &Value) {
+        self.add_value(params);
+        if let (Some(value), Some(total)) = (params["progress"].as_f64(), params["total"].as_f64())
+            && total > 0.0
+        {
+            self.add_number(value / total);
+            self.add_number(value / total * 100.0);
+        }
+    }
+
+    /// Adds other content.
+    pub fn extend(&mut self, other: Self) {
+        let (words, values) = (WORDS_MAX - self.words.len(), WORDS_MAX - self.values.len());
+        self.words.extend(other.words.into_iter().take(words));
+        self.values.extend(other.values.into_iter().take(values));
+    }
+
+    /// Whether there are neither words nor values.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty() && self.values.is_empty()
+    }
+
+    /// Whether some of these words or values stand in what a client was told.
     pub fn arrives_in(&self, told: &Self) -> bool {
-        let arrives = |words: &String| {
-            told.0.iter().any(|said| said.contains(&**words) || words.starts_with(&**said))
+        let is_told = |words: &String| told.words.iter().any(|said| is_in(words, said));
+        let is_same = |value: &f64| {
+            told.values.iter().any(|other| (value - other).abs() <= value.abs() * SAME)
         };
-        self.0.iter().any(arrives)
+        self.words.iter().any(is_told) || self.values.iter().any(is_same)
+    }
+}
+
+/// Whether words stand in what was said.
+fn is_in(words: &str, said: &str) -> bool {
+    let letters = |text: &str| text.chars().count();
+    words == said
+        || (letters(words) >= PART_MIN && said.contains(words))
+        || (letters(said) >= CUT_MIN && words.starts_with(said))
+}
+
+/// The number of a member that is a number, or a string of one such as `"45%"`.
+fn number(member: &Value) -> Option<f64> {
+    match member {
+        Value::String(text) => {
+            let number = text.trim().trim_end_matches('%').trim_end().parse().ok();
+            number.filter(|number: &f64| number.is_finite())
+        }
+        other => other.as_f64(),
     }
 }
 
@@ -83,8 +146,8 @@ impl ContentWords {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> ContentWords {
-        let mut content = ContentWords::default();
+    fn of(text: &str) -> Content {
+        let mut content = Content::default();
         content.add_value(&serde_json::from_str(text).unwrap());
         content
     }
@@ -99,10 +162,27 @@ mod tests {
             ),
             (r#"{"logger":"row","data":{"message":"Row 1 of"}}"#, true),
             (r#"{"data":"other"}"#, false),
+            (r#"{"data":"a"}"#, false),
             (r#"{"token":"rowof","percent":4}"#, false),
         ] {
             assert_eq!(of(said).arrives_in(&told), arrives, "{said}");
         }
-        assert!(of(r#"{"progress":4}"#).is_empty());
+        assert!(of(r#"{"progress":0,"total":4,"id":2}"#).is_empty());
+    }
+
+    #[test]
+    fn a_value_arrives_as_it_is_or_as_its_part_of_the_total() {
+        let mut told = Content::default();
+        told.add_told(&serde_json::json!({ "progressToken": 7001, "progress": 3, "total": 12 }));
+        for (said, arrives) in [
+            (r#"{"how_far":3}"#, true),
+            (r#"{"value":{"percentage":25}}"#, true),
+            (r#"{"progress":"25%"}"#, true),
+            (r#"{"fraction":0.25}"#, true),
+            (r#"{"step":4}"#, false),
+            (r#"{"id":3,"elapsed":3,"total":3}"#, false),
+        ] {
+            assert_eq!(of(said).arrives_in(&told), arrives, "{said}");
+        }
     }
 }

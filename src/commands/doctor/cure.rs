@@ -37,7 +37,8 @@ pub struct Cure {
     pub flags: Option<String>,
     /// The keys and tables alone, for a route that is there already.
     pub additions: String,
-    /// Faults that no setting cures, by the names of their rules, with the method if there is one.
+    /// Faults that are not cured, by the names of their rules, with the method if there is one: those that no setting
+    /// cures, or, where the same was done behind Milepost, those that were counted there.
     pub uncured: Vec<String>,
 }
 
@@ -136,7 +137,11 @@ fn own_dialects(found: &Examined, known: &[String]) -> Vec<(String, String)> {
 fn dialects(found: &Examined, own: &[(String, String)], known: &[String]) -> Option<CureKey> {
     let off = found.findings.iter().filter(|finding| finding.rule == Rule::MethodOff);
     let mut added: Vec<&str> = off.filter_map(|finding| finding.name.as_deref()).collect();
-    let texts = [(Rule::LogProgress, "log"), (Rule::AsideProgress, "stderr")];
+    let texts = [
+        (Rule::LogProgress, "log"),
+        (Rule::AsideProgress, "stderr"),
+        (Rule::StdoutProgress, "stdout"),
+    ];
     added.extend(texts.iter().filter(|(rule, _)| found.count(*rule) > 0).map(|(_, name)| *name));
     let has_own = !own.is_empty();
     added.extend(own.iter().map(|(name, _)| &**name));
@@ -161,11 +166,21 @@ fn uncured(found: &Examined) -> Vec<String> {
         let has_draft = finding.rule != Rule::MethodUnknown || finding.draft.is_some();
         finding.rule.weight() == Weight::Fault && (finding.rule.remedy().is_empty() || !has_draft)
     };
-    let named = |finding: &Finding| match &finding.name {
+    found.findings.iter().filter(is_uncured).map(named).collect()
+}
+
+/// The faults that were counted behind Milepost, whatever the rules promise.
+pub(super) fn counted_again(after: &Examined) -> Vec<String> {
+    let hurts = |finding: &&Finding| finding.rule.weight() != Weight::Note;
+    after.findings.iter().filter(hurts).map(named).collect()
+}
+
+/// The name of a finding's rule, with the method or dialect if there is one.
+fn named(finding: &Finding) -> String {
+    match &finding.name {
         Some(name) => format!("{} ({name})", finding.rule.name()),
         None => finding.rule.name().to_owned(),
-    };
-    found.findings.iter().filter(is_uncured).map(named).collect()
+    }
 }
 
 /// The keys for what shows in many messages together.
@@ -180,6 +195,13 @@ fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
         let tool = toml_text::key(finding.name.as_deref().unwrap_or_default());
         let line = format!("tools.{tool} = {{ ask = {{ token_in_arguments = true }} }}");
         keys.push(CureKey::new(line, "--ask-token-in-arguments"));
+    }
+    if let Some(name) = has(Rule::TokenType).and_then(|finding| finding.name.as_deref()) {
+        let line = format!("ask.token_type = {}", quoted(name));
+        keys.push(CureKey::new(line, format!("--ask-token-type {name}")));
+    }
+    if has(Rule::BareCounter).is_some() {
+        keys.push(CureKey::new("value_from = \"words\"", "--value-from words"));
     }
     if has(Rule::Pieces).is_some() {
         keys.push(CureKey::new("messages = \"append\"", "--messages append"));
@@ -197,9 +219,11 @@ fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
     keys
 }
 
-/// The preset for a server of this name that has all these keys.
+/// The preset that has all these keys: one for servers of this name, or one whose dialect the server speaks.
 fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
-    let name = server?.split(' ').next()?;
+    let name = server.and_then(|server| server.split(' ').next()).unwrap_or_default();
+    let dialects = keys.iter().find(|key| key.line.starts_with("dialects = "));
+    let speaks = |name: &str| dialects.is_some_and(|key| key.line.contains(&quoted(name)));
     let has = |preset: &Preset, key: &CureKey| {
         let (name, value) = key.line.split_once(" = ").unwrap_or((&key.line, ""));
         let words = value.split('"').skip(1).step_by(2);
@@ -216,7 +240,9 @@ fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
     let mut presets = Preset::WORDS.iter().map(|(_, preset)| *preset);
     presets.find(|preset| {
         let is_server = preset.names.iter().any(|known| known.eq_ignore_ascii_case(name));
-        is_server && !keys.is_empty() && keys.iter().all(|key| has(preset, key))
+        (is_server || speaks(preset.name))
+            && !keys.is_empty()
+            && keys.iter().all(|key| has(preset, key))
     })
 }
 

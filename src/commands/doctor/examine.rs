@@ -2,7 +2,9 @@
 //! no clock.
 
 mod answers;
+mod aside;
 mod ending;
+mod overheard;
 mod unknown;
 
 use std::collections::BTreeMap;
@@ -12,14 +14,17 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::added::AddedProgress;
-use super::content::ContentWords;
+use super::content::Content;
 use super::findings::{Examined, Finding, ObservedCall, Terms, shown};
+use super::legible::Legible;
 use super::rules::Rule;
 use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
-use crate::progress::dialect;
+use crate::progress::dialect::{self, Dialect};
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
+use aside::TextStream;
+use overheard::Overheard;
 use unknown::{CallTexts, UnknownMethods};
 
 /// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
@@ -36,7 +41,7 @@ pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProg
     let mut examiner = Examiner {
         terms,
         added: added.clone(),
-        told: ContentWords::default(),
+        told: Content::default(),
         uses_get: false,
         asked: BTreeMap::new(),
         calls: Vec::new(),
@@ -44,6 +49,7 @@ pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProg
         over: Vec::new(),
         presets: Extract::presets(),
         unknown: UnknownMethods::default(),
+        overheard: Vec::new(),
         texts: CallTexts::default(),
     };
     for entry in entries {
@@ -57,8 +63,8 @@ struct Examiner {
     terms: Terms,
     /// The notifications that the proxy has added.
     added: AddedProgress,
-    /// The words of usable progress.
-    told: ContentWords,
+    /// The words and values of usable progress.
+    told: Content,
     /// Progress or log messages of a call have come on the GET stream.
     uses_get: bool,
     /// Requests of this client that are not calls, and whether they have been answered.
@@ -70,6 +76,8 @@ struct Examiner {
     presets: Extract,
     /// Notifications of methods that nobody knows.
     unknown: UnknownMethods,
+    /// Notifications that a dialect reads and lets pass.
+    overheard: Vec<Overheard>,
     /// The words of the calls.
     texts: CallTexts,
 }
@@ -81,6 +89,8 @@ struct MessageContext<'a> {
     stream: TrafficStream,
     read: u64,
     event: Option<&'a str>,
+    /// Plain clients can read the line or event.
+    is_readable: bool,
 }
 
 impl Examiner {
@@ -96,12 +106,11 @@ impl Examiner {
             example: text(),
             name,
             draft: None,
-            content: ContentWords::default(),
+            content: Content::default(),
         });
         finding.count += 1;
         if rule.is_about_content() {
-            let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
-            finding.content.add_value(&text["params"]);
+            finding.content.add_value(&json(message)["params"]);
         }
     }
 
@@ -115,46 +124,23 @@ impl Examiner {
             TrafficEvent::Sent(message) => self.sent(entry.at, message),
             TrafficEvent::Received { stream, read, event, message } => {
                 let event = event.as_deref();
-                let place = MessageContext { at: entry.at, stream: *stream, read: *read, event };
-                self.byte(entry.at, *stream);
+                let (at, stream, read) = (entry.at, *stream, *read);
+                let place = MessageContext { at, stream, read, event, is_readable: true };
+                self.byte(at, stream);
                 self.received(place, message);
             }
             TrafficEvent::Noise(text) => {
                 self.byte(entry.at, TrafficStream::Shared);
-                self.note(Rule::Noise, shown(text));
+                self.noise(text);
             }
-            TrafficEvent::Stderr(line) => {
-                if self.has_open_call() && line.chars().any(char::is_alphanumeric) {
-                    let rule = match self.has_progress(line) {
-                        true => Rule::AsideProgress,
-                        false => Rule::AsideText,
-                    };
-                    self.aside(rule, line);
-                    self.texts.stderr.add(line);
-                }
-            }
+            TrafficEvent::Stderr(line) => self.line(TextStream::Stderr, line),
             TrafficEvent::Head(stream) => self.byte(entry.at, *stream),
             TrafficEvent::Over(stream) => self.over.push(*stream),
         }
     }
 
-    /// A line of standard error during a call.
-    fn aside(&mut self, rule: Rule, line: &str) {
-        self.note(rule, shown(line.as_bytes()));
-        if let Some(found) = self.found.get_mut(&(rule, None)) {
-            found.content.add_text(line);
-        }
-    }
-
     fn has_open_call(&self) -> bool {
         self.calls.iter().any(|call| call.ended.is_none())
-    }
-
-    /// Whether a line of standard error has a progress value.
-    fn has_progress(&self, line: &str) -> bool {
-        let structured = line.trim_start().starts_with('{')
-            && ["\"percent", "\"progress"].iter().any(|name| line.contains(name));
-        structured || self.presets.figure(line).is_some()
     }
 
     /// The server has sent bytes on this stream.
@@ -174,7 +160,7 @@ impl Examiner {
     fn sent(&mut self, at: Duration, message: &Message) {
         let Some(Key::Integer(id)) = message.id_key() else { return };
         let (Ok(id), Kind::Request) = (u64::try_from(id), message.kind()) else { return };
-        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+        let text = json(message);
         if message.method().as_deref() != Some(TOOLS_CALL) {
             self.asked.insert(id, false);
             return;
@@ -194,6 +180,22 @@ impl Examiner {
         if place.event.is_some_and(|name| name != "message") {
             self.add_finding(Rule::EventName, message);
         }
+        let Legible { messages, faults } = Legible::of(message);
+        let is_named = place.event.is_none_or(|name| name == "message");
+        let is_readable = place.is_readable && is_named && faults.is_empty();
+        for (fault, kind) in faults {
+            let kind = kind.map(str::to_owned);
+            self.found_named(fault, kind.clone(), message);
+            if let Some(found) = self.found.get_mut(&(fault, kind)) {
+                messages.iter().for_each(|one| found.content.add_value(&json(one)["params"]));
+            }
+        }
+        for one in &messages {
+            self.message(MessageContext { is_readable, ..place }, one);
+        }
+    }
+
+    fn message(&mut self, place: MessageContext<'_>, message: &Message) {
         match message.kind() {
             Kind::Batch => {
                 if !self.terms.knows_arrays {
@@ -212,28 +214,26 @@ impl Examiner {
 
     fn notification(&mut self, place: MessageContext<'_>, message: &Message) {
         let method = message.method().unwrap_or_default().into_owned();
-        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+        let text = json(message);
         let params = &text["params"];
         if method == PROGRESS {
             return self.progress(place, message, &text);
         }
-        let dialect = dialect::ALL.iter().find(|dialect| dialect.claims(&method));
-        if let Some(dialect) = dialect {
-            let default = dialect::defaults().any(|one| one.name() == dialect.name());
-            let rule = if default { Rule::Method } else { Rule::MethodOff };
-            self.found_named(rule, Some(dialect.name().to_owned()), message);
-            let names = ["id", "requestId", "token", "progressToken"];
-            let named =
-                names.iter().filter_map(|name| params.get(name)).find_map(|v| self.named(v));
-            self.foreign(place, message, named.map(|(at, _)| at));
+        if let Some((dialect, rule)) = dialect_of(&method) {
+            let named = self.named_inside(params, 0);
+            let name = dialect.name().to_owned();
+            if dialect.overhears(&method) {
+                self.overhear(place, rule, name, named, message);
+            } else {
+                self.found_named(rule, Some(name), message);
+                self.foreign(place, message, named);
+            }
         } else if method == LOG {
             if self.has_open_call() {
                 self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
                 self.texts.log.add_value(&params["data"]);
             }
-        } else if dialect::ALL.iter().any(|dialect| dialect.reads(&method)) {
-            // Such a message passes through the proxy too: it is no fault, and needs no dialect of its own.
         } else if !unknown::is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             if let Some(at) = named.or_else(|| self.implied_call(place.stream)) {
@@ -340,16 +340,15 @@ impl Examiner {
             self.uses_get = true;
             self.add_finding(Rule::OnGet, message);
         }
-        let is_message = place.event.is_none_or(|name| name == "message");
         let Some(call) = self.calls.get_mut(at) else { return };
         call.last = Some((place.at, Some(place.read)));
-        if right && is_message {
+        if right && place.is_readable {
             if !is_added {
                 call.usable += 1;
                 let after = place.at.saturating_sub(call.begun);
                 call.first_progress = call.first_progress.or(Some(after));
                 call.habits.see_time(place.at);
-                self.told.add_value(params);
+                self.told.add_told(params);
             }
             call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));
             call.last_progress = place.at;
@@ -393,14 +392,18 @@ impl Examiner {
             }
             if let Some(words) = params["message"].as_str().filter(|_| !is_added) {
                 call.habits.see_words(words);
+                let in_words = self.presets.figure(words).and_then(|figure| figure.total);
+                if figure.is_some() && params.get("total").is_none() && in_words.is_some() {
+                    call.habits.see_figure_beside_counter();
+                }
             }
         }
         match params.get("total") {
             None => {}
             Some(Value::Number(total)) => {
-                let above = |figure| total.as_f64().is_some_and(|total| figure > total);
-                let above = figure.is_some_and(above);
-                if above {
+                let total = total.as_f64();
+                let is_none = total.is_some_and(|total| total <= 0.0);
+                if is_none || figure.zip(total).is_some_and(|(figure, total)| figure > total) {
                     self.add_finding(Rule::AboveTotal, message);
                 }
             }
@@ -411,6 +414,21 @@ impl Examiner {
         }
         right
     }
+}
+
+/// The dialect that reads a method, and the rule for its messages: one that is on by default goes first.
+fn dialect_of(method: &str) -> Option<(&'static Dialect, Rule)> {
+    let reading = || dialect::ALL.iter().filter(|one| one.reads(method));
+    let is_default = |one: &&Dialect| dialect::defaults().any(|on| on.name() == one.name());
+    match reading().find(is_default) {
+        Some(dialect) => Some((dialect, Rule::Method)),
+        None => reading().next().map(|dialect| (dialect, Rule::MethodOff)),
+    }
+}
+
+/// A message as JSON; null if it is none.
+fn json(message: &Message) -> Value {
+    serde_json::from_slice(message.raw()).unwrap_or_default()
 }
 
 /// The value by which a report names its call.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::content::ContentWords;
+use super::content::Content;
 use super::draft::Draft;
 use super::habits::Habits;
 use super::rules::{Rule, Weight};
@@ -28,8 +28,8 @@ pub struct Finding {
     pub name: Option<String>,
     /// The settings that were drafted from the messages, for the cure.
     pub draft: Option<Draft>,
-    /// The words of the messages, for rules whose cure brings them to the client.
-    pub content: ContentWords,
+    /// The words and values of the messages, for rules whose cure brings them to the client.
+    pub content: Content,
 }
 
 impl Finding {
@@ -41,7 +41,7 @@ impl Finding {
             example: example.into(),
             name: None,
             draft: None,
-            content: ContentWords::default(),
+            content: Content::default(),
         }
     }
 }
@@ -83,6 +83,10 @@ pub struct ObservedCall {
     pub token: Option<Value>,
     /// The end of the call.
     pub answer: Answer,
+    /// The words of the error with which the call ends, if it ends with one.
+    pub refusal: Option<String>,
+    /// The error is one of Milepost's own.
+    pub is_own_error: bool,
     /// The duration of the call; without an answer, the time until the last event.
     pub took: Duration,
     /// The time from the request to the server's next byte.
@@ -112,8 +116,10 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// The calls, in the order in which they were made.
     pub calls: Vec<ObservedCall>,
-    /// The words of the progress that a plain client can use.
-    pub told: ContentWords,
+    /// The words and values of the progress that a plain client can use.
+    pub told: Content,
+    /// The server has ended before it answered.
+    pub has_ended: bool,
     /// Whether progress, or a log message during a call, came on the GET stream.
     pub uses_get: bool,
     /// The notifications that the proxy withheld because the answer was there already.
@@ -154,17 +160,27 @@ impl Examined {
         }
     }
 
-    /// Whether the content of a finding reaches a plain client here; `None`: the rule is not about content.
+    /// Whether the content of a finding reaches a plain client here: some of its words or values are found in what the
+    /// client was told. `None`: the rule is not about content, or the messages have none.
     pub fn receives(&self, finding: &Finding) -> Option<bool> {
-        let usable = || self.calls.iter().any(|call| call.usable > 0);
         // Messages beside progress are nothing that has to arrive.
         if finding.rule == Rule::MethodOther && finding.draft.is_none() {
             return None;
         }
-        finding.rule.is_about_content().then(|| match finding.content.is_empty() {
-            true => usable(),
-            false => finding.content.arrives_in(&self.told),
-        })
+        let has_content = finding.rule.is_about_content() && !finding.content.is_empty();
+        has_content.then(|| finding.content.arrives_in(&self.told))
+    }
+
+    /// The number of messages that tell how far a call is, where a plain client shows none of them.
+    pub fn unshown(&self) -> usize {
+        if self.calls.iter().any(|call| call.usable > 0) {
+            return 0;
+        }
+        let tells = |finding: &&Finding| match finding.rule {
+            Rule::MethodOther => finding.draft.is_some(),
+            rule => matches!(rule, Rule::AsideProgress | Rule::StdoutProgress),
+        };
+        self.findings.iter().filter(tells).map(|finding| finding.count).sum()
     }
 
     /// The number of messages that break a rule.

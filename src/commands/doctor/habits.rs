@@ -15,12 +15,17 @@ const PIECES_MIN: usize = 3;
 /// Different values that show what a server counts.
 const VALUES_MIN: usize = 3;
 
+/// Values beside words with a total that are a habit.
+const BESIDE_WORDS_MIN: usize = 2;
+
 /// The habits of one call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Habits {
     /// Values without a total.
     values: Vec<f64>,
     has_total: bool,
+    /// Values without a total beside words that have a value and its total.
+    beside_words: usize,
     messages: usize,
     /// Messages that begin or end in the middle of a sentence.
     ragged: usize,
@@ -38,6 +43,16 @@ impl Habits {
         if !has_total && self.values.len() < VALUES_MAX {
             self.values.push(value);
         }
+    }
+
+    /// Takes a value without a total whose words have a value and its total.
+    pub fn see_figure_beside_counter(&mut self) {
+        self.beside_words += 1;
+    }
+
+    /// Whether the values count without a total, and the words tell more.
+    pub fn counts_beside_words(&self) -> bool {
+        self.beside_words >= BESIDE_WORDS_MIN && !self.has_total
     }
 
     /// Takes words. Words that repeat the earlier ones are no piece.

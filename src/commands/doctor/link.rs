@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, sink};
 use tokio::sync::mpsc;
@@ -25,6 +25,8 @@ use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{LineFrame, Lines};
+use crate::protocol::terminal::Terminal;
+use crate::protocol::unicode;
 use crate::relay::child_session::ChildSession;
 use crate::relay::http_upstream::{Bearer, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay, remote_session};
@@ -35,9 +37,6 @@ use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
-
-/// The longest line of standard error, in bytes, that `doctor` reads.
-const ASIDE_MAX: usize = 64 << 10;
 
 /// Arrivals that wait to be examined. Beyond the limit `doctor` does not read from the server.
 const WAITING_MAX: usize = 1024;
@@ -304,51 +303,55 @@ fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Opti
     EventEmitter::new(id, std::time::Instant::now(), observers.collect())
 }
 
-async fn read_lines(from: ByteReader, reporter: Reporter) {
-    let each = |read, frame| {
-        let (LineFrame::Line(text) | LineFrame::Rest(text)) = frame else { return None };
-        let message = Message::parse(text);
-        Some(TrafficEvent::Received { stream: TrafficStream::Shared, read, event: None, message })
-    };
-    if read_frames(from, HELD_MAX, &reporter, each).await {
-        reporter.send(Instant::now(), Arrival::Closed).await;
-    }
-}
-
-async fn read_errors(from: ByteReader, reporter: Reporter) {
-    let each = |_, frame| {
-        let (LineFrame::Line(text) | LineFrame::Rest(text) | LineFrame::Start(text)) = frame else {
-            return None;
-        };
-        Some(TrafficEvent::Stderr(String::from_utf8_lossy(&text).trim_end().to_owned()))
-    };
-    read_frames(from, ASIDE_MAX, &reporter, each).await;
-}
-
-/// Tells of the frames of lines up to `max` bytes, each with the time and the number of its read.
-/// Returns whether somebody listened to the end.
-async fn read_frames(
-    mut from: ByteReader,
-    max: usize,
-    reporter: &Reporter,
-    each: impl Fn(u64, LineFrame) -> Option<TrafficEvent>,
-) -> bool {
-    let mut lines = Lines::new(max);
+async fn read_lines(mut from: ByteReader, reporter: Reporter) {
+    let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
+    // `Lines` takes a byte order mark at the head of the stream away, which plain clients do not.
+    let mut mark = None;
     let mut open = true;
     while open {
         buffer.reserve(READ_BYTES);
         open = matches!(from.read_buf(&mut buffer).await, Ok(1..));
         let (at, read) = (Instant::now(), reporter.read());
+        let mut is_marked = *mark.get_or_insert_with(|| buffer.starts_with(unicode::BOM));
         loop {
             let frame = if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
             let Some(frame) = frame else { break };
-            if let Some(what) = each(read, frame)
-                && !reporter.send(at, Arrival::Seen(what)).await
-            {
-                return false;
+            let (LineFrame::Line(text) | LineFrame::Rest(text)) = frame else { continue };
+            let text = match is_marked {
+                true => Bytes::from([unicode::BOM, &text].concat()),
+                false => text,
+            };
+            (mark, is_marked) = (Some(false), false);
+            let (stream, message) = (TrafficStream::Shared, Message::parse(text));
+            let received = TrafficEvent::Received { stream, read, event: None, message };
+            if !reporter.send(at, Arrival::Seen(received)).await {
+                return;
             }
         }
     }
-    true
+    reporter.send(Instant::now(), Arrival::Closed).await;
+}
+
+/// Reads lines of standard error as the dialect `stderr` does: each state of a line that is redrawn is a line.
+async fn read_errors(mut from: ByteReader, reporter: Reporter) {
+    let mut terminal = Terminal::default();
+    let mut buffer = BytesMut::new();
+    let mut open = true;
+    while open {
+        buffer.reserve(READ_BYTES);
+        open = matches!(from.read_buf(&mut buffer).await, Ok(1..));
+        let at = Instant::now();
+        let mut lines = Vec::new();
+        let mut keep = |line: &str| lines.push(line.trim_end().to_owned());
+        match open {
+            true => terminal.feed(&buffer.split(), &mut keep),
+            false => terminal.flush(&mut keep),
+        }
+        for line in lines {
+            if !reporter.send(at, Arrival::Seen(TrafficEvent::Stderr(line))).await {
+                return;
+            }
+        }
+    }
 }

@@ -6,17 +6,22 @@
 //! ```
 
 pub mod added;
+mod call;
 pub(in crate::commands) mod client;
 mod client_choice;
+mod clue;
 pub mod content;
 pub mod cure;
 pub mod draft;
 pub mod examine;
 pub mod findings;
 pub mod habits;
+mod legible;
 pub(in crate::commands) mod link;
 mod negotiate;
 pub mod playground;
+mod refused_call;
+mod replaced;
 mod report;
 pub mod revisions;
 pub mod rules;
@@ -47,7 +52,8 @@ use crate::transport::child::{Program, SpawnError};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
 use added::AddedProgress;
-use client::{CallPlan, DoctorClient};
+use call::{CallPlan, GivenToken};
+use client::DoctorClient;
 use client_choice::ClientChoice;
 use cure::{Behind, Cure, CureTerms};
 use examine::examine_through;
@@ -61,8 +67,8 @@ use traffic::TransportKind;
 use trouble::Trouble;
 use web::Web;
 
-/// The time that `doctor` reads on after the answer to a call: late progress comes within milliseconds.
-const AFTER: Duration = Duration::from_millis(300);
+/// The time that `doctor` reads on after the answer to a call, for late progress and second answers.
+const AFTER: Duration = Duration::from_secs(2);
 
 /// The default client name of the doctor.
 pub const NAME: &str = "milepost-doctor";
@@ -172,7 +178,7 @@ pub struct RequestedCall {
     pub concurrent: bool,
     /// Make it once more, without a progress token.
     pub without_token: bool,
-    /// Make no call to try what a silent call needs.
+    /// Make no call to try what a silent or a refused call needs.
     pub once: bool,
 }
 
@@ -248,8 +254,8 @@ struct SessionTerms {
     added: AddedProgress,
     /// The client opens no GET stream.
     without_get: bool,
-    /// The tool is called with the token in its arguments too.
-    token_in_arguments: bool,
+    /// The token of the calls.
+    given: GivenToken,
 }
 
 struct Inspection {
@@ -275,6 +281,8 @@ impl Inspection {
         let mut before = self.session(link, beginning, &plain, &mut known).await?;
         if self.is_silent(&before) {
             self.try_arguments(&known, beginning, wire, &mut before).await?;
+        } else if self.is_refused(&before) {
+            self.try_tokens(&known, beginning, wire, &mut before).await?;
         }
         for finding in known.found.drain(..) {
             before.add(finding);
@@ -295,9 +303,11 @@ impl Inspection {
             false => None,
         };
         let after = after.map(|after| after.map(|after| after.without_new_habits(&before)));
-        if let (true, Some(Ok(after))) = (is_configured, &after) {
+        match &after {
             // The route has some settings already.
-            cure = cure::cure(after, &terms);
+            Some(Ok(after)) if is_configured => cure = cure::cure(after, &terms),
+            Some(Ok(after)) => cure.uncured = cure::counted_again(after),
+            _ => {}
         }
         Ok(self.report(known, beginning, &behind, (before, cure, after)))
     }
@@ -376,8 +386,8 @@ impl Inspection {
     ) -> Result<Examined, DoctorError> {
         let mut client = self.client(link);
         client.listens = !terms.without_get;
-        let copies = terms.token_in_arguments;
-        let done = self.unless_stopped(self.visit(&mut client, beginning, copies, known)).await;
+        let visit = self.visit(&mut client, beginning, terms.given, known);
+        let done = self.unless_stopped(visit).await;
         let entries = client.close().await;
         let unanswered = done??;
         let knows_arrays = beginning.revision() == Some("2025-03-26");
@@ -386,6 +396,7 @@ impl Inspection {
         let mut examined = examine_through(&entries, judged, &terms.added);
         if let Some(why) = unanswered {
             examined.explain(Rule::NoAnswer, why.to_string());
+            examined.has_ended = matches!(why, Trouble::Ended(_));
         }
         Ok(examined)
     }
@@ -395,7 +406,7 @@ impl Inspection {
         &self,
         client: &mut DoctorClient,
         beginning: SessionStart,
-        token_in_arguments: bool,
+        given: GivenToken,
         known: &mut ServerFacts,
     ) -> Result<Option<Trouble>, DoctorError> {
         let trouble = |trouble: Trouble| DoctorError::Server(trouble.to_string());
@@ -424,9 +435,9 @@ impl Inspection {
         let wanted = CallPlan {
             tool: ask.tool.clone(),
             arguments: ask.arguments.clone(),
-            at_once: if ask.concurrent && !token_in_arguments { 2 } else { 1 },
-            without_token: ask.without_token && !token_in_arguments,
-            token_in_arguments,
+            at_once: if ask.concurrent && given == GivenToken::InMeta { 2 } else { 1 },
+            without_token: ask.without_token && given == GivenToken::InMeta,
+            given,
         };
         Ok(client.call(&wanted, AFTER).await.err())
     }

@@ -95,7 +95,7 @@ impl Inspection {
                     let may_ask_again = match &trouble {
                         Trouble::Refused { .. } => true,
                         Trouble::Ended(_) => known.revisions.is_empty(),
-                        Trouble::Silent(_) | Trouble::Failed(_) => false,
+                        Trouble::Silent(_) | Trouble::Unreadable(..) | Trouble::Failed(_) => false,
                     };
                     if !may_ask_again && !known.has_revision() {
                         return Err(DoctorError::Server(first.unwrap_or(trouble).to_string()));
@@ -135,8 +135,8 @@ impl Inspection {
         let mut client = self.client(self.link(known)?);
         let answer = self.unless_stopped(client.initialize(date)).await;
         known.slowest = known.slowest.max(since.elapsed());
-        client.close().await;
-        let mut answer = answer?;
+        let entries = client.close().await;
+        let mut answer = answer?.map_err(|trouble| trouble.with_clue(&entries));
         let is_http = matches!(self.options.server, DoctorTarget::Http(..));
         if is_http
             && !known.is_sse
@@ -248,7 +248,7 @@ fn fault(trouble: &Trouble) -> Option<Finding> {
     let rule = match trouble {
         Trouble::Ended(_) => Rule::DiscoverEnds,
         Trouble::Silent(_) => Rule::DiscoverSilent,
-        Trouble::Refused { .. } | Trouble::Failed(_) => return None,
+        Trouble::Refused { .. } | Trouble::Unreadable(..) | Trouble::Failed(_) => return None,
     };
     Some(Finding::of(rule, trouble.to_string()))
 }

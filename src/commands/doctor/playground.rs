@@ -11,7 +11,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc;
 
 use super::DoctorError;
-use super::client::{CallPlan, DoctorClient};
+use super::call::{CallPlan, GivenToken};
+use super::client::DoctorClient;
 use super::findings::shown;
 use super::link::Link;
 use super::trouble::Trouble;
@@ -147,7 +148,7 @@ impl Game {
             arguments,
             at_once: 1,
             without_token: false,
-            token_in_arguments: false,
+            given: GivenToken::InMeta,
         };
         self.began = Instant::now();
         let (began, colors) = (self.began, self.colors);

@@ -97,7 +97,11 @@ impl DoctorReport {
             };
             let end = match call.answer {
                 Answer::None => format!("no answer after {}", time(call.took)),
-                answer => format!("answered ({}) after {}", answer.name(), time(call.took)),
+                answer => {
+                    let words = call.refusal.as_ref().map(|words| format!(": {words}"));
+                    let (name, words) = (answer.name(), words.unwrap_or_default());
+                    format!("answered ({name}{words}) after {}", time(call.took))
+                }
             };
             let _ = writeln!(to, "  {} {token}: {end}", call.tool);
             let late = |at: Option<Duration>| at.map_or_else(|| "never".to_owned(), time);
@@ -137,19 +141,19 @@ impl DoctorReport {
             );
             let _ = writeln!(to, "         e.g.  {}", self.colors.dim(&finding.example));
             let _ = writeln!(to, "         spec  {}", rule.specification());
-            let _ = writeln!(to, "         cure  {}", remedy(finding));
+            let _ = writeln!(to, "         cure  {}", self.cure_of(finding));
         }
     }
 
     fn cures(&self, to: &mut String) {
-        if self.before.findings.is_empty() {
+        let is_cured = self.before.findings.iter().any(|finding| self.is_cured(finding));
+        if self.before.findings.is_empty() || (!is_cured && self.cure.uncured.is_empty()) {
             return;
         }
         let _ = writeln!(to, "\n{}", self.colors.heading("Cure"));
         if let Some((file, path)) = &self.configured {
             return self.additions(to, file, path);
         }
-        let is_cured = self.before.findings.iter().any(is_cured);
         match (&self.cure.lines, &self.cure.flags) {
             (None, _) if is_cured => {
                 let command = self.colors.command(&self.cure.command);
@@ -181,9 +185,44 @@ impl DoctorReport {
     }
 
     fn uncured(&self, to: &mut String) {
-        if !self.cure.uncured.is_empty() {
-            let _ = writeln!(to, "  no setting cures {}", self.cure.uncured.join(", "));
+        let names = self.cure.uncured.join(", ");
+        if names.is_empty() {
+            return;
         }
+        let _ = match (&self.after, &self.configured) {
+            (Some(Ok(_)), None) => {
+                writeln!(to, "  not cured, counted behind Milepost too: {names}")
+            }
+            _ => writeln!(to, "  no setting cures {names}"),
+        };
+    }
+
+    /// Milepost's cure of a finding, in words.
+    fn cure_of(&self, finding: &Finding) -> String {
+        let is_tried = matches!(self.after, Some(Ok(_)));
+        match (remedy(finding), self.counted_again(finding)) {
+            (_, again @ 1..) => format!("none: counted {again}x behind Milepost too"),
+            (Err(_), 0) if is_tried && finding.rule.weight() != Weight::Note => {
+                "not counted behind Milepost".to_owned()
+            }
+            (Err(why), 0) => format!("none: {why}"),
+            (Ok(remedy), 0) => remedy.to_owned(),
+        }
+    }
+
+    /// The number of times that a fault or risk was counted behind Milepost.
+    fn counted_again(&self, finding: &Finding) -> usize {
+        match &self.after {
+            Some(Ok(after)) if finding.rule.weight() != Weight::Note => after.count(finding.rule),
+            _ => 0,
+        }
+    }
+
+    /// Whether Milepost does anything about a finding.
+    fn is_cured(&self, finding: &Finding) -> bool {
+        // Whether such lines are for users, Milepost cannot know.
+        let is_hint = matches!(finding.rule, Rule::AsideText | Rule::StdoutText);
+        remedy(finding).is_ok() && !is_hint && self.counted_again(finding) == 0
     }
 
     fn comparison(&self, to: &mut String) {
@@ -279,16 +318,47 @@ impl DoctorReport {
             (true, true) => self.colors.doubtful("safe, but for a risk,"),
             (false, _) => self.colors.bad("not safe"),
         };
-        let far = if self.called { "" } else { ", as far as this goes without a call," };
-        let is = words(&self.before);
-        let _ = write!(to, "\nA plain client is{far} {is} with this server");
+        let has_failed = |call: &ObservedCall| call.refusal.is_some();
+        let far = match (self.called, self.before.calls.iter().all(has_failed)) {
+            (false, _) => ", as far as this goes without a call,",
+            (true, true) => ", as far as a call that fails tells,",
+            (true, false) => "",
+        };
+        let _ = write!(to, "\nA plain client is{far} {} with this server", words(&self.before));
+        let unshown = self.before.unshown();
+        if unshown > 0 {
+            let joint = if self.before.is_safe() { "but" } else { "and" };
+            let what = "messages that tell how far the call is";
+            let _ = write!(to, ", {joint} shows nothing of {unshown} {what}");
+        }
         if let Some(Ok(after)) = &self.after {
-            let _ = write!(to, ", and {} through Milepost", words(after));
+            let joint = if unshown > 0 { ";" } else { ", and" };
+            let _ = write!(to, "{joint} {} through Milepost", words(after));
             if self.before.findings.iter().any(|finding| after.receives(finding) == Some(false)) {
                 let _ = write!(to, ", where the content of some findings does not arrive");
+            } else if unshown > 0 && after.calls.iter().any(|call| call.usable > 0) {
+                let _ = write!(to, ", where it shows them");
             }
         }
         let _ = writeln!(to, ".");
+    }
+
+    fn findings_json(&self, examined: &Examined) -> Value {
+        let one = |finding: &Finding| {
+            let rule = finding.rule;
+            json!({
+                "rule": rule.name(),
+                "name": finding.name,
+                "fault": rule.weight() == Weight::Fault,
+                "weight": rule.weight().name(),
+                "count": finding.count,
+                "what": rule.what(),
+                "example": finding.example,
+                "specification": rule.specification(),
+                "remedy": remedy(finding).ok().filter(|_| self.is_cured(finding)),
+            })
+        };
+        examined.findings.iter().map(one).collect()
     }
 
     /// For machines, on one line.
@@ -310,7 +380,7 @@ impl DoctorReport {
             "revision": self.revision,
             "safe": self.before.is_safe(),
             "calls": calls(&self.before),
-            "findings": findings(&self.before),
+            "findings": self.findings_json(&self.before),
             "cure": {
                 "command": self.cure.command,
                 "lines": self.cure.lines,
@@ -321,7 +391,7 @@ impl DoctorReport {
                 Ok(after) => json!({
                     "safe": after.is_safe(),
                     "calls": calls(after),
-                    "findings": findings(after),
+                    "findings": self.findings_json(after),
                     "content": self.content(after),
                     "overtaken": after.overtaken,
                     "missed": after.missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -333,20 +403,18 @@ impl DoctorReport {
     }
 }
 
-/// Milepost's cure of a finding, in words.
-fn remedy(finding: &Finding) -> &'static str {
-    match finding.rule.remedy() {
-        "" => "none: the server has to be mended",
-        _ if finding.rule == Rule::MethodUnknown && finding.draft.is_none() => {
-            "none: no member of the messages tells how far the call is"
+/// The name of Milepost's cure of a finding, or why there is none.
+fn remedy(finding: &Finding) -> Result<&'static str, &'static str> {
+    match (finding.rule, finding.rule.remedy()) {
+        (_, "") => Err("the server has to be mended"),
+        (Rule::MethodUnknown, _) if finding.draft.is_none() => {
+            Err("no member of the messages tells how far the call is")
         }
-        remedy => remedy,
+        (Rule::MethodOther, _) if finding.draft.is_none() => {
+            Err("the messages tell nothing of the call that progress does not tell")
+        }
+        (_, remedy) => Ok(remedy),
     }
-}
-
-/// Whether Milepost does anything about a finding.
-fn is_cured(finding: &Finding) -> bool {
-    !remedy(finding).starts_with("none")
 }
 
 /// Writes lines of a file, set off from the left.
@@ -378,24 +446,6 @@ fn calls(examined: &Examined) -> Value {
         })
     };
     examined.calls.iter().map(one).collect()
-}
-
-fn findings(examined: &Examined) -> Value {
-    let one = |finding: &Finding| {
-        let rule = finding.rule;
-        json!({
-            "rule": rule.name(),
-            "name": finding.name,
-            "fault": rule.weight() == Weight::Fault,
-            "weight": rule.weight().name(),
-            "count": finding.count,
-            "what": rule.what(),
-            "example": finding.example,
-            "specification": rule.specification(),
-            "remedy": Some(rule.remedy()).filter(|remedy| !remedy.is_empty()),
-        })
-    };
-    examined.findings.iter().map(one).collect()
 }
 
 /// A time as the report shows it.

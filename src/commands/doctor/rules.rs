@@ -75,6 +75,13 @@ macro_rules! rules {
 rules! {
     /// There is no answer.
     NoAnswer: "no-answer", "the call is never answered", RESPONSES, "";
+    /// The answer is replaced by an error of Milepost's.
+    AnswerReplaced: "answer-replaced",
+        "the call ends with an error of Milepost's in place of the server's answer", RESPONSES, "";
+    /// The call is refused for its token.
+    TokenType: "token-type",
+        "the call fails because of its progress token, and is answered with a token of another type or without one",
+        FLOW, "`ask.token_type`";
     /// No client can begin.
     NoLifecycle: "no-lifecycle",
         "`initialize` is not known: no client can begin",
@@ -142,7 +149,7 @@ rules! {
         FLOW, "repair `lift` or `rebase`";
     /// The value is above its total.
     AboveTotal: "above-total",
-        "`progress` is above `total`",
+        "`progress` is above `total`, or `total` is zero or less",
         "not forbidden; clients show more than all of it", "repair `total`";
     /// The total is no number.
     Total: "total",
@@ -152,6 +159,15 @@ rules! {
     Words: "message",
         "`message` is null or no string: the TypeScript SDK refuses the whole notification",
         FLOW, "repair `message`";
+    /// Text that strict readers refuse.
+    Unicode: "unicode",
+        "text that not every client can read stands in a message: clients refuse the message, and some end the \
+        connection",
+        "Transports: \"JSON-RPC messages MUST be UTF-8 encoded\"", "repair `unicode`";
+    /// Several messages on one line.
+    SplitLine: "split-line",
+        "several messages, or a message and other text, stand on one line: clients cannot read the line",
+        STDIO, "repair `split-line`";
     /// Not well-formed JSON-RPC.
     Envelope: "envelope",
         "a message is not well-formed JSON-RPC 2.0",
@@ -196,6 +212,15 @@ rules! {
     AnswerNoId: "answer-no-id",
         "there is a result without an id: some clients close the connection",
         RESPONSES, "withheld as `missing-id`";
+    /// An error in answer to a notification.
+    AnswersNotification: "answers-notification",
+        "a notification is answered with an error without an id: some clients close the connection",
+        "JSON-RPC 2.0, \"Notification\"", "withheld as `missing-id`";
+    /// Members that are null.
+    NullMembers: "null-members",
+        "an answer has members that are null and do not belong to it, such as `method` beside `result`: strict \
+        clients refuse the answer",
+        RESPONSES, "repair `error-shape`";
     /// An error without code or message.
     ErrorShape: "error-shape",
         "an error has no code or no message: clients cannot read it and wait on",
@@ -208,6 +233,10 @@ rules! {
     Noise: "noise",
         "text that is no message stands on standard output: some clients close the connection",
         STDIO, "withheld as `noise`";
+    /// An event that is no message.
+    EventNoise: "event-noise",
+        "events come whose data is no message, such as `data: ping`: some clients report an error for each",
+        SENDING, "on by default: each becomes a comment (`noise`)";
     /// A call without a word for long.
     Silence: "silence",
         "the client is told nothing for long, and cannot know whether the call goes on",
@@ -230,6 +259,15 @@ rules! {
         "lines without figures come on standard error during the call; if they tell what it does, \
         clients do not show it",
         STDIO, "`dialects` with \"stderr\", if these lines are for users";
+    /// Standard output tells how far the call is, between the messages.
+    StdoutProgress: "stdout-progress",
+        "text on standard output tells how far the call is, where no client looks",
+        STDIO, "`dialects` with \"stdout\"";
+    /// Standard output has text during the call.
+    StdoutText: "stdout-text",
+        "text without figures comes on standard output during the call; if it tells what the call does, clients do \
+        not show it",
+        STDIO, "`dialects` with \"stdout\", if these lines are for users";
     /// Words tell how far the call is, in a form that is not known.
     FigureInWords: "figure-in-words",
         "the words of the call tell how far it is, in a form that is not known by default",
@@ -248,6 +286,11 @@ rules! {
         "`progress` looks like a percentage, or parts of one, and has no `total`: clients cannot show \
         a bar",
         FLOW, "`scale`";
+    /// Counters without a total, beside words with one.
+    BareCounter: "bare-counter",
+        "`progress` counts without a total, and the words have one (\"Step 2 of 4\"): clients show a number without \
+        an end",
+        FLOW, "`value_from` = \"words\"";
     /// Too many notifications.
     Flood: "flood",
         "a call has more than 50 notifications in a second",
@@ -267,10 +310,13 @@ impl Rule {
             | Self::MethodOther
             | Self::AsideProgress
             | Self::AsideText
+            | Self::StdoutProgress
+            | Self::StdoutText
             | Self::FigureInWords
             | Self::TokenInArguments
             | Self::Pieces
             | Self::NoTotal
+            | Self::BareCounter
             | Self::Flood
             | Self::LogProgress => Weight::Note,
             _ => Weight::Fault,
@@ -280,7 +326,7 @@ impl Rule {
     /// Whether the finding is about many notifications together. Repaired and thinned notifications look
     /// otherwise.
     pub const fn is_about_habits(self) -> bool {
-        matches!(self, Self::Pieces | Self::NoTotal | Self::Flood)
+        matches!(self, Self::Pieces | Self::NoTotal | Self::BareCounter | Self::Flood)
     }
 
     /// Whether the cure brings the content of such messages to the client. Otherwise the messages
@@ -304,8 +350,12 @@ impl Rule {
                 | Self::AboveTotal
                 | Self::Total
                 | Self::Words
+                | Self::Unicode
+                | Self::SplitLine
                 | Self::OnGet
+                | Self::EventName
                 | Self::AsideProgress
+                | Self::StdoutProgress
                 | Self::TokenInArguments
                 | Self::Pieces
                 | Self::LogProgress

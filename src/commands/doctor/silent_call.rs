@@ -1,5 +1,6 @@
 //! A call that stays silent is made once more, with its token in the arguments.
 
+use super::call::GivenToken;
 use super::findings::{Answer, Examined, Finding, ObservedCall};
 use super::negotiate::{ServerFacts, SessionStart};
 use super::rules::Rule;
@@ -15,7 +16,8 @@ impl Inspection {
             .as_ref()
             .is_some_and(|ask| !ask.once && !ask.arguments.contains_key("_meta"));
         let answered = |call: &ObservedCall| call.answer == Answer::Result && call.reports == 0;
-        let texts = [Rule::LogProgress, Rule::AsideProgress, Rule::MethodOther];
+        let texts =
+            [Rule::LogProgress, Rule::AsideProgress, Rule::StdoutProgress, Rule::MethodOther];
         let has_text = texts.into_iter().any(|rule| before.count(rule) > 0);
         can_try && !has_text && !before.calls.is_empty() && before.calls.iter().all(answered)
     }
@@ -29,7 +31,8 @@ impl Inspection {
         wire: TransportKind,
         before: &mut Examined,
     ) -> Result<(), DoctorError> {
-        let terms = SessionTerms { wire, token_in_arguments: true, ..SessionTerms::default() };
+        let given = GivenToken::InArguments;
+        let terms = SessionTerms { wire, given, ..SessionTerms::default() };
         let link = self.link(known)?;
         self.step.show("calling again, with the token in the arguments");
         let tried = self.session(link, beginning, &terms, &mut known.clone()).await;

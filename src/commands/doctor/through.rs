@@ -138,6 +138,9 @@ impl Inspection {
                 done
             }
         };
-        after.map(|after| Examined { missed: watch.missed(), ..after })
+        after.map(|mut after| {
+            after.compare_answers(before);
+            Examined { missed: watch.missed(), ..after }
+        })
     }
 }

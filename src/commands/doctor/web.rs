@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::legible::Legible;
 use super::link::{Arrival, HELD_MAX, Reporter};
 use super::traffic::{TrafficEvent, TrafficStream};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -228,7 +229,7 @@ async fn receive(
     let body = whole(&mut reply, if is_json { HELD_MAX } else { PAGE_MAX }).await?;
     let at = Instant::now();
     let message = Message::parse(body.clone());
-    let is_message = is_json && message.kind() != Kind::Noise;
+    let is_message = is_json && Legible::is_message(&message);
     if is_message {
         let read = reporter.read();
         let received = TrafficEvent::Received { stream, read, event: None, message };

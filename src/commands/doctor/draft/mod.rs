@@ -18,6 +18,12 @@ use places::{MemberPlace, places};
 /// Messages of one method that a draft is made from.
 pub const SAMPLES_MAX: usize = 64;
 
+/// Messages from which on a member is guessed by its changes.
+const GUESS_MIN: usize = 3;
+
+/// The least number that is taken for a time or a size rather than for a value of progress.
+const TIME_MIN: f64 = 1e7;
+
 /// A drafted dialect.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Draft {
@@ -35,6 +41,10 @@ pub struct Draft {
     names_call: bool,
     /// The request id was found by its value, which may be like the id of the only call by accident.
     is_id_guessed: bool,
+    /// The value was found by its movement, under a name that no list knows.
+    is_value_guessed: bool,
+    /// The words were found by their changes, under a name that no list knows.
+    are_words_guessed: bool,
 }
 
 impl Draft {
@@ -50,15 +60,17 @@ impl Draft {
         let owners: Vec<Option<u64>> =
             samples.iter().map(|(_, call)| calls.get(*call).map(|call| call.id)).collect();
         draft.find_id_by_value(&places, &owners);
-        draft.find_value(&places);
+        draft.find_value(&places, params.len());
         draft.find_last(&places, params.len());
         draft.find_words(&places);
         draft
     }
 
     /// Whether the messages tell how far a call is: they hold a value, or name a call and say words.
+    /// A value under a name that no list knows may be something else.
     pub fn is_progress(&self) -> bool {
-        self.progress.is_some() || (self.names_call && self.message.is_some())
+        (self.progress.is_some() && !self.is_value_guessed)
+            || (self.names_call && self.message.is_some())
     }
 
     /// Whether there is anything to tell a client.
@@ -124,7 +136,7 @@ impl Draft {
         }
     }
 
-    fn find_value(&mut self, places: &[MemberPlace]) {
+    fn find_value(&mut self, places: &[MemberPlace], samples: usize) {
         let ranked = places.iter().filter(|place| !self.is_taken(place));
         let best = ranked
             .filter_map(|place| {
@@ -133,7 +145,20 @@ impl Draft {
                 Some((rank, place, total))
             })
             .reduce(|best, next| if next.0 > best.0 { next } else { best });
-        let Some((_, place, total)) = best else { return };
+        let guess = || {
+            let mut rising = places.iter().filter(|place| !self.is_taken(place));
+            rising.find(|place| rises_always(place, samples))
+        };
+        let (place, total) = match best {
+            Some((_, place, total)) => (place, total),
+            None => match guess() {
+                Some(place) => {
+                    self.is_value_guessed = true;
+                    (place, None)
+                }
+                None => return,
+            },
+        };
         let is_percent = PERCENTS.contains(&&*place.name);
         self.progress = Some(place.pointer.clone());
         if is_percent {
@@ -175,7 +200,19 @@ impl Draft {
         let best = ranked
             .filter_map(|place| Some((rank_of_words(place)?, place)))
             .reduce(|best, next| if next.0 > best.0 { next } else { best });
-        if let Some((_, place)) = best {
+        let changing = || {
+            let mut others = places.iter().filter(|place| !self.is_taken(place));
+            others.find(|place| changes_as_words(place))
+        };
+        let best = match best {
+            Some((_, place)) => Some(place),
+            None => {
+                let guess = changing();
+                self.are_words_guessed = guess.is_some();
+                guess
+            }
+        };
+        if let Some(place) = best {
             self.message = Some(place.pointer.clone());
             let words = place.values.iter().filter_map(|(_, value)| value.as_str());
             self.words = words.map(str::to_owned).collect();
@@ -200,8 +237,12 @@ impl Draft {
         ];
         for (key, pointer) in pointers {
             if let Some(pointer) = pointer {
-                let is_guessed = key == "request_id" && self.is_id_guessed;
-                let remark = if is_guessed { "  # by its value: is this the id?" } else { "" };
+                let remark = match key {
+                    "request_id" if self.is_id_guessed => "  # by its value: is this the id?",
+                    "progress" if self.is_value_guessed => "  # a guess: this number always rises",
+                    "message" if self.are_words_guessed => "  # a guess: this text changes",
+                    _ => "",
+                };
                 table += &format!("{key} = {}{remark}\n", quoted(pointer));
             }
         }
@@ -218,6 +259,31 @@ impl Draft {
 /// Whether a member of this name may name a call.
 pub fn is_handle(name: &str) -> bool {
     HANDLES.contains(&&*places::plain(name))
+}
+
+/// Whether a member of this name may hold a value of progress, known or not.
+pub fn may_be_value(name: &str) -> bool {
+    let name = places::plain(name);
+    let lists: [&[&str]; 3] = [&HANDLES, &TOTALS, &NO_VALUES];
+    !lists.iter().any(|names| names.contains(&&*name))
+}
+
+/// Whether a place of any name holds a number in each of several messages, which always rises.
+fn rises_always(place: &MemberPlace, samples: usize) -> bool {
+    let numbers = place.numbers();
+    may_be_value(&place.name)
+        && numbers.len() >= GUESS_MIN
+        && numbers.len() == samples
+        && numbers.iter().all(|number| (0.0..TIME_MIN).contains(number))
+        && numbers.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+/// Whether a place of any name holds text that changes.
+fn changes_as_words(place: &MemberPlace) -> bool {
+    !HANDLES.contains(&&*place.name)
+        && place.values.len() >= GUESS_MIN
+        && !place.is_constant()
+        && place.all(|value| value.as_str().is_some_and(has_words))
 }
 
 /// How sure a place holds the value; `None`: the place holds none.

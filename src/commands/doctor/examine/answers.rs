@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::{Examiner, GLUED, MessageContext};
-use crate::commands::doctor::findings::Answer;
+use crate::commands::doctor::findings::{Answer, shown};
 use crate::commands::doctor::rules::Rule;
-use crate::protocol::jsonrpc::Message;
+use crate::commands::doctor::traffic::TrafficStream;
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, Message};
 
 impl Examiner {
     pub(super) fn response(&mut self, place: MessageContext<'_>, message: &Message) {
@@ -14,7 +15,7 @@ impl Examiner {
         if text.is_null() || !message.is_strict() {
             self.add_finding(Rule::Envelope, message);
         }
-        if let Some(error) = text.get("error")
+        if let Some(error) = text.get("error").filter(|error| !error.is_null())
             && (error["code"].as_i64().is_none() || !error["message"].is_string())
         {
             self.add_finding(Rule::ErrorShape, message);
@@ -22,10 +23,14 @@ impl Examiner {
         if message.is_empty_answer() {
             self.add_finding(Rule::ErrorShape, message);
         }
+        if message.has_nulls() {
+            self.add_finding(Rule::NullMembers, message);
+        }
         let Some(id) = id else {
-            // An error may have none: the server could not read which request it is about.
-            if text.get("result").is_some() {
+            if text.get("result").is_some_and(|result| !result.is_null()) {
                 self.add_finding(Rule::AnswerNoId, message);
+            } else if self.answers_notification(place.stream, &text["error"]) {
+                self.add_finding(Rule::AnswersNotification, message);
             }
             return;
         };
@@ -51,6 +56,16 @@ impl Examiner {
         }
     }
 
+    /// Whether an error without an id answers a notification. It may also be about a request whose id the server
+    /// could not read; over HTTP such an error answers the POST that it comes with.
+    fn answers_notification(&self, stream: TrafficStream, error: &Value) -> bool {
+        let is_open = self.has_open_call() || self.asked.values().any(|answered| !answered);
+        let is_about_ours =
+            || error["message"].as_str().is_some_and(|words| words.contains("initialized"));
+        let is_unknown = || error["code"].as_i64() == Some(METHOD_NOT_FOUND.into());
+        !matches!(stream, TrafficStream::Post(_)) && (!is_open || is_unknown() || is_about_ours())
+    }
+
     fn spelled(&mut self, exact: Option<u64>, twice: bool, message: &Message) {
         if twice {
             self.add_finding(Rule::AnswerSecond, message);
@@ -60,7 +75,7 @@ impl Examiner {
     }
 
     fn answered(&mut self, at: usize, place: MessageContext<'_>, text: &Value, message: &Message) {
-        let answer = match text.get("result") {
+        let answer = match text.get("result").filter(|result| !result.is_null()) {
             None => Answer::Error,
             Some(result) if result["isError"] == true => Answer::ToolError,
             Some(_) => Answer::Result,
@@ -71,12 +86,19 @@ impl Examiner {
                     .iter()
                     .any(|name| result.get(name).is_some())
         };
-        if text.get("result").is_some_and(|result| !whole(result)) {
+        if answer != Answer::Error && !whole(&text["result"]) {
             self.add_finding(Rule::BareResult, message);
         }
         let shared = self.terms.wire.is_shared();
         let Some(call) = self.calls.get_mut(at) else { return };
         call.answer = answer;
+        call.is_own_error = text["error"]["data"]["proxy"] == "milepost";
+        let refusal = match answer {
+            Answer::Error => Some(&text["error"]["message"]),
+            Answer::ToolError => Some(&text["result"]["content"][0]["text"]),
+            Answer::Result | Answer::None => None,
+        };
+        call.refusal = refusal.and_then(Value::as_str).map(|words| shown(words.as_bytes()));
         call.ended = Some(place.at);
         call.took = place.at.saturating_sub(call.begun);
         call.silence = call.silence.max(place.at.saturating_sub(call.last_progress));

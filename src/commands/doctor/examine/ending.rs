@@ -20,13 +20,15 @@ impl Examiner {
             self.judge_times(&call);
             self.judge_habits(&call);
         }
+        self.judge_overheard();
         self.judge_unknown();
         self.judge_texts();
         let (told, uses_get) = (self.told, self.uses_get);
         let findings = self.found.into_values().collect();
         let overtaken = self.added.overtaken();
         let calls = self.calls;
-        Examined { findings, calls, told, uses_get, overtaken, missed: Vec::new() }
+        let missed = Vec::new();
+        Examined { findings, calls, told, has_ended: false, uses_get, overtaken, missed }
     }
 
     fn judge_times(&mut self, call: &ObservedCall) {
@@ -54,6 +56,9 @@ impl Examiner {
         let tool = &call.tool;
         if call.habits.are_pieces() {
             self.note(Rule::Pieces, format!("{tool} ends with {:?}", call.habits.last_words()));
+            if let Some(found) = self.found.get_mut(&(Rule::Pieces, None)) {
+                found.content.extend(self.told.clone());
+            }
         }
         if let Some(scale) = call.habits.scale() {
             let values = call.habits.shown_values();
@@ -63,6 +68,9 @@ impl Examiner {
                 name: Some(scale.to_owned()),
                 ..Finding::of(Rule::NoTotal, example)
             });
+        } else if call.habits.counts_beside_words() {
+            let (values, words) = (call.habits.shown_values(), call.habits.last_words());
+            self.note(Rule::BareCounter, format!("{tool} counts {values}, and says {words:?}"));
         }
         if let Some(most) = call.habits.flood() {
             self.note(Rule::Flood, format!("{tool} sent {most} notifications within a second"));

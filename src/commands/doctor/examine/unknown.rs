@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::Examiner;
+use super::aside::TextStream;
 use crate::commands::doctor::draft::template::{self, TEXTS_MAX};
 use crate::commands::doctor::draft::{Draft, SAMPLES_MAX, is_handle};
 use crate::commands::doctor::findings::{Finding, shown};
@@ -65,9 +66,21 @@ pub(super) struct CallTexts {
     /// In log messages.
     pub(super) log: SpokenTexts,
     /// On standard error.
-    pub(super) stderr: SpokenTexts,
+    stderr: SpokenTexts,
+    /// On standard output, between the messages.
+    stdout: SpokenTexts,
     /// In notifications of methods that nobody knows.
     own: SpokenTexts,
+}
+
+impl CallTexts {
+    /// The texts beside the messages.
+    pub(super) fn of(&mut self, stream: TextStream) -> &mut SpokenTexts {
+        match stream {
+            TextStream::Stderr => &mut self.stderr,
+            TextStream::Stdout => &mut self.stdout,
+        }
+    }
 }
 
 /// Some texts, in the order in which they came.
@@ -154,46 +167,50 @@ impl Examiner {
 
     fn set_draft(&mut self, rule: Rule, method: String, draft: Draft) {
         if let Some(finding) = self.found.get_mut(&(rule, Some(method))) {
+            draft.words.iter().for_each(|words| finding.content.add_text(words));
             finding.draft = Some(draft).filter(Draft::says_something);
         }
     }
 
     /// Judges text: where progress is told, text is only text.
     pub(super) fn judge_texts(&mut self) {
+        let streams = TextStream::ALL;
         if self.calls.iter().any(|call| call.reports > 0) {
-            let texts = [Rule::LogProgress, Rule::AsideProgress, Rule::AsideText];
-            self.found.retain(|(rule, _), _| !texts.contains(rule));
+            let is_text = |rule: Rule| {
+                let is_aside = |one: TextStream| rule == one.progress() || rule == one.text();
+                rule == Rule::LogProgress || streams.into_iter().any(is_aside)
+            };
+            self.found.retain(|(rule, _), _| !is_text(*rule));
         }
         let has = |rule| self.found.contains_key(&(rule, None));
-        let (is_log, is_aside) = (has(Rule::LogProgress), has(Rule::AsideText));
         let texts = &self.texts;
-        let places = [
-            (true, &texts.own),
-            (true, &texts.progress),
-            (is_log, &texts.log),
-            (is_aside, &texts.stderr),
-        ];
-        let mut drafts = places.iter().filter(|(is_read, _)| *is_read).filter_map(|(_, texts)| {
+        let mut places = vec![(None, &texts.own), (None, &texts.progress)];
+        places.extend(has(Rule::LogProgress).then_some((None, &texts.log)));
+        let asides = [(streams[0], &texts.stderr), (streams[1], &texts.stdout)];
+        let asides = asides.into_iter().filter(|(stream, _)| has(stream.text()));
+        places.extend(asides.map(|(stream, texts)| (Some(stream), texts)));
+        let drafted = places.into_iter().find_map(|(stream, texts)| {
             let pattern = template::draft(&texts.0)?;
-            Some((pattern, texts.0.first().cloned().unwrap_or_default()))
+            Some((stream, pattern, texts.0.first().cloned().unwrap_or_default()))
         });
-        let draft = drafts.next();
-        let is_of_stderr = draft
-            .as_ref()
-            .is_some_and(|(_, example)| is_aside && texts.stderr.0.first() == Some(example));
-        if let Some((pattern, example)) = draft {
+        if let Some((stream, pattern, example)) = drafted {
             let finding = Finding {
                 name: Some(pattern.clone()),
                 ..Finding::of(Rule::FigureInWords, shown(example.as_bytes()))
             };
             self.found.insert((Rule::FigureInWords, Some(pattern)), finding);
+            // With the pattern these lines tell how far the call is.
+            if let Some(stream) = stream
+                && let Some(found) = self.found.remove(&(stream.text(), None))
+            {
+                let found = Finding { rule: stream.progress(), ..found };
+                self.found.insert((stream.progress(), None), found);
+            }
         }
-        if is_of_stderr && let Some(found) = self.found.remove(&(Rule::AsideText, None)) {
-            let found = Finding { rule: Rule::AsideProgress, ..found };
-            self.found.insert((Rule::AsideProgress, None), found);
-        }
-        if self.found.contains_key(&(Rule::AsideProgress, None)) {
-            self.found.remove(&(Rule::AsideText, None));
+        for stream in streams {
+            if self.found.contains_key(&(stream.progress(), None)) {
+                self.found.remove(&(stream.text(), None));
+            }
         }
     }
 }

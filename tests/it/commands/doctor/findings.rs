@@ -153,6 +153,7 @@ fn figures() {
     during(&[&one, &one], &[(Rule::FigureRepeats, 1)]);
     during(&[&two, &one, &two], &[(Rule::FigureFalls, 1)]);
     during(&[&with(r#","progress":3,"total":2"#)], &[(Rule::AboveTotal, 1)]);
+    during(&[&with(r#","progress":0,"total":0"#)], &[(Rule::AboveTotal, 1)]);
     during(&[&with(r#","progress":3,"total":null"#)], &[(Rule::Total, 1)]);
     during(&[&with(r#","progress":3,"message":null"#)], &[(Rule::Words, 1)]);
     during(&[&with(r#","progress":NaN"#)], &[(Rule::Envelope, 1)]);
@@ -166,10 +167,22 @@ fn methods() {
     let found = during(&[&own("tools/progress", r#"{"id":2,"content":[]}"#)], &[(Rule::Method, 1)]);
     assert_eq!(found.findings[0].name.as_deref(), Some("tools-progress"));
     assert_eq!(found.calls[0].reports, 1);
-    let found = during(&[&own("$/progress", r#"{"token":1,"value":{}}"#)], &[(Rule::MethodOff, 1)]);
+    let found = during(&[&own("$/progress", r#"{"token":1,"value":{}}"#)], &[(Rule::Method, 1)]);
+    assert_eq!(found.findings[0].name.as_deref(), Some("overheard"));
+    let found = during(&[&own("codex/event", "{}")], &[(Rule::MethodOff, 1)]);
+    let behind = Behind::Command(vec!["x".into()]);
+    let wanted = cure(&found, &CureTerms::new(&behind));
+    assert_eq!(wanted.flags.as_deref(), Some("milepost wrap --preset codex -- x"));
+    // Beside progress such messages are only messages.
+    let told = progress(r#""progressToken":7001,"progress":1"#);
+    during(&[&own("codex/event", "{}"), &told], &[]);
+    let found = during(
+        &[&own("notifications/tasks/progress", r#"{"taskId":"t","progress":1}"#)],
+        &[(Rule::MethodOff, 1)],
+    );
     let behind = Behind::Command(vec!["a b".into(), "${X}".into()]);
     let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
-    assert!(wanted.contains(r#"dialects = ["defaults", "lsp"]"#), "{wanted}");
+    assert!(wanted.contains(r#"dialects = ["defaults", "tasks-progress"]"#), "{wanted}");
     assert!(wanted.contains(r#"upstream.command = ["a b", "$${X}"]"#), "{wanted}");
     // Not everything that nobody knows is progress.
     during(&[&own("acme/hello", r#"{"text":"hi"}"#)], &[(Rule::MethodOther, 1)]);
@@ -224,7 +237,16 @@ fn answers() {
     );
     during(&[r#"< {"jsonrpc":"2.0","result":{}}"#], &[(Rule::AnswerNoId, 1)]);
     // The server could not read who asked.
-    during(&[r#"< {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#], &[]);
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#;
+    during(&[&format!("< {error}")], &[]);
+    // Nobody has asked, or the method is that of a notification.
+    check(&[format!("5 < {error}")], &[(Rule::AnswersNotification, 1)]);
+    let unknown = error.replace("-32700", "-32601");
+    during(&[&format!("< {unknown}")], &[(Rule::AnswersNotification, 1)]);
+    check(
+        &with(r#"{"jsonrpc":"2.0","id":2,"method":null,"result":{"content":[]},"error":null}"#),
+        &[(Rule::NullMembers, 1)],
+    );
     let twice = [format!("0 {CALL}"), format!("50 {RESULT}"), format!("60 {RESULT}")];
     check(&twice, &[(Rule::AnswerSecond, 1)]);
     let array = [
@@ -265,6 +287,77 @@ fn noise_and_other_text() {
     assert!(lines.contains(r#"dialects = ["defaults", "log"]"#), "{lines}");
     // Nobody waits for anything then.
     check(&["5 e 45% done".to_owned()], &[]);
+}
+
+#[test]
+fn text_that_plain_clients_cannot_read() {
+    let report = |figure: u32, words: &str| {
+        progress(&format!(r#""progressToken":7001,"progress":{figure},"message":"{words}""#))
+    };
+    for (line, rule) in [
+        (report(1, r"page \ud83d"), Rule::Unicode),
+        (report(1, "page").replacen('{', "\u{feff}{", 1), Rule::Unicode),
+        (report(1, "page") + &report(2, "page")[2..], Rule::SplitLine),
+        (report(1, "page") + " DEBUG", Rule::SplitLine),
+    ] {
+        let found = during(&[&line], &[(rule, 1)]);
+        assert_eq!(found.calls[0].usable, 0, "{line}");
+        // Behind Milepost.
+        let after = during(&[&report(1, "page \u{fffd}")], &[]);
+        assert_eq!(after.receives(&found.findings[0]), Some(true), "{line}");
+    }
+}
+
+#[test]
+fn events_that_are_no_messages() {
+    let lines = [
+        format!("0 {CALL}"),
+        "50 n ping".to_owned(),
+        format!("100 {}", RESULT.replace("< ", "p ")),
+        "110 o".to_owned(),
+    ];
+    check_on(TransportKind::Streamable, &lines, &[(Rule::EventNoise, 1)]);
+}
+
+#[test]
+fn a_text_on_standard_output_is_read_as_one_on_standard_error() {
+    let bar = "n 10% of a\r40% of a\r90% of a";
+    let found = during(&[bar], &[(Rule::Noise, 1), (Rule::StdoutProgress, 3)]);
+    let wanted = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()])));
+    assert_eq!(wanted.flags.as_deref(), Some("milepost wrap --dialect defaults,stdout -- x"));
+    during(&["n reading", "n writing"], &[(Rule::Noise, 2), (Rule::StdoutText, 2)]);
+}
+
+#[test]
+fn counters_beside_words_with_a_total() {
+    let with = |figure: u32| {
+        progress(&format!(
+            r#""progressToken":7001,"progress":{figure},"message":"Step {} of 4""#,
+            figure + 1
+        ))
+    };
+    let found = during(&[&with(0), &with(1), &with(2)], &[(Rule::BareCounter, 1)]);
+    let behind = Behind::Command(vec!["x".into()]);
+    let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
+    assert!(wanted.ends_with("\nvalue_from = \"words\"\n"), "{wanted}");
+    let terms = CureTerms { server: Some("gradio"), ..CureTerms::new(&behind) };
+    assert!(cure(&found, &terms).lines.unwrap().ends_with("\npreset = \"gradio\"\n"));
+}
+
+#[test]
+fn members_that_no_list_knows_are_guessed() {
+    let mix = |n: u32, words: &str| {
+        let params = format!(r#"{{"how_far":0.{n},"txt":"{words}"}}"#);
+        format!(r#"< {{"jsonrpc":"2.0","method":"acme/mix","params":{params}}}"#)
+    };
+    let said = [mix(2, "mixing"), mix(4, "pouring"), mix(6, "baking")];
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    let found = during(&said, &[(Rule::MethodOther, 3)]);
+    assert!(found.is_safe());
+    assert_eq!(found.unshown(), 3);
+    let wanted = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()]))).lines.unwrap();
+    assert!(wanted.contains("progress = \"/params/how_far\"  # a guess"), "{wanted}");
+    assert!(wanted.contains("message = \"/params/txt\"  # a guess"), "{wanted}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod findings;
 mod odd_servers;
+mod odd_table;
 pub(crate) mod servers_without_example;
 mod unreachable;
 

@@ -95,12 +95,12 @@ fn a_method_that_nobody_knows_gets_a_dialect() {
 
 #[test]
 fn a_dialect_that_is_off_is_set() {
-    let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"$/progress","params":{"token":"x","value":{"kind":"report","percentage":40}}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+    let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"notifications/tasks/progress","params":{"token":7001,"progress":4,"total":10}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
     let server = shell(&[HANDSHAKE, call].concat());
     let (_, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
     assert_eq!(rules(&report), [("method-off", 1)], "{report}");
     let lines = report["cure"]["lines"].as_str().unwrap();
-    assert!(lines.contains(r#"dialects = ["defaults", "lsp"]"#), "{lines}");
+    assert!(lines.contains(r#"dialects = ["defaults", "tasks-progress"]"#), "{lines}");
     assert_eq!(report["through"]["calls"][0]["usable"], 1, "{report}");
     assert_eq!(report["through"]["safe"], true, "{report}");
 }
@@ -132,16 +132,63 @@ fn a_client_is_known_by_its_name() {
     assert!(text.contains("Nothing is known of the client \"nobody\""), "{text}");
 }
 
-/// Answers one request of a client to a server that ends its stream before the answer.
-fn polled(mut connection: TcpStream) {
-    let mut reader = BufReader::new(connection.try_clone().unwrap());
+/// The head of a request, in small letters, and its body.
+fn request(connection: &TcpStream) -> (String, String) {
+    let mut reader = BufReader::new(connection);
     let mut head = String::new();
     while reader.read_line(&mut head).unwrap_or(0) > 2 && !head.ends_with("\r\n\r\n") {}
     let head = head.to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
     reader.read_exact(&mut body).unwrap();
-    let body = String::from_utf8(body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// Answers one request of a client to a server that puts events into its stream that are no messages.
+fn pinged(mut connection: TcpStream) {
+    let (head, body) = request(&connection);
+    let message = |result: &str| {
+        let id = body.split("\"id\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+        format!(r#"data: {{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.unwrap_or("null"))
+    };
+    let answer = if body.contains("tools/call") {
+        let result = message(r#"{"content":[]}"#);
+        format!("data: ping\n\ndata: {{\"type\":\"heartbeat\"}}\n\n{result}\n\ndata: [DONE]\n\n")
+    } else if body.contains("tools/list") {
+        message(r#"{"tools":[{"name":"t"}]}"#) + "\n\n"
+    } else if body.contains("\"initialize\"") {
+        message(r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x"}}"#)
+            + "\n\n"
+    } else {
+        String::new()
+    };
+    let status = match (head.starts_with("get"), answer.is_empty()) {
+        (true, _) => "405 Method Not Allowed",
+        (false, true) => "202 Accepted",
+        (false, false) => "200 OK\r\ncontent-type: text/event-stream",
+    };
+    let length = answer.len();
+    let head =
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    let _ = connection.write_all((head + &answer).as_bytes());
+}
+
+#[test]
+fn events_that_are_no_messages_become_comments() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    thread::spawn(move || listener.incoming().for_each(|connection| pinged(connection.unwrap())));
+    let args = ["--call", "t", "--json", "--through", "--revision", "2025-11-25", &url];
+    let (code, report) = report(&args);
+    assert_eq!((code, rules(&report)), (1, vec![("event-noise", 3)]), "{report}");
+    assert_eq!(rules(&report["through"]), [], "{report}");
+    assert_eq!(report["cure"]["uncured"], serde_json::json!([]), "{report}");
+    assert_eq!(report["through"]["calls"][0]["answer"], "result", "{report}");
+}
+
+/// Answers one request of a client to a server that ends its stream before the answer.
+fn polled(mut connection: TcpStream) {
+    let (head, body) = request(&connection);
     let events = "200 OK\r\ncontent-type: text/event-stream";
     let json = "200 OK\r\ncontent-type: application/json";
     let (status, answer) = if head.starts_with("get") && head.contains("last-event-id: 7") {
@@ -214,6 +261,10 @@ fn a_route_is_examined_as_it_is_configured() {
     assert_eq!(cured["cure"]["lines"], Value::Null, "{cured}");
     assert_eq!(cured["through"]["calls"][0]["usable"], 3, "{cured}");
     assert_eq!(cured["through"]["missed"], Value::Array(Vec::new()), "{cured}");
+    // An error of Milepost's is no answer.
+    let (_, replaced) = examine(&format!("call_timeout = \"300ms\"\n{dialect}"));
+    assert_eq!(rules(&replaced["through"]), [("answer-replaced", 1)], "{replaced}");
+    assert_eq!(replaced["through"]["safe"], false, "{replaced}");
     let (_, missed) = examine(&dialect.replace("/params/end", "/params/ende"));
     let expected =
         "the dialect \"farm\": `total` (/params/ende) found nothing in any of 3 messages";

@@ -69,7 +69,10 @@ fn a_server_that_dies_has_last_words() {
 fn a_server_that_says_nothing_is_not_waited_for() {
     let began = Instant::now();
     let said = refused(&["--timeout", "300ms", "--", "sleep", "60"]);
-    assert_eq!(said, "milepost: cannot use the server: no answer within 300ms\n");
+    assert_eq!(
+        said,
+        "milepost: cannot use the server: no answer to `initialize` within 300ms: the server wrote nothing\n"
+    );
     assert!(began.elapsed() < Duration::from_secs(30));
 }
 

@@ -1,0 +1,83 @@
+//! Tool calls: how many are made at once, and how each gives its token.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::client::DoctorClient;
+use super::trouble::Trouble;
+use crate::protocol::mcp::TOOLS_CALL;
+
+/// The first token that is given. Tokens are never ids, which some servers give back in their place.
+const FIRST_TOKEN: u64 = 7001;
+
+/// How a call gives its token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum GivenToken {
+    /// In `_meta`: a number, and a text in a second call at once, as there are clients of either kind.
+    #[default]
+    InMeta,
+    /// In `_meta`, a text.
+    Text,
+    /// In `_meta` and in the arguments, a text: servers take no other there.
+    InArguments,
+    /// Not at all, and no `_meta` either.
+    None,
+}
+
+/// A tool call that is to be made.
+#[derive(Debug, Clone)]
+pub(super) struct CallPlan {
+    pub(super) tool: String,
+    pub(super) arguments: Map<String, Value>,
+    /// Calls at once.
+    pub(super) at_once: usize,
+    /// One more, later, without a token.
+    pub(super) without_token: bool,
+    /// The token of the calls.
+    pub(super) given: GivenToken,
+}
+
+impl CallPlan {
+    /// The token of the call with this number.
+    fn token(&self, at: usize) -> Option<Value> {
+        let number = FIRST_TOKEN.saturating_add(at as u64);
+        match self.given {
+            GivenToken::None => None,
+            GivenToken::InMeta if at.is_multiple_of(2) => Some(number.into()),
+            _ => Some(format!("token-{number}").into()),
+        }
+    }
+}
+
+impl DoctorClient {
+    /// Makes the calls, waits for their answers, and reads for the time `after` behind them.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn call(&mut self, wanted: &CallPlan, after: Duration) -> Result<(), Trouble> {
+        let mut ids = Vec::new();
+        for at in 0..wanted.at_once {
+            ids.push(self.begin(wanted, wanted.token(at)).await?);
+        }
+        let mut came = self.wait(&ids, self.timeout).await;
+        self.drain(after).await;
+        if wanted.without_token && came.is_ok() {
+            let id = self.begin(wanted, None).await?;
+            came = self.wait(&[id], self.timeout).await;
+            self.drain(after).await;
+        }
+        came
+    }
+
+    async fn begin(&mut self, wanted: &CallPlan, token: Option<Value>) -> Result<u64, Trouble> {
+        let mut params = json!({ "name": wanted.tool, "arguments": wanted.arguments });
+        if let Some(token) = token {
+            if wanted.given == GivenToken::InArguments {
+                params["arguments"]["_meta"] = json!({ "progressToken": token });
+            }
+            params["_meta"] = json!({ "progressToken": token });
+        }
+        self.ask(TOOLS_CALL, params).await
+    }
+}
