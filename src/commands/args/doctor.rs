@@ -30,7 +30,7 @@ pub struct DoctorArgs {
     /// Call it once more, without a progress token
     #[arg(long, requires = "call")]
     without_token: bool,
-    /// Make no further call if a call stays silent; otherwise one is made with the token in its arguments
+    /// Make no further call, with another token, where a call stays silent or fails
     #[arg(long, requires = "call")]
     once: bool,
     /// Examine the server of a route of this file, without and with the settings of the route

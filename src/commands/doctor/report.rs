@@ -191,7 +191,7 @@ impl DoctorReport {
         }
         let _ = match (&self.after, &self.configured) {
             (Some(Ok(_)), None) => {
-                writeln!(to, "  not cured, counted behind Milepost too: {names}")
+                writeln!(to, "  not cured (counted behind Milepost): {names}")
             }
             _ => writeln!(to, "  no setting cures {names}"),
         };
@@ -201,11 +201,11 @@ impl DoctorReport {
     fn cure_of(&self, finding: &Finding) -> String {
         let is_tried = matches!(self.after, Some(Ok(_)));
         match (remedy(finding), self.counted_again(finding)) {
-            (_, again @ 1..) => format!("none: counted {again}x behind Milepost too"),
+            (Ok(_), again @ 1..) => format!("none: counted {again}x behind Milepost"),
             (Err(_), 0) if is_tried && finding.rule.weight() != Weight::Note => {
                 "not counted behind Milepost".to_owned()
             }
-            (Err(why), 0) => format!("none: {why}"),
+            (Err(why), _) => format!("none: {why}"),
             (Ok(remedy), 0) => remedy.to_owned(),
         }
     }

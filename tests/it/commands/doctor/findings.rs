@@ -177,7 +177,7 @@ fn methods() {
     let told = progress(r#""progressToken":7001,"progress":1"#);
     during(&[&own("codex/event", "{}"), &told], &[]);
     let found = during(
-        &[&own("notifications/tasks/progress", r#"{"taskId":"t","progress":1}"#)],
+        &[&own("notifications/tasks/completed", r#"{"taskId":"t","progress":1}"#)],
         &[(Rule::MethodOff, 1)],
     );
     let behind = Behind::Command(vec!["a b".into(), "${X}".into()]);
@@ -370,7 +370,10 @@ fn silence() {
     let with = |at: u32| format!("{at} {}", progress(r#""progressToken":7001,"progress":1"#));
     check(&[format!("0 {CALL}"), with(2000), answer(12_900)], &[]);
     check(&[format!("0 {CALL}"), with(2000), answer(13_100)], &[(Rule::Silence, 1)]);
-    check(&[format!("0 {CALL}"), "50 n x".to_owned()], &[(Rule::NoAnswer, 1), (Rule::Noise, 1)]);
+    check(
+        &[format!("0 {CALL}"), "50 n x".to_owned()],
+        &[(Rule::NoAnswer, 1), (Rule::Noise, 1), (Rule::StdoutText, 1)],
+    );
     let late = [format!("0 {BARE_CALL}"), answer(12_000).replace("< ", "p "), "12000 o".to_owned()];
     check_on(TransportKind::Streamable, &late, &[(Rule::FirstByte, 1)]);
 }

@@ -2,13 +2,12 @@
 
 mod findings;
 mod odd_servers;
-mod odd_table;
 pub(crate) mod servers_without_example;
 mod unreachable;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use crate::support::server::Server;
 use crate::support::{MILEPOST, example};
@@ -157,6 +156,15 @@ fn http(name: &str, server: &[&str], args: &[&str]) {
     });
 }
 
+/// Looks at several servers at once: most of the time they are waited for.
+fn together(reports: &[&(dyn Fn() + Sync)]) {
+    thread::scope(|scope| {
+        for report in reports {
+            scope.spawn(report);
+        }
+    });
+}
+
 fn seen(args: &[&str], places: &[(&str, &str)]) -> String {
     let output = doctor(args);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -167,68 +175,91 @@ fn seen(args: &[&str], places: &[(&str, &str)]) -> String {
 #[test]
 fn kuzumem_by_hand() {
     let call = ["--call", "pagerank", "--without-token"];
-    stdio("kuzumem-k1", &["kuzumem", "--variant", "k1", "--pace", "10ms"], &call);
-    let call = ["--call", "get-component-dependencies"];
-    stdio("kuzumem-k3s", &["kuzumem", "--variant", "k3s", "--pace", "30ms"], &call);
-    http("kuzumem-k2", &["kuzumem", "--variant", "k2", "--pace", "30ms"], &call);
-    http("kuzumem-k3h", &["kuzumem", "--variant", "k3h", "--pace", "30ms"], &call);
+    let other = ["--call", "get-component-dependencies"];
+    together(&[
+        &|| stdio("kuzumem-k1", &["kuzumem", "--variant", "k1", "--pace", "10ms"], &call),
+        &|| stdio("kuzumem-k3s", &["kuzumem", "--variant", "k3s", "--pace", "30ms"], &other),
+        &|| http("kuzumem-k2", &["kuzumem", "--variant", "k2", "--pace", "30ms"], &other),
+        &|| http("kuzumem-k3h", &["kuzumem", "--variant", "k3h", "--pace", "30ms"], &other),
+    ]);
 }
 
 #[test]
 fn kuzumem_on_the_sdk() {
     let call = ["--call", "get-component-dependencies", "--without-token"];
-    stdio("kuzumem-k4", &["kuzumem", "--variant", "k4", "--pace", "30ms"], &call);
-    http("kuzumem-k5", &["kuzumem", "--variant", "k5", "--pace", "30ms"], &call);
-    let call = ["--call", "get-component-dependencies", "--concurrent"];
-    stdio("kuzumem-k6", &["kuzumem", "--variant", "k6", "--pace", "30ms"], &call);
-    let call = ["--call", "memory-bank"];
-    stdio("kuzumem-head", &["kuzumem", "--variant", "head", "--pace", "50ms"], &call);
+    let twice = ["--call", "get-component-dependencies", "--concurrent"];
+    let bank = ["--call", "memory-bank"];
+    together(&[
+        &|| stdio("kuzumem-k4", &["kuzumem", "--variant", "k4", "--pace", "30ms"], &call),
+        &|| http("kuzumem-k5", &["kuzumem", "--variant", "k5", "--pace", "30ms"], &call),
+        &|| stdio("kuzumem-k6", &["kuzumem", "--variant", "k6", "--pace", "30ms"], &twice),
+        &|| stdio("kuzumem-head", &["kuzumem", "--variant", "head", "--pace", "50ms"], &bank),
+    ]);
 }
 
 #[test]
 fn plexus() {
     let call = ["--call", "claudecode.chat"];
-    stdio("plexus-p2", &["plexus", "--pace", "120ms"], &call);
-    http("plexus-p0", &["plexus", "--variant", "p0", "--pace", "120ms"], &call);
-    http("plexus-p1", &["plexus", "--variant", "p1", "--pace", "120ms"], &call);
-    let call = ["--call", "orcha.run_task"];
-    http("plexus-p2-http", &["plexus", "--variant", "p2", "--pace", "120ms"], &call);
+    let task = ["--call", "orcha.run_task"];
+    together(&[
+        &|| stdio("plexus-p2", &["plexus", "--pace", "120ms"], &call),
+        &|| http("plexus-p0", &["plexus", "--variant", "p0", "--pace", "120ms"], &call),
+        &|| http("plexus-p1", &["plexus", "--variant", "p1", "--pace", "120ms"], &call),
+        &|| http("plexus-p2-http", &["plexus", "--variant", "p2", "--pace", "120ms"], &task),
+    ]);
 }
 
 #[test]
 fn scout() {
     let call = ["--call", "run_materialization"];
-    stdio("scout", &["scout", "--pace", "120ms"], &call);
-    http("scout-http", &["scout", "--pace", "120ms"], &call);
+    together(&[&|| stdio("scout", &["scout", "--pace", "120ms"], &call), &|| {
+        http("scout-http", &["scout", "--pace", "120ms"], &call)
+    }]);
 }
 
 #[test]
 fn silent() {
     let sleep = ["--call", "sleep", "--args", r#"{"seconds":3.2}"#, "--silence", "3s"];
-    stdio("silent", &["silent"], &sleep);
     let burst = ["--call", "burst", "--args", r#"{"seconds":0.3}"#];
-    stdio("silent-burst", &["silent"], &burst);
-    http("silent-http", &["silent", "--json"], &burst);
+    together(&[
+        &|| stdio("silent", &["silent"], &sleep),
+        &|| stdio("silent-burst", &["silent"], &burst),
+        &|| http("silent-http", &["silent", "--json"], &burst),
+    ]);
 }
 
 #[test]
 fn swissarmyhammer() {
-    let call = ["--call", "shell"];
-    stdio("swissarmyhammer-s0", &["swissarmyhammer", "--variant", "s0", "--pace", "120ms"], &call);
-    stdio("swissarmyhammer-s1", &["swissarmyhammer", "--variant", "s1", "--pace", "120ms"], &call);
-    let server = ["swissarmyhammer", "--variant", "s2", "--pace", "120ms", "--keep-alive", "80ms"];
-    let call = ["--call", "review"];
-    stdio("swissarmyhammer-s2", &server, &call);
-    http("swissarmyhammer-s2-http", &server, &call);
+    let shell = ["--call", "shell"];
+    let review = ["--call", "review"];
+    let s0 = ["swissarmyhammer", "--variant", "s0", "--pace", "120ms"];
+    let s1 = ["swissarmyhammer", "--variant", "s1", "--pace", "120ms"];
+    let s2 = ["swissarmyhammer", "--variant", "s2", "--pace", "120ms", "--keep-alive", "80ms"];
+    together(&[
+        &|| stdio("swissarmyhammer-s0", &s0, &shell),
+        &|| stdio("swissarmyhammer-s1", &s1, &shell),
+        &|| stdio("swissarmyhammer-s2", &s2, &review),
+        &|| http("swissarmyhammer-s2-http", &s2, &review),
+    ]);
 }
 
 #[test]
 fn mcp_devtools() {
     let call = ["--call", "project_actions"];
     let server = ["mcp_devtools", "--lines", "20", "--late", "2", "--pace", "120ms"];
-    stdio("mcp_devtools", &server, &call);
     let in_arguments =
         ["--call", "project_actions", "--args", r#"{"_meta":{"progressToken":"own"}}"#];
-    stdio("mcp_devtools-token", &server, &in_arguments);
-    http("mcp_devtools-http", &server, &in_arguments);
+    together(&[
+        &|| stdio("mcp_devtools", &server, &call),
+        &|| stdio("mcp_devtools-token", &server, &in_arguments),
+        &|| http("mcp_devtools-http", &server, &in_arguments),
+    ]);
+}
+
+#[test]
+fn answers_in_unusual_places_of_http() {
+    let call = ["--call", "steps", "--revision", "2025-06-18"];
+    together(&[&|| http("odd-answers-on-get", &["odd", "--answers", "get"], &call), &|| {
+        http("odd-answers-accepted", &["odd", "--answers", "accepted"], &call)
+    }]);
 }

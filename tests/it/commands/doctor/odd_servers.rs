@@ -1,86 +1,283 @@
-//! Servers whose messages nobody knows: what `milepost doctor` drafts for them, and that the draft works.
+//! Servers with one odd habit each: what `milepost doctor` says of each of them, and what it drafts for messages that
+//! nobody knows.
+//!
+//! A server is a few lines of shell that [`script`] puts between the same head and end. `$i` is the id of the request
+//! as it came, `$t` the token (empty without one).
+
+use std::path::Path;
+use std::{fs, thread};
 
 use super::servers_without_example::{HANDSHAKE, shell};
 use super::{WITHHELD, doctor, golden, seen};
 
-/// A notification, as a line of the server's shell.
-fn notify(method: &str, params: &str) -> String {
-    let text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-    // Variables of the shell stand in the text as $N.
-    format!("say \"{}\"", text.replace('\\', r"\\").replace('"', r#"\""#))
+/// What a server does to the messages of a client.
+struct OddServer {
+    /// The report is `tests/doctor/odd-NAME.txt`.
+    name: &'static str,
+    /// Further options of `doctor`.
+    options: &'static [&'static str],
+    /// Cases of the shell that go before those of every server.
+    cases: &'static str,
+    /// What is done for the call, between its request and the answer, which every server gives.
+    call: &'static str,
 }
 
-/// A server whose only tool does this between call and answer, in 0.2 s for each of three rounds; `$n` is
-/// the round, `$i` the id of the call.
-fn server(work: &str) -> String {
-    let call = format!(
-        r#"*tools/call*) i=${{line#*\"id\":}}; i=${{i%%,*}}; for n in 3 6 9; do sleep 0.2; {work}; done; sleep 0.3
-        say "{{\"jsonrpc\":\"2.0\",\"id\":$i,\"result\":{{\"content\":[]}}}}";;"#
-    );
-    shell(&[HANDSHAKE, &call].concat())
+/// A server that does this during its call, and is like other servers otherwise.
+const fn calls(name: &'static str, call: &'static str) -> OddServer {
+    OddServer { name, options: &["--call", "t"], cases: "", call }
 }
 
-/// Compares the report on such a server with `tests/doctor/NAME.txt`.
-fn odd(name: &str, work: &str) {
-    let server = server(work);
-    let args = ["--call", "t", "--revision", "2025-06-18", "--through", "--", "sh", "-c", &server];
-    golden(name, || {
-        seen(&args, &[(&server, "SERVER"), (&server.replace('\'', r"'\''"), "SERVER")])
+/// A server that does something of its own instead of what other servers do.
+const fn acts(name: &'static str, cases: &'static str) -> OddServer {
+    OddServer { name, options: &["--call", "t"], cases, call: ":" }
+}
+
+/// A server that no client can use.
+const fn fails(name: &'static str, cases: &'static str) -> OddServer {
+    OddServer { name, options: &["--timeout", "700ms"], cases, call: ":" }
+}
+
+/// The server as a program of the shell.
+fn script(server: &OddServer) -> String {
+    let OddServer { cases, call, .. } = server;
+    format!(
+        r#"say() {{ printf '%s\n' "$1"; }}
+notify() {{ say "{{\"jsonrpc\":\"2.0\",\"method\":\"$1\",\"params\":{{$2}}}}"; }}
+progress() {{ notify notifications/progress "\"progressToken\":$t,$1"; }}
+text() {{ printf '{{"content":[{{"type":"text","text":"%s"}}]}}' "$1"; }}
+answer() {{ say "{{\"jsonrpc\":\"2.0\",\"id\":$i,\"result\":$1}}"; }}
+refuse() {{ say "{{\"jsonrpc\":\"2.0\",\"id\":$i,\"error\":{{\"code\":$1,\"message\":\"$2\"}}}}"; }}
+ready() {{ answer '{{"protocolVersion":"2025-06-18","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"{name}"}}}}'; }}
+while read -r line; do
+i=${{line#*\"id\":}}; i=${{i%%[,\}}]*}}
+case "$line" in *progressToken*) t=${{line#*\"progressToken\":}}; t=${{t%%[,\}}]*}};; *) t=;; esac
+case "$line" in
+{cases}
+*'"initialize"'*) ready;;
+*tools/list*) answer '{{"tools":[{{"name":"t"}}]}}';;
+*tools/call*) {call}
+sleep 0.3; answer "$(text done)";;
+*'"id"'*) refuse -32601 "Method not found";;
+esac; done
+"#,
+        name = server.name,
+    )
+}
+
+const SERVERS: &[OddServer] = &[
+    // Messages that strict clients refuse.
+    acts(
+        "null-members",
+        r#"*tools/call*) sleep 0.3
+say "{\"jsonrpc\":\"2.0\",\"id\":$i,\"method\":null,\"params\":null,\"result\":$(text done),\"error\":null}";;"#,
+    ),
+    calls(
+        "surrogates",
+        r#"for n in 1 2 3; do sleep 0.2; progress "\"progress\":$n,\"total\":3,\"message\":\"page $n \\ud83d\""; done"#,
+    ),
+    calls(
+        "latin1",
+        r#"for n in 1 2 3; do sleep 0.2
+printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%s,"message":"gr\374n %s"}}\n' "$t" "$n" "$n"; done"#,
+    ),
+    acts("byte-order-mark", r#"*'"initialize"'*) printf '\357\273\277'; ready;;"#),
+    calls(
+        "split-line",
+        r#"for n in 1 3 5; do sleep 0.2
+printf '%s%s\n\n' "$(progress "\"progress\":$n,\"message\":\"step $n\"")" "$(progress "\"progress\":$((n + 1)),\"message\":\"next step\"")"; done"#,
+    ),
+    calls(
+        "text-behind",
+        r#"for n in 1 2 3; do sleep 0.2; printf '%s DEBUG sent\n' "$(progress "\"progress\":$n,\"message\":\"step $n\"")"; done"#,
+    ),
+    acts(
+        "answers-notification",
+        r#"*notifications/initialized*)
+say '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found: notifications/initialized"}}';;"#,
+    ),
+    acts(
+        "answer-in-array",
+        r#"*tools/call*) sleep 0.3; say "[{\"jsonrpc\":\"2.0\",\"id\":$i,\"result\":$(text done)}]";;"#,
+    ),
+    // Values and words.
+    calls(
+        "totals",
+        r#"for n in 1 2 3; do sleep 0.2; progress "\"progress\":$n,\"total\":$((n - 2)),\"message\":\"step $n\""; done"#,
+    ),
+    calls(
+        "figures-in-strings",
+        r#"for n in 20 50 90; do sleep 0.2; progress "\"progress\":\"$n%\""; done"#,
+    ),
+    calls(
+        "bare-counters",
+        r#"for n in 0 1 2 3; do sleep 0.2; progress "\"progress\":$n,\"message\":\"Step $((n + 1)) of 4\""; done"#,
+    ),
+    calls(
+        "burst",
+        r#"sleep 0.6; for n in 1 2 3 4 5 6; do progress "\"progress\":$n,\"total\":6,\"message\":\"line $n\""; done"#,
+    ),
+    calls(
+        "words-then-value",
+        r#"for n in 1 3 5; do sleep 0.4; progress "\"progress\":$n,\"total\":6,\"message\":\"step $n\""
+progress "\"progress\":$((n + 1))"; done"#,
+    ),
+    // Methods of their own.
+    calls(
+        "stream-content",
+        r#"for n in 1 2 3; do sleep 0.2
+notify notifications/tool/streamContent "\"toolName\":\"t\",\"content\":[{\"type\":\"text\",\"text\":\"chapter $n\"}]"; done"#,
+    ),
+    calls(
+        "codex",
+        r#"event() { sleep 0.2; notify codex/event "\"_meta\":{\"requestId\":$i},\"id\":\"0\",\"msg\":{$1}"; }
+event '"type":"task_started"'; event '"type":"agent_message","message":"reading the tests"'
+event '"type":"exec_command_begin","command":["cargo","test"]'; event '"type":"token_count"'"#,
+    ),
+    calls(
+        "language-server",
+        r#"for n in 20 50 90; do sleep 0.2
+notify '$/progress' "\"token\":\"op\",\"value\":{\"kind\":\"report\",\"message\":\"building\",\"percentage\":$n}"; done"#,
+    ),
+    calls(
+        "names-of-its-own",
+        r#"for n in 2 4 6 8; do sleep 0.2; notify acme/mix "\"how_far\":0.$n,\"txt\":\"$(printf 'mixing|pouring|baking|cooling' | cut -d'|' -f$((n / 2)))\""; done"#,
+    ),
+    calls(
+        "nested",
+        r#"for n in 3 6 9; do sleep 0.2
+notify farm/tick "\"job\":{\"id\":$i},\"tick\":{\"at\":$n,\"end\":9},\"say\":{\"what\":\"field $n\"}"; done"#,
+    ),
+    calls(
+        "unusual-id",
+        r#"for n in 3 6 9; do sleep 0.2
+notify farm/tick "\"job\":{\"rpc\":$i},\"tick\":{\"at\":$n,\"end\":9},\"say\":{\"what\":\"field $n\"}"; done"#,
+    ),
+    calls(
+        "json-in-string",
+        r#"for n in 30 60 90; do sleep 0.2
+notify acme/state "\"content\":[{\"type\":\"text\",\"text\":\"{\\\"pct\\\":$n,\\\"words\\\":\\\"sorting $n\\\"}\"}]"; done"#,
+    ),
+    calls(
+        "words",
+        r#"for n in 3 6 9; do sleep 0.2; notify acme/hello "\"text\":\"phase $n begins\""; done"#,
+    ),
+    calls(
+        "says-nothing",
+        r#"for n in 3 6 9; do sleep 0.2; notify acme/progress '"blob":[]'; done"#,
+    ),
+    calls(
+        "beside-progress",
+        r#"for n in 3 6 9; do sleep 0.2; progress "\"progress\":$n,\"total\":9"
+notify acme/metrics "\"current\":$n,\"total\":90"; done"#,
+    ),
+    calls(
+        "log-figures",
+        r#"for n in 3 6 9; do sleep 0.2
+notify notifications/message "\"level\":\"info\",\"data\":\"sector $n :: 9 scanned\""; done"#,
+    ),
+    calls("stderr-figures", r#"for n in 3 6 9; do sleep 0.2; echo "row $n (9 planned)" >&2; done"#),
+    calls("stderr-words", r#"for n in 3 6 9; do sleep 0.2; echo "still here" >&2; done"#),
+    calls(
+        "log-without-data",
+        r#"for n in 1 2 3; do sleep 0.2; notify notifications/message "\"level\":\"info\",\"message\":\"file $n of 3\""; done"#,
+    ),
+    // Text beside the messages.
+    calls(
+        "bar-on-stderr",
+        r#"for n in 10 40 70 100; do sleep 0.2; printf '\r%3d%%|####      | %d/100 [00:01<00:02]' $n $n >&2; done"#,
+    ),
+    calls(
+        "bar-on-stdout",
+        r#"for n in 10 40 70 100; do sleep 0.2; printf 'Downloading model: %d%%\n' $n; done"#,
+    ),
+    calls("text-on-stdout", r#"for n in a b c; do sleep 0.2; say "Loading shard $n"; done"#),
+    // Tokens.
+    acts(
+        "text-tokens-only",
+        r#"*tools/call*\"progressToken\":[0-9]*) refuse -32602 "progressToken: expected a string";;"#,
+    ),
+    OddServer {
+        options: &["--call", "t", "--concurrent"],
+        ..acts(
+            "number-tokens-only",
+            r#"*tools/call*\"progressToken\":\"*) refuse -32602 "progressToken: expected a number";;"#,
+        )
+    },
+    acts(
+        "no-meta",
+        r#"*tools/call*_meta*) answer '{"content":[{"type":"text","text":"unexpected keyword argument _meta"}],"isError":true}';;"#,
+    ),
+    acts("ends-over-token", r#"*tools/call*progressToken*) echo "panic: token" >&2; exit 3;;"#),
+    acts("refuses-always", r#"*tools/call*) refuse -32000 "no such file";;"#),
+    // Around the answer.
+    acts(
+        "second-answer",
+        r#"*tools/call*) sleep 0.3; answer "$(text done)"; sleep 1.2; answer "$(text 'done again')";;"#,
+    ),
+    acts(
+        "late-reports",
+        r#"*tools/call*) sleep 0.3; answer "$(text done)"; sleep 1.2; progress '"progress":1,"message":"cleaning up"';;"#,
+    ),
+    acts(
+        "job",
+        r#"*tools/call*) sleep 0.2; answer "$(text 'job render-1 has begun')"
+t='"render-1"'; for n in 1 2 3; do sleep 0.4; progress "\"progress\":$n,\"total\":3"; done;;"#,
+    ),
+    OddServer {
+        options: &["--call", "t", "--timeout", "1s"],
+        ..acts("no-answer", "*tools/call*) :;;")
+    },
+    acts("ends-in-call", r#"*tools/call*) sleep 0.2; echo "out of memory" >&2; exit 9;;"#),
+    // No client can use these.
+    fails(
+        "frames",
+        r#"*) printf 'Content-Length: 40\r\n\r\n{"jsonrpc":"2.0","id":0,"result":null}';;"#,
+    ),
+    fails(
+        "pretty-printed",
+        r#"*'"initialize"'*) printf '{\n  "jsonrpc": "2.0",\n  "id": 0,\n  "result": {}\n}\n';;"#,
+    ),
+    fails("utf16", r#"*) printf '{\000"\000a\000"\000\n\000';;"#),
+    fails("answers-nothing", "*) :;;"),
+    fails("talks", r#"*) say "Listening on http://127.0.0.1:8000";;"#),
+    fails("other-id", r#"*'"initialize"'*) i=null; refuse -32700 "Parse error";;"#),
+    fails("waits-for-sign-in", r#"*) echo "open https://example.com/device to sign in" >&2;;"#),
+    fails("ends-at-once", r#"*) echo "ModuleNotFoundError: No module named 'mcp'" >&2; exit 1;;"#),
+];
+
+/// Compares the report on a server with its golden file.
+fn check(server: &OddServer, folder: &Path) {
+    let path = folder.join(server.name);
+    fs::write(&path, script(server)).unwrap();
+    let path = path.to_str().unwrap();
+    let mut args = server.options.to_vec();
+    args.extend(["--revision", "2025-06-18", "--through", "--", "sh", path]);
+    golden(&format!("odd-{}", server.name), || seen(&args, &[(path, "SERVER")]));
+}
+
+/// Looks at every `of`th server from `first` on: several tests run at once, and the servers mostly wait.
+fn check_part(first: usize, of: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    thread::scope(|scope| {
+        for server in SERVERS.iter().skip(first).step_by(of) {
+            scope.spawn(|| check(server, folder.path()));
+        }
     });
 }
 
 #[test]
-fn nested_members() {
-    let tick = r#"{"job":{"id":$i},"tick":{"at":$n,"end":9},"say":{"what":"field $n"}}"#;
-    odd("odd-nested", &notify("farm/tick", tick));
+fn odd_servers_1() {
+    check_part(0, 3);
 }
 
 #[test]
-fn an_id_with_an_unusual_name() {
-    let tick = r#"{"job":{"rpc":$i},"tick":{"at":$n,"end":9},"say":{"what":"field $n"}}"#;
-    odd("odd-unusual-id", &notify("farm/tick", tick));
+fn odd_servers_2() {
+    check_part(1, 3);
 }
 
 #[test]
-fn json_in_strings() {
-    let text =
-        r#"{"content":[{"type":"text","text":"{\"pct\":$((n * 10)),\"words\":\"sorting $n\"}"}]}"#;
-    odd("odd-json-in-string", &notify("acme/state", text));
-}
-
-#[test]
-fn words_alone() {
-    odd("odd-words", &notify("acme/hello", r#"{"text":"phase $n begins"}"#));
-}
-
-#[test]
-fn figures_in_words_of_the_log() {
-    let log = r#"{"level":"info","data":"sector $n :: 9 scanned"}"#;
-    odd("odd-log-figures", &notify("notifications/message", log));
-}
-
-#[test]
-fn figures_on_standard_error() {
-    odd("odd-stderr-figures", "echo \"row $n (9 planned)\" >&2");
-}
-
-#[test]
-fn words_on_standard_error() {
-    odd("odd-stderr-words", "echo \"still here\" >&2");
-}
-
-#[test]
-fn other_messages_beside_progress() {
-    let both = [
-        notify("notifications/progress", r#"{"progressToken":7001,"progress":$n,"total":9}"#),
-        notify("acme/metrics", r#"{"current":$n,"total":90}"#),
-    ];
-    odd("odd-beside-progress", &both.join("; "));
-}
-
-#[test]
-fn a_method_that_tells_nothing() {
-    odd("odd-says-nothing", &notify("acme/progress", r#"{"blob":[]}"#));
+fn odd_servers_3() {
+    check_part(2, 3);
 }
 
 #[test]
@@ -97,7 +294,7 @@ fn glued_progress_is_a_risk() {
 
 #[test]
 fn colours_are_there_where_they_are_asked_for() {
-    let server = server(":");
+    let server = shell(HANDSHAKE);
     let report = |color: &str| {
         let args = ["--revision", "2025-06-18", "--color", color, "--", "sh", "-c", &server];
         String::from_utf8(doctor(&args).stdout).unwrap()

@@ -95,12 +95,12 @@ fn a_method_that_nobody_knows_gets_a_dialect() {
 
 #[test]
 fn a_dialect_that_is_off_is_set() {
-    let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"notifications/tasks/progress","params":{"token":7001,"progress":4,"total":10}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+    let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"codex/event","params":{"_meta":{"requestId":2},"msg":{"type":"agent_message","message":"m"}}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
     let server = shell(&[HANDSHAKE, call].concat());
     let (_, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
     assert_eq!(rules(&report), [("method-off", 1)], "{report}");
     let lines = report["cure"]["lines"].as_str().unwrap();
-    assert!(lines.contains(r#"dialects = ["defaults", "tasks-progress"]"#), "{lines}");
+    assert!(lines.contains("\npreset = \"codex\"\n"), "{lines}");
     assert_eq!(report["through"]["calls"][0]["usable"], 1, "{report}");
     assert_eq!(report["through"]["safe"], true, "{report}");
 }
