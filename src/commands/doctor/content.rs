@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::draft::may_be_value;
+use super::member_names::may_be_value;
 
 /// Words of one finding, or of all progress of a session, that are kept; as many values.
 const WORDS_MAX: usize = 10_000;
@@ -40,12 +40,12 @@ const MEMBERS: [&str; 11] = [
 
 /// Words and values as they are compared.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Content {
+pub struct MessageContent {
     words: Vec<String>,
     values: Vec<f64>,
 }
 
-impl Content {
+impl MessageContent {
     /// Adds the words and values of a message's parameters, or of a JSON line.
     pub fn add_value(&mut self, value: &Value) {
         match value {
@@ -146,8 +146,8 @@ fn number(member: &Value) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Content {
-        let mut content = Content::default();
+    fn of(text: &str) -> MessageContent {
+        let mut content = MessageContent::default();
         content.add_value(&serde_json::from_str(text).unwrap());
         content
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_value_arrives_as_it_is_or_as_its_part_of_the_total() {
-        let mut told = Content::default();
+        let mut told = MessageContent::default();
         told.add_told(&serde_json::json!({ "progressToken": 7001, "progress": 3, "total": 12 }));
         for (said, arrives) in [
             (r#"{"how_far":3}"#, true),

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::added::AddedProgress;
-use super::content::Content;
+use super::content::MessageContent;
 use super::findings::{Examined, Finding, ObservedCall, Terms, shown};
 use super::legible::Legible;
 use super::rules::Rule;
@@ -41,7 +41,7 @@ pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProg
     let mut examiner = Examiner {
         terms,
         added: added.clone(),
-        told: Content::default(),
+        told: MessageContent::default(),
         uses_get: false,
         asked: BTreeMap::new(),
         calls: Vec::new(),
@@ -64,7 +64,7 @@ struct Examiner {
     /// The notifications that the proxy has added.
     added: AddedProgress,
     /// The words and values of usable progress.
-    told: Content,
+    told: MessageContent,
     /// Progress or log messages of a call have come on the GET stream.
     uses_get: bool,
     /// Requests of this client that are not calls, and whether they have been answered.
@@ -106,7 +106,7 @@ impl Examiner {
             example: text(),
             name,
             draft: None,
-            content: Content::default(),
+            content: MessageContent::default(),
         });
         finding.count += 1;
         if rule.is_about_content() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::content::Content;
+use super::content::MessageContent;
 use super::draft::Draft;
 use super::habits::Habits;
 use super::rules::{Rule, Weight};
@@ -29,7 +29,7 @@ pub struct Finding {
     /// The settings that were drafted from the messages, for the cure.
     pub draft: Option<Draft>,
     /// The words and values of the messages, for rules whose cure brings them to the client.
-    pub content: Content,
+    pub content: MessageContent,
 }
 
 impl Finding {
@@ -41,7 +41,7 @@ impl Finding {
             example: example.into(),
             name: None,
             draft: None,
-            content: Content::default(),
+            content: MessageContent::default(),
         }
     }
 }
@@ -117,7 +117,7 @@ pub struct Examined {
     /// The calls, in the order in which they were made.
     pub calls: Vec<ObservedCall>,
     /// The words and values of the progress that a plain client can use.
-    pub told: Content,
+    pub told: MessageContent,
     /// The server has ended before it answered.
     pub has_ended: bool,
     /// Whether progress, or a log message during a call, came on the GET stream.

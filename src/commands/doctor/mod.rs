@@ -18,6 +18,7 @@ pub mod findings;
 pub mod habits;
 mod legible;
 pub(in crate::commands) mod link;
+mod member_names;
 mod negotiate;
 pub mod playground;
 mod refused_call;

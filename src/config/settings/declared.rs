@@ -474,14 +474,12 @@ settings! { CallPolicy, Self::default();
         )),
         is_recorded: false
     }
-    /// The type of the tokens that the server gets, whatever the client's tokens are. With "none" the server gets no
-    /// token, and no `_meta` that holds nothing else: for servers that refuse such calls. The client gets heartbeats
-    /// under its own token all the same.
+    /// The type of the tokens that the server gets. With "none" the server gets no token, and no `_meta` that holds
+    /// nothing else; the client gets heartbeats all the same.
     "ask.token_type" OneOf<TokenType> => ask.token_type {
         flag: Some(Flag::new(REQUESTS, "TYPE").help(
             "Give the server tokens of this type, whatever the client's are: string, integer, none or same"
-        )),
-        is_recorded: false
+        )), is_recorded: false
     }
     /// Additions to `_meta` of tools/call. A member that the client has set stays.
     "ask.meta" Object<true> => ask.meta {

@@ -1,7 +1,6 @@
 //! Drafts of settings for a server whose messages are not known: a `[[dialect]]` from its messages, and
 //! a pattern for `extract` from its words. A draft is tried with `--through`.
 
-mod names;
 mod places;
 pub mod template;
 
@@ -10,9 +9,11 @@ use serde_json::Value;
 
 use super::findings::ObservedCall;
 use super::habits::Habits;
+use super::member_names::{
+    FINALS, HANDLES, NO_VALUES, OVER, PERCENTS, STATES, TOTALS, VALUES, WORDS, may_be_value,
+};
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::Key;
-use names::{FINALS, HANDLES, NO_VALUES, OVER, PERCENTS, STATES, TOTALS, VALUES, WORDS};
 use places::{MemberPlace, places};
 
 /// Messages of one method that a draft is made from.
@@ -254,18 +255,6 @@ impl Draft {
         }
         table
     }
-}
-
-/// Whether a member of this name may name a call.
-pub fn is_handle(name: &str) -> bool {
-    HANDLES.contains(&&*places::plain(name))
-}
-
-/// Whether a member of this name may hold a value of progress, known or not.
-pub fn may_be_value(name: &str) -> bool {
-    let name = places::plain(name);
-    let lists: [&[&str]; 3] = [&HANDLES, &TOTALS, &NO_VALUES];
-    !lists.iter().any(|names| names.contains(&&*name))
 }
 
 /// Whether a place of any name holds a number in each of several messages, which always rises.

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::commands::doctor::member_names::plain;
+
 /// Places of one message that are looked at.
 const PLACES_MAX: usize = 200;
 
@@ -127,11 +129,6 @@ fn embedded(text: &str) -> Option<Value> {
         return None;
     }
     serde_json::from_str(begin).ok()
-}
-
-/// A name in small letters without separators.
-pub(super) fn plain(name: &str) -> String {
-    name.chars().filter(|sign| sign.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Text beside the messages: lines on standard error, and lines on standard output that are no messages.
 
 use super::Examiner;
-use crate::commands::doctor::content::Content;
+use crate::commands::doctor::content::MessageContent;
 use crate::commands::doctor::findings::shown;
 use crate::commands::doctor::rules::Rule;
 use crate::commands::doctor::traffic::TransportKind;
@@ -62,7 +62,7 @@ impl Examiner {
             false => stream.text(),
         };
         self.note(rule, shown(line.as_bytes()));
-        let mut content = Content::default();
+        let mut content = MessageContent::default();
         content.add_text(line);
         figure.iter().for_each(|figure| content.add_number(figure.value.value));
         if let Some(found) = self.found.get_mut(&(rule, None)) {

@@ -1,6 +1,23 @@
 //! Names of members in servers' messages, in small letters without separators: `percentComplete` is
 //! `percentcomplete`.
 
+/// A name in small letters without separators.
+pub(super) fn plain(name: &str) -> String {
+    name.chars().filter(|sign| sign.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether a member of this name may name a call.
+pub(super) fn is_handle(name: &str) -> bool {
+    HANDLES.contains(&&*plain(name))
+}
+
+/// Whether a member of this name may hold a value of progress, known or not.
+pub(super) fn may_be_value(name: &str) -> bool {
+    let name = plain(name);
+    let lists: [&[&str]; 3] = [&HANDLES, &TOTALS, &NO_VALUES];
+    !lists.iter().any(|names| names.contains(&&*name))
+}
+
 /// Names of members that name a call; the value of such a member
 /// that is neither id nor token is a name that the server has made for the call.
 pub(super) const HANDLES: [&str; 17] = [
