@@ -112,6 +112,12 @@ impl World {
         self.reads_streams() && self.serves_streams()
     }
 
+    /// Whether requests of several streams reach the server on one wire, so that an answer tells its stream by its id
+    /// alone.
+    pub(crate) fn finds_answers_by_id(self) -> bool {
+        self.is_pair() && self.reads_streams() && !self.serves_streams()
+    }
+
     /// Whether its processes and its clock are real.
     pub(crate) fn is_real(self) -> bool {
         matches!(self, Self::Pair { by: Between::Processes, .. })
@@ -174,6 +180,8 @@ pub(crate) enum Step {
     Wait(u64),
     /// A client asks.
     Call(Call),
+    /// The server answers the request of a call with 202, and says the rest elsewhere.
+    Accept(usize),
     /// The server begins to answer a call with a stream of events, which have ids or not.
     Begin(usize, bool),
     /// The client of a call gives it up.
@@ -357,6 +365,7 @@ impl Step {
     pub(crate) fn needs(&self) -> Option<usize> {
         match self {
             Self::Begin(call, _)
+            | Self::Accept(call)
             | Self::Cancel(call)
             | Self::GiveUp(call)
             | Self::Leave(call)
@@ -408,6 +417,7 @@ impl fmt::Display for Conversation {
                     let numbered = if *numbered { " numbered" } else { "" };
                     writeln!(f, "begin {call}{numbered}")?;
                 }
+                Step::Accept(call) => writeln!(f, "accept {call}")?,
                 Step::Cancel(call) => writeln!(f, "cancel {call}")?,
                 Step::GiveUp(call) => writeln!(f, "give-up {call}")?,
                 Step::Reply(mark) => writeln!(f, "reply {mark}")?,
@@ -477,6 +487,7 @@ fn read_step(line: &str) -> Step {
             again: words[9].split_once(" again ").map(|(_, first)| first.parse().unwrap()),
         }),
         "begin" => Step::Begin(number(1), words.len() > 2),
+        "accept" => Step::Accept(number(1)),
         "cancel" => Step::Cancel(number(1)),
         "give-up" => Step::GiveUp(number(1)),
         "reply" => Step::Reply(number(1)),

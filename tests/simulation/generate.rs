@@ -35,6 +35,20 @@ const NAMES: [&str; 24] = [
     "5",
 ];
 
+/// Ids and tokens that are no plain integers, in turn those of requests and those of tokens.
+const FRACTIONS: [&str; 10] = [
+    "7.5",
+    "1.50",
+    "1e3",
+    "1.51e2",
+    "-0.25",
+    "0.7310598251",
+    "\"7.5\"",
+    "\"2.5\"",
+    "1.8e+1",
+    "17000000000015E-1",
+];
+
 const TOOLS: [&str; 3] = ["scan", "fix", "report"];
 
 const WAITS: [u64; 14] = [1, 5, 20, 31, 49, 60, 100, 151, 250, 600, 1100, 2500, 7000, 21_000];
@@ -77,6 +91,48 @@ struct Open {
     figure: u64,
     reported: bool,
     total: &'static str,
+    /// The name of a job that its answer gives.
+    job: Option<String>,
+    /// The server answers the request with 202, and says the rest on the GET stream.
+    is_elsewhere: bool,
+}
+
+/// Habits of clients and servers that public bug reports tell of. By dice of their own: the conversation of a seed
+/// without them is otherwise the same.
+struct Habits {
+    /// Every request of a session has the id 1, and with `tokens` the token 1.
+    ones: bool,
+    tokens: bool,
+    /// Ids and tokens have fractions and exponents.
+    fractions: bool,
+    /// Servers report under names of calls that are over, in another spelling.
+    respelled: bool,
+    /// Answers name jobs, which report later.
+    jobs: bool,
+    /// Reports without words and total right behind others.
+    bare: bool,
+    /// Totals that are soon passed.
+    low_totals: bool,
+    /// Requests are answered with 202, and the answers come on the GET stream.
+    elsewhere: bool,
+}
+
+impl Habits {
+    fn of(world: World, seed: u64, clocks: bool, alike: bool) -> Self {
+        let mut dice = Dice::new(seed ^ 0x4ab1_7500);
+        let mut often = |times: usize| dice.once_in(times);
+        let is_quick = !world.is_fleet() && !world.is_real();
+        Self {
+            ones: often(4) && world.finds_answers_by_id() && !clocks,
+            tokens: often(2),
+            fractions: often(5),
+            respelled: often(5) && world != World::Shared && !world.serves_streams() && !clocks,
+            jobs: often(5) && !world.serves_streams() && !clocks,
+            bare: often(5),
+            low_totals: often(5),
+            elsewhere: often(4) && world.serves_streams() && is_quick && !alike,
+        }
+    }
 }
 
 /// What is in a mixture.
@@ -108,6 +164,8 @@ struct Mix {
 
 pub(crate) struct Generator {
     dice: Dice,
+    habits: Habits,
+    habit_dice: Dice,
     world: World,
     sessions: Vec<String>,
     mix: Mix,
@@ -169,7 +227,15 @@ pub(crate) fn generate(world: World, seed: u64) -> Conversation {
     } else {
         mix
     };
+    let habits = Habits::of(world, seed, mix.clocks, alike);
+    let mix = match habits.ones {
+        // Where requests cross, nobody knows which of two a cancellation means.
+        true if world.is_real() => Mix { cancels: 0, ..mix },
+        _ => mix,
+    };
     let mut generator = Generator {
+        habits,
+        habit_dice: Dice::new(seed ^ 0x000d_1ce5),
         sessions: sessions.collect(),
         mix,
         dice,
@@ -243,6 +309,9 @@ impl Generator {
                 usize::from(self.mix.cuts) * some,
                 usize::from(self.mix.pauses && self.world != World::Shared) * some,
                 usize::from(self.mix.clocks) * (some * 2 + self.kept.len().min(1) * 3),
+                usize::from(self.habits.respelled) * 3,
+                usize::from(self.habits.jobs) * 3,
+                usize::from(self.habits.bare) * some * 3,
             ];
             match self.dice.weigh(&weights) {
                 0 => self.call(),
@@ -268,6 +337,9 @@ impl Generator {
                 }
                 14 if self.kept.is_empty() || self.dice.once_in(3) => self.give_up(),
                 14 => self.ask_again(),
+                15 => self.late_in_another_spelling(),
+                16 => self.job_report(),
+                17 => self.bare_report(),
                 _ => {
                     let mark = self.waiting.swap_remove(0);
                     self.steps.push(Step::Reply(mark));
@@ -306,6 +378,9 @@ impl Generator {
     /// Of a server that takes ids for tokens no value is both.
     fn name(&mut self, client: usize, of: fn(&Call) -> &String, side: usize) -> String {
         let session = self.sessions[client].clone();
+        if self.habits.ones && (side == 0 || self.habits.tokens) {
+            return "1".to_owned();
+        }
         loop {
             // Few names are soon those of two clients at once.
             let many = if self.mix.twins { 6 } else { NAMES.len() };
@@ -318,6 +393,11 @@ impl Generator {
             let mut name = NAMES[which].to_owned();
             if self.calls.len() > 12 || self.dice.once_in(6) {
                 name = number.to_string();
+            }
+            if self.habits.fractions && self.habit_dice.once_in(2) {
+                let which = self.habit_dice.below(FRACTIONS.len() / 2) * 2;
+                let any = if self.mix.legacy > 0 { side } else { self.habit_dice.below(2) };
+                name = FRACTIONS[which + any].to_owned();
             }
             let users = |call: &&Open| {
                 let same =
@@ -373,8 +453,18 @@ impl Generator {
     fn ask(&mut self, call: Call) {
         self.steps.push(Step::Call(call.clone()));
         let compliant = self.mix.legacy == 0 || self.dice.once_in(2);
-        let total = *self.dice.pick(&["", "", "", "100000", "100000", "1e5", "0", "-1"]);
+        let mut total = *self.dice.pick(&["", "", "", "100000", "100000", "1e5", "0", "-1"]);
+        if self.habits.low_totals && self.habit_dice.once_in(2) {
+            total = "7";
+        }
         let begun = self.world.serves_streams() && !(self.mix.json && self.dice.once_in(2));
+        let has_get = self.world.client() != Some(Speaks::Http)
+            || self.steps.contains(&Step::Listen(call.client));
+        let is_elsewhere = self.habits.elsewhere && has_get && self.habit_dice.once_in(2);
+        let begun = begun && !is_elsewhere;
+        if is_elsewhere {
+            self.steps.push(Step::Accept(call.number));
+        }
         if begun {
             self.steps.push(Step::Begin(call.number, self.mix.numbered));
         }
@@ -392,6 +482,8 @@ impl Generator {
             figure,
             reported,
             total,
+            job: None,
+            is_elsewhere,
         });
     }
 
@@ -445,6 +537,8 @@ impl Generator {
             figure: 0,
             reported: false,
             total,
+            job: None,
+            is_elsewhere: false,
         });
     }
 
@@ -500,7 +594,9 @@ impl Generator {
     fn say(&mut self, kind: Kind, about: Option<usize>, names: Names, mark: usize, text: String) {
         let place = match about {
             Some(call) if kind.ends_call() || kind == Kind::Extra => match self.world {
-                _ if self.world.serves_streams() => Place::Post(call),
+                _ if self.world.serves_streams() && !self.calls[call].is_elsewhere => {
+                    Place::Post(call)
+                }
                 World::Pair { .. } => Place::Home(self.calls[call].call.client),
                 _ => Place::Wire,
             },
@@ -516,7 +612,7 @@ impl Generator {
             && self.dice.once_in(2)
             && let Some(Step::Say(last)) = self.steps.last_mut()
             && last.may_join(&say)
-            && !(last.kind.ends_call() && self.world.serves_streams())
+            && !(last.kind.ends_call() && matches!(last.place, Place::Post(_)))
         {
             last.with_next = true;
         }
@@ -528,7 +624,8 @@ impl Generator {
         let Some(call) = self.pick_open() else { return };
         let open = &mut self.calls[call];
         let orphan = |step: &Step| matches!(step, Step::Say(say) if say.kind == Kind::Extra && say.place == Place::Post(call));
-        let is_apt = self.world.serves_streams() && !open.left && !open.cancelled;
+        let is_apt =
+            self.world.serves_streams() && !open.left && !open.cancelled && !open.is_elsewhere;
         if !is_apt || self.steps.iter().any(orphan) {
             return;
         }
@@ -696,6 +793,10 @@ impl Generator {
         if self.mix.respells && self.dice.once_in(2) && !large {
             return self.odd_answer(call, mark, &words);
         }
+        let job = match self.habits.jobs && rows.is_empty() && self.habit_dice.once_in(2) {
+            true => self.job(call),
+            false => String::new(),
+        };
         let text = match self.dice.below(6) {
             0 => format!(
                 r#"{{"jsonrpc":"2.0","id":<id>,"error":{{"code":-32001,"message":"{words}"}}}}"#
@@ -707,9 +808,14 @@ impl Generator {
                 r#"{{"jsonrpc": "2.0", "id": <id>, "result": {{"content": ["{words}"{rows}], "n": 1.50, "z": null}}}}"#
             ),
             _ => {
-                format!(r#"{{"jsonrpc":"2.0","id":<id>,"result":{{"content":["{words}"{rows}]}}}}"#)
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":<id>,"result":{{"content":["{words}"{rows}]{job}}}}}"#
+                )
             }
         };
+        if !job.is_empty() && !text.contains(&job) {
+            self.calls[call].job = None;
+        }
         self.say(Kind::Answer, Some(call), Names::Id, mark, text);
     }
 
@@ -741,12 +847,14 @@ impl Generator {
             Some(_) => String::new(),
             None => format!("\"{id}\""),
         };
-        let alone = self.calls.iter().all(|other| other.call.id != respelled);
+        let alone =
+            !self.habits.ones && self.calls.iter().all(|other| !same(&other.call.id, &respelled));
         let is_moved = |step: &Step| matches!(step, Step::Cut(of) | Step::Return(of) | Step::Leave(of) if *of == call);
         // On the response to its request an answer needs no id that anybody knows.
         let is_clear = self.world.serves_streams()
             && !self.mix.batches
             && !self.calls[call].cancelled
+            && !self.calls[call].is_elsewhere
             && !self.steps.iter().any(is_moved);
         let text = match self.dice.below(4) {
             3 if is_clear => format!(
@@ -792,10 +900,97 @@ impl Generator {
                 _ => {}
             }
         }
-        open.cancelled = true;
-        // Most servers stop, some go on.
-        open.over = !self.dice.once_in(3);
+        // A cancellation that may mean two requests reaches no server.
+        if !self.habits.ones || self.open().count() == 1 {
+            let open = &mut self.calls[call];
+            open.cancelled = true;
+            // Most servers stop, some go on.
+            open.over = !self.dice.once_in(3);
+        }
         self.steps.push(Step::Cancel(call));
+    }
+
+    /// The name of a job that the server begins for a call, as a member of the answer.
+    fn job(&mut self, call: usize) -> String {
+        let name = match self.habit_dice.below(3) {
+            0 => format!("\"render-{call}\""),
+            1 => format!("\"8c1f{call}-0b\""),
+            _ => (4711 + call).to_string(),
+        };
+        let member = format!(r#","structuredContent":{{"jobId":{name}}}"#);
+        self.calls[call].job = Some(name);
+        member
+    }
+
+    /// Progress of a job that an answer has named.
+    fn job_report(&mut self) {
+        let jobs: Vec<(usize, String)> = (0..self.calls.len())
+            .filter_map(|call| Some((call, self.calls[call].job.clone()?)))
+            .collect();
+        if !jobs.is_empty() {
+            let (call, name) = self.habit_dice.pick(&jobs).clone();
+            self.report_under(call, name);
+        }
+    }
+
+    /// Progress of a call that is over, under one of its names in another spelling.
+    fn late_in_another_spelling(&mut self) {
+        let over: Vec<usize> =
+            (0..self.calls.len()).filter(|call| self.calls[*call].over).collect();
+        if over.is_empty() || self.habits.ones {
+            return;
+        }
+        let call = *self.habit_dice.pick(&over);
+        let Call { id, token, .. } = &self.calls[call].call;
+        let name = if self.habit_dice.once_in(2) && !token.is_empty() { token } else { id };
+        let text = name.trim_matches('"');
+        if !text.parse::<f64>().is_ok_and(f64::is_finite)
+            || serde_json::from_str::<serde_json::Value>(text).is_err()
+        {
+            return;
+        }
+        let is_plain = !name.starts_with('"') && text.bytes().all(|byte| byte.is_ascii_digit());
+        let name = match self.habit_dice.below(3) {
+            0 if is_plain => format!("{text}.0"),
+            1 if is_plain => format!("\"{text}.0\""),
+            _ if name.starts_with('"') => text.to_owned(),
+            _ => format!("\"{text}\""),
+        };
+        self.report_under(call, name);
+    }
+
+    /// Progress of what a call has begun, although the call is over.
+    fn report_under(&mut self, call: usize, name: String) {
+        let mark = self.mark();
+        let figure = self.calls[call].figure + 1;
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{name},"progress":{figure},"message":"m{mark}."}}}}"#
+        );
+        self.say(Kind::Late, Some(call), Names::Other(name), mark, text);
+    }
+
+    /// Two reports that need a repair, of which the second says nothing but a figure.
+    fn bare_report(&mut self) {
+        let Some(call) = self.pick_open() else { return };
+        let open = &mut self.calls[call];
+        if open.compliant || open.call.token.is_empty() || open.is_running_task {
+            return;
+        }
+        open.reported = true;
+        open.figure += 2;
+        let figure = open.figure;
+        let [first, second] = [self.mark(), self.mark()];
+        let words = self.words(first);
+        let rest = [
+            (first, figure, format!(r#""total":100000,"message":"{words}""#)),
+            (second, figure + 1, format!(r#""_meta":{{"x/y":"m{second}."}}"#)),
+        ];
+        for (mark, figure, rest) in rest {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":<token>,"progress":"{figure}",{rest}}}}}"#
+            );
+            self.say(Kind::Legacy, Some(call), Names::Token, mark, text);
+        }
     }
 
     fn note(&mut self) {

@@ -7,7 +7,7 @@ use std::fmt;
 use serde_json::value::RawValue;
 
 use crate::conversation::{Call, Kind, Names, Place, Say, World, marks};
-use crate::names::{plain, readable, same};
+use crate::names::{alike, plain, readable, same};
 
 /// Something that happened, at a time in milliseconds.
 #[derive(Debug, Clone)]
@@ -96,6 +96,8 @@ const CLOCK: u64 = 1000;
 /// For so long a call that repeats an open one waits, if the open one is so old.
 const HELD: u64 = 1000;
 const REPEATED: u64 = 5000;
+/// For this long the names of jobs in an answer are no names of calls.
+const NAMED: u64 = 60_000;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
@@ -156,6 +158,9 @@ struct SaidState {
     say: Say,
     /// Calls that the client waited for then, with the token that each had.
     open: Vec<usize>,
+    /// Calls that were over or cancelled then, and whether all calls of its session were.
+    ended: Vec<usize>,
+    is_idle: bool,
     /// It has the token of a call without one, which names nobody.
     nameless: bool,
     /// A call has ended just now.
@@ -509,13 +514,14 @@ impl Judge {
 
     /// The server gets what clients say, as they say it, once and in order.
     fn took(&mut self, raw: &str) {
-        let text = without_reason(raw);
+        let text = as_cancellation(raw);
         let text = text.as_str();
         let shared = self.world == World::Shared;
         let mark = marks('c', text);
         let fits = |gave: &(u64, String, usize)| match shared {
             true => marks('c', &gave.1) == mark,
-            false => gave.1 == raw || gave.1 == text,
+            // Milepost writes the id of work that a call has joined.
+            false => gave.1 == raw || as_cancellation(&gave.1) == *text,
         };
         match self.gave.iter().position(|gave| gave.2 == 0 && fits(gave)) {
             Some(which) => {
@@ -527,12 +533,6 @@ impl Judge {
             None if self.took_renamed(&mark, text) => {}
             None => self.took_more(text),
         }
-    }
-
-    /// Whether requests of several streams reach the server on one wire, so that an id there has to be that of one
-    /// request.
-    fn finds_answers_by_id(&self) -> bool {
-        self.world.is_pair() && self.world.reads_streams() && !self.world.serves_streams()
     }
 
     /// The other calls of a call's session that the server may still answer, or answers after they were cancelled.
@@ -549,7 +549,8 @@ impl Judge {
     /// The server gets a request with the client's own names. No request that it is still to answer has the same id.
     fn took_as_given(&mut self, mark: &[usize], text: &str) {
         let state = mark.first().and_then(|number| self.calls.get(number));
-        let Some(CallState { call, .. }) = state.filter(|_| self.finds_answers_by_id()) else {
+        let Some(CallState { call, .. }) = state.filter(|_| self.world.finds_answers_by_id())
+        else {
             return;
         };
         let is_open = |state: &&CallState| state.answer_said.is_none() && state.cancelled.is_none();
@@ -565,7 +566,8 @@ impl Judge {
     /// has one of these names.
     fn took_renamed(&mut self, mark: &[usize], text: &str) -> bool {
         let state = mark.first().and_then(|number| self.calls.get(number));
-        let Some(CallState { call, .. }) = state.filter(|_| self.finds_answers_by_id()) else {
+        let Some(CallState { call, .. }) = state.filter(|_| self.world.finds_answers_by_id())
+        else {
             return false;
         };
         let message = members(text).unwrap_or_default();
@@ -594,7 +596,6 @@ impl Judge {
 
     /// The server gets what no client has just sent.
     fn took_more(&mut self, text: &str) {
-        let text = &*as_cancellation(text);
         // A client may give up what it has read the answer of; what comes of that is the client's affair.
         let is_idle = |state: &CallState| {
             let is_read = state.answer_heard.is_some_and(|heard| state.cancelled > Some(heard));
@@ -618,6 +619,17 @@ impl Judge {
         };
         let open = self.calls.values().filter(waits).map(|state| state.call.number).collect();
         let now = self.now;
+        let is_ended = |state: &CallState| {
+            let over = [state.over_said(), state.cancelled].into_iter().flatten().min();
+            over.is_some_and(|over| self.race() == 0 || over + self.race() < now)
+        };
+        let ended = self.calls.values().filter(|state| is_ended(state));
+        let ended = ended.map(|state| state.call.number).collect();
+        let session = self.session_of(say.place);
+        let mut of_session = self.calls.values().filter(|state| {
+            session.is_none_or(|session| self.sessions[state.call.client] == *session)
+        });
+        let is_idle = of_session.all(is_ended);
         let recent = |state: &CallState| {
             // A call is over once: what comes of a cancelled call later does not count.
             let over = [state.over_said(), state.cancelled, state.left];
@@ -642,9 +654,20 @@ impl Judge {
         let (at, stalled) = (self.now, self.stalled);
         let (heard, shown, fetched) = (Vec::new(), Vec::new(), None);
         let nameless = say.names == Names::Token && !self.has_name(&say);
-        let said =
-            SaidState { at, say, open, nameless, soon, stalled, fetched, heard, shown, value };
-        self.said.push(said);
+        self.said.push(SaidState {
+            at,
+            say,
+            open,
+            ended,
+            is_idle,
+            nameless,
+            soon,
+            stalled,
+            fetched,
+            heard,
+            shown,
+            value,
+        });
     }
 
     /// What may be late or early.
@@ -907,8 +930,11 @@ impl Judge {
         let is_other = |state: &CallState| meant != Some(state.call.number);
         // What nobody said is about a call that still waits for its answer, not about a task with its token.
         let is_told = |state: &CallState| meant.is_none() && state.answer_said.is_some();
-        let rank =
-            |state: &CallState| (state.over_heard().is_some(), is_other(state), is_told(state));
+        let rank = |state: &CallState| {
+            let is_elsewhere = !self.is_at(place, state);
+            let is_over = state.over_heard().is_some();
+            (is_elsewhere, is_other(state), is_over, is_told(state))
+        };
         let state = own.min_by_key(|state| rank(state));
         state.map(|state| state.call.number)
     }
@@ -930,6 +956,16 @@ impl Judge {
         self.calls.get_mut(&number).unwrap().place = Some(place);
         if !(value.is_finite() && before.is_none_or(|before| value > before || apart)) {
             self.find("rise", format!("{before:?}, then {text}"));
+        }
+        let total: Option<f64> = params.get("total").and_then(|total| total.parse().ok());
+        if total.is_some_and(|total| total <= 0.0 || total < value) {
+            self.find("total", format!("nothing can be {value} of {total:?}: {text}"));
+        }
+        if self.calls[&number].call.token != token {
+            self.find(
+                "token-text",
+                format!("{place:?} reads another spelling of its token: {text}"),
+            );
         }
         let begun = self.calls[&number].begun.filter(|_| self.calls[&number].left.is_none());
         let has_stream =
@@ -953,7 +989,7 @@ impl Judge {
             let first = alike.filter(|state| state.over_heard().is_none());
             let first = first.map(|state| state.began).min().unwrap_or(asked);
             self.paced(number, &said, first);
-            let total = params.get("total").and_then(|total| total.parse().ok());
+            self.replaces_whole(number, &said, [Some(value), total], text);
             self.is_as_counted(number, &said, [before, Some(value), total], text);
         } else {
             // Who comes back may be told again what the server said of another call.
@@ -1027,7 +1063,11 @@ impl Judge {
             && self.said[..index]
                 .iter()
                 .any(|earlier| earlier.say.names == say.names && had(earlier));
-        let exact = exact || invented && !shared;
+        // Its own names in another spelling mean the call, unless they mean one that is over (`is_of_no_call`).
+        let names = &self.calls[&number].known;
+        let is_spelled =
+            matches!(&say.names, Names::Other(name) if names.iter().any(|own| alike(own, name)));
+        let exact = exact || (invented || is_spelled) && !shared;
         // In a scope of one client the only call that is open is taken for the author of what names
         // nobody who is known.
         let over = about.is_none_or(|state| {
@@ -1051,6 +1091,8 @@ impl Judge {
         let nameless = say.names == Names::Token && tokenless;
         // What names nobody may come in another session too.
         let astray = foreign && unnamed && (self.world.is_direct() || self.world.serves_streams());
+        // Whether a name of such a report belongs to no call is judged below.
+        let over = over || after_end && matches!(say.names, Names::Other(_));
         let guess = astray || on_stream || !shared && (nameless || unnamed && over && same_client);
         // Long after the end of its call nobody waits for what names nobody, and the only open call may be meant.
         let forgotten = about.is_some_and(|state| {
@@ -1076,6 +1118,12 @@ impl Judge {
                 format!("call {number} is shown what is about {:?}: {text}", say.about),
             );
         }
+        if let Names::Other(name) = &say.names
+            && self.is_of_no_call(index, number, name)
+        {
+            let why = "a name of a call that is over, or of a job";
+            self.find("ended-name", format!("call {number} is shown what has {why}: {text}"));
+        }
         let late = say.kind == Kind::Late && !exact;
         if late && after_end && say.about == Some(number) {
             self.find("late", format!("call {number} was answered: {text}"));
@@ -1083,6 +1131,56 @@ impl Judge {
         if say.kind == Kind::Compliant && say.about == Some(number) {
             self.is_as_it_came(index, number, text);
         }
+    }
+
+    /// Whether a name that a server puts in the place of a token means no open call: a call that is over had it in any
+    /// spelling, or it came first while no call was open, or an answer of the last minute names a job so. The names of
+    /// the open call itself go before, but exactly the name of an ended call goes before another spelling of them.
+    fn is_of_no_call(&self, index: usize, number: usize, name: &str) -> bool {
+        // On the response to a request, and where clients share a server, names mean something else.
+        if self.world.serves_streams() || self.world == World::Shared {
+            return false;
+        }
+        let said = &self.said[index];
+        let session = self.session_of(said.say.place);
+        let is_here =
+            |client: usize| session.is_none_or(|session| self.sessions[client] == *session);
+        let ended: Vec<&CallState> = said
+            .ended
+            .iter()
+            .map(|call| &self.calls[call])
+            .filter(|state| is_here(state.call.client))
+            .collect();
+        let [id, token] = &self.calls[&number].known;
+        let was_exact = || ended.iter().any(|state| state.known.iter().any(|own| same(own, name)));
+        let fits_one_that_ended = |own: &String, of: std::ops::Range<usize>| {
+            let has = |other: &String| alike(other, name) && !same(other, own);
+            ended.iter().any(|state| state.known[of.clone()].iter().any(has))
+        };
+        let is_own = same(token, name)
+            || same(id, name)
+            || !was_exact()
+                && (alike(token, name) && !fits_one_that_ended(token, 1..2)
+                    || alike(id, name) && !fits_one_that_ended(id, 0..2));
+        let earlier = || {
+            self.said[..index]
+                .iter()
+                .filter(|earlier| self.session_of(earlier.say.place) == session)
+        };
+        let is_named = |earlier: &&SaidState| matches!(&earlier.say.names, Names::Other(own) if same(own, name));
+        // What was shown for the call once is a name of the call.
+        if is_own || earlier().filter(is_named).any(|earlier| earlier.shown.contains(&number)) {
+            return false;
+        }
+        let is_job = |earlier: &SaidState| {
+            earlier.say.kind == Kind::Answer
+                && earlier.say.text.contains(&format!("\"jobId\":{name}}}"))
+                && earlier.at + NAMED > said.at + self.edge()
+                && earlier.heard.iter().any(|(heard, _)| *heard <= said.at)
+        };
+        ended.iter().any(|state| state.known.iter().any(|own| alike(own, name)))
+            || earlier().any(is_job)
+            || earlier().find(is_named).is_some_and(|first| first.is_idle)
     }
 
     /// Whether the server was seen to put ids, and nothing but ids, in the place of tokens: of another an id
@@ -1116,9 +1214,15 @@ impl Judge {
         let rises = value.is_none_or(|value| figure(&said) > value);
         let possible = without_impossible_total(said.clone());
         let wanted = readable(&possible);
-        // A report that needs two repairs is written anew, with the same members.
-        let is_rewritten =
-            possible != said && wanted != possible && have_same_members(&wanted, text);
+        // A report that needs two repairs, or other names and a repair, is written anew with the same members.
+        let work = &self.calls[&self.calls[&number].work];
+        let is_renamed = work.known != [call.id.clone(), call.token.clone()];
+        // So is one whose token the server knows as a number with a fraction or an exponent, where the client of
+        // joined work has another.
+        let is_odd = plain(&work.known[1]) != work.known[1];
+        let is_rewritten = (wanted != possible && (possible != said || is_renamed)
+            || is_renamed && is_odd)
+            && have_same_members(&wanted, text);
         let is_right = wanted == text || is_rewritten;
         if heard.is_empty() && !is_right && rises && !self.is_mixed(index, number) {
             self.find("changed", format!("compliant progress is {text}, not {wanted}"));
@@ -1215,6 +1319,42 @@ impl Judge {
                     && other.heard.is_empty()
                     && other.at + FIRST_AFTER + HOLD + MIN_INTERVAL > newest
         })
+    }
+
+    /// A report that says nothing but a figure, and that takes the place of one right before, has the words and the
+    /// total of that one.
+    fn replaces_whole(
+        &mut self,
+        number: usize,
+        said: &[usize],
+        [value, total]: [Option<f64>; 2],
+        text: &str,
+    ) {
+        let Some(newest) = said.iter().max().filter(|newest| **newest > 0) else { return };
+        let [before, own] = [newest - 1, *newest].map(|index| &self.said[index]);
+        let is_bare = own.say.kind == Kind::Legacy && !own.say.text.contains("\"message\"");
+        let is_whole = before.say.text.contains(r#""total":100000,"message""#);
+        let is_pair = before.say.about == Some(number)
+            && own.say.about == Some(number)
+            && before.say.names == Names::Token
+            && own.say.names == Names::Token
+            && before.say.place == own.say.place
+            && before.say.kind == Kind::Legacy
+            && own.say.text.contains("_meta");
+        let is_replaced = is_bare && is_whole && is_pair && before.heard.is_empty();
+        let is_plain = !self.was_stalled
+            && self.race() == 0
+            && !self.has_twin(number)
+            && !self.was_broken(own.say.place)
+            && before.open.contains(&number);
+        let has_words = said.contains(&(newest - 1));
+        let has_total = total.is_some() || value > Some(100_000.0);
+        if is_replaced && is_plain && !(has_words && has_total) {
+            self.find(
+                "replaced",
+                format!("words or total of {} are lost: {text}", before.say.text),
+            );
+        }
     }
 
     /// Whether another call of this client has the same token: that of a task that runs may be given to another call.
@@ -1573,12 +1713,7 @@ fn cancellation(id: &str) -> String {
     )
 }
 
-/// A cancellation that the proxy words itself, without its reason.
-fn without_reason(text: &str) -> String {
-    if text.contains("\"reason\"") { as_cancellation(text) } else { text.to_owned() }
-}
-
-/// A cancellation as [`cancellation`] words it; any other message as it is.
+/// A cancellation as [`cancellation`] words it, without a reason; any other message as it is.
 fn as_cancellation(text: &str) -> String {
     let is_cancel = text.contains("\"notifications/cancelled\"").then_some(text).and_then(members);
     let params = is_cancel.and_then(|message| members(message.get("params")?));

@@ -6,13 +6,16 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
 }
 
 /// Whether two JSON texts are one name in any spelling: `42`, `"42"`, `42.0`. Of large numbers a server of JavaScript
-/// sends the nearest double.
+/// sends the nearest double. Two strings are one name only if they are the same.
 pub(crate) fn alike(one: &str, other: &str) -> bool {
     let double = |text: &str| {
         let value = value(text);
         let number = number(&value).and_then(|_| value.parse::<f64>().ok());
         number.filter(|number| number.is_finite())
     };
+    if one.starts_with('"') && other.starts_with('"') {
+        return same(one, other);
+    }
     same(&value(one), &value(other)) || double(one).is_some_and(|one| double(other) == Some(one))
 }
 
@@ -86,6 +89,7 @@ mod tests {
         assert!(same(r#""a\u0062""#, r#""ab""#) && !same("1", "\"1\"") && !same("7.5", "75"));
         assert!(alike("42", "\"42\"") && alike("\"4.2e1\"", "42") && alike("0", "\"0\""));
         assert!(alike("9007199254740993", "9007199254740992") && !alike("42", "\"042\""));
+        assert!(!alike("\"41\"", "\"41.0\"") && alike("41", "\"41.0\""));
         assert!(!alike("\"a\"", "\"b\"") && !alike("7.5", "7"));
     }
 

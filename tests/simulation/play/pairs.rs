@@ -8,6 +8,7 @@ use crate::conversation::{Call, Conversation, Kind, Place, Say, Speaks, Step, Wo
 use crate::http::raw;
 use crate::http::rig::{Answer, Asked, Lines};
 use crate::judge::{Entry, Finding, What, judge, lateness};
+use crate::names::same;
 use crate::support::messages::{INITIALIZED, agreement_to, initialize};
 
 /// Longer than anything waits.
@@ -300,6 +301,7 @@ impl Player<'_> {
             Step::Wait(time) => self.pass(*time).await,
             Step::Call(asked) => self.ask(asked).await,
             Step::Begin(number, numbered) => self.begin(*number, *numbered).await,
+            Step::Accept(number) => self.accept(*number).await,
             Step::Cancel(number) => self.cancel(*number).await,
             Step::GiveUp(number) => self.give_up(*number).await,
             Step::Stranger(number) => self.stranger(*number).await,
@@ -389,6 +391,16 @@ impl Player<'_> {
         }
         self.stage.settle().await;
         self.note(What::Begun(number, numbered));
+    }
+
+    /// The server answers a request with 202.
+    async fn accept(&mut self, number: usize) {
+        if self.posts.get(&number).is_some_and(|answers| !answers.begun)
+            && let Some(asked) = self.posts.remove(&number).and_then(|answers| answers.asked)
+        {
+            asked.accept();
+            self.stage.settle().await;
+        }
     }
 
     /// The client of a call closes its connection.
@@ -575,6 +587,14 @@ impl Player<'_> {
 
     async fn cancel(&mut self, number: usize) {
         let call = call(&self.conversation.steps, number).unwrap();
+        if self.is_unclear(call) {
+            // The server is not to know, and both calls go on.
+            let text = cancelled(call);
+            let answer = self.tell(call.client, &[], &text);
+            self.stage.settle().await;
+            self.is_accepted(answer, &text).await;
+            return self.hear().await;
+        }
         self.note(What::Cancelled(number));
         if self.world() == World::Shared {
             // In 2026-07-28 closing the stream is the cancel.
@@ -583,6 +603,28 @@ impl Player<'_> {
         }
         let wanted = self.server.cancelled(&self.conversation.steps, call);
         self.give(call.client, &cancelled(call), &wanted).await;
+    }
+
+    /// Whether a cancellation may mean two requests of a session, which an answer tells apart by their ids alone.
+    fn is_unclear(&self, call: &Call) -> bool {
+        let sessions = &self.conversation.sessions;
+        let answered = |call: &Call| {
+            self.log.iter().any(|entry| match &entry.what {
+                What::Said(say) => say.about == Some(call.number) && say.kind.ends_call(),
+                What::Cancelled(number) => *number == call.number,
+                _ => false,
+            })
+        };
+        let is_like = |entry: &Entry| match &entry.what {
+            What::Asked(other) => {
+                other.number != call.number
+                    && same(&other.id, &call.id)
+                    && sessions[other.client] == sessions[call.client]
+                    && !answered(other)
+            }
+            _ => false,
+        };
+        self.world().finds_answers_by_id() && !answered(call) && self.log.iter().any(is_like)
     }
 
     /// The clock of a client runs out.

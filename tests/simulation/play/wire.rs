@@ -132,6 +132,7 @@ impl Player {
                 self.filter.server_gone(self.at(), "the server has exited");
             }
             Step::Begin(..)
+            | Step::Accept(_)
             | Step::Cut(_)
             | Step::Return(_)
             | Step::Leave(_)
