@@ -290,29 +290,7 @@ impl Generator {
             if dies && open > 0 && self.dice.once_in(20) {
                 return self.steps.push(Step::Die);
             }
-            let asks = usize::from(self.calls.len() < requests && open < self.mix.open_max) * 4;
-            let Mix { legacy, cancels, notes, requests: asks_client, stalls, .. } = self.mix;
-            let some = usize::from(open > 0);
-            let weights = [
-                asks,
-                some * 6,
-                some * legacy,
-                some * 3,
-                some * cancels,
-                notes * some.max(1),
-                asks_client,
-                5,
-                usize::from(stalls && self.world.client() != Some(Speaks::Stdio)),
-                usize::from(self.mix.late) * 2,
-                usize::from(self.mix.late && !(dies && self.world.serves_streams())),
-                self.waiting.len(),
-                usize::from(self.mix.cuts) * some,
-                usize::from(self.mix.pauses && self.world != World::Shared) * some,
-                usize::from(self.mix.clocks) * (some * 2 + self.kept.len().min(1) * 3),
-                usize::from(self.habits.respelled) * 3,
-                usize::from(self.habits.jobs) * 3,
-                usize::from(self.habits.bare) * some * 3,
-            ];
+            let weights = self.weights(requests, open, dies);
             match self.dice.weigh(&weights) {
                 0 => self.call(),
                 1 => self.progress(false),
@@ -349,6 +327,33 @@ impl Generator {
         while self.open().next().is_some() {
             self.answer();
         }
+    }
+
+    /// How often each thing comes next: `requests` in all, `open` of them without an answer.
+    fn weights(&self, requests: usize, open: usize, dies: bool) -> [usize; 18] {
+        let asks = usize::from(self.calls.len() < requests && open < self.mix.open_max) * 4;
+        let Mix { legacy, cancels, notes, requests: asks_client, stalls, .. } = self.mix;
+        let some = usize::from(open > 0);
+        [
+            asks,
+            some * 6,
+            some * legacy,
+            some * 3,
+            some * cancels,
+            notes * some.max(1),
+            asks_client,
+            5,
+            usize::from(stalls && self.world.client() != Some(Speaks::Stdio)),
+            usize::from(self.mix.late) * 2,
+            usize::from(self.mix.late && !(dies && self.world.serves_streams())),
+            self.waiting.len(),
+            usize::from(self.mix.cuts) * some,
+            usize::from(self.mix.pauses && self.world != World::Shared) * some,
+            usize::from(self.mix.clocks) * (some * 2 + self.kept.len().min(1) * 3),
+            usize::from(self.habits.respelled) * 3,
+            usize::from(self.habits.jobs) * 3,
+            usize::from(self.habits.bare) * some * 3,
+        ]
     }
 
     fn wait(&mut self) {

@@ -252,6 +252,16 @@ fn members(text: &str) -> Option<BTreeMap<String, String>> {
     Some(members.into_iter().map(|(key, value)| (key, value.get().to_owned())).collect())
 }
 
+/// A message as strict clients need it, with the revision of JSON-RPC.
+fn with_revision(text: String) -> String {
+    match members(&text) {
+        Some(message) if !message.contains_key("jsonrpc") => {
+            text.replacen('{', r#"{"jsonrpc":"2.0","#, 1)
+        }
+        _ => text,
+    }
+}
+
 /// Whether two notifications have the same members, in any order.
 fn have_same_members(one: &str, other: &str) -> bool {
     let parts = |text: &str| {
@@ -761,7 +771,7 @@ impl Judge {
         let (say, at, again) = (say.clone(), fetched.unwrap_or(*at), !heard.is_empty());
         let about = say.about.and_then(|call| self.calls.get(&call));
         let [id, token] = about.map_or(["", ""], |state| [&state.call.id, &state.call.token]);
-        let wanted = readable(&say.with(id, token));
+        let wanted = with_revision(readable(&say.with(id, token)));
         let mut wrong = Vec::new();
         // The id of an event with an array goes with the last message of the array, which may come elsewhere.
         let resumed = say.with_next && self.was_broken(say.place);
@@ -981,6 +991,7 @@ impl Judge {
             marks.iter().filter_map(|mark| self.by_mark.get(mark)).copied().collect();
         for &index in &said {
             self.belongs(index, number, text);
+            self.is_named(index, number, text);
         }
         let fresh = said.iter().any(|index| self.said[*index].heard.is_empty());
         if fresh {
@@ -1118,17 +1129,22 @@ impl Judge {
                 format!("call {number} is shown what is about {:?}: {text}", say.about),
             );
         }
-        if let Names::Other(name) = &say.names
-            && self.is_of_no_call(index, number, name)
-        {
-            let why = "a name of a call that is over, or of a job";
-            self.find("ended-name", format!("call {number} is shown what has {why}: {text}"));
-        }
         let late = say.kind == Kind::Late && !exact;
         if late && after_end && say.about == Some(number) {
             self.find("late", format!("call {number} was answered: {text}"));
         }
-        if say.kind == Kind::Compliant && say.about == Some(number) {
+    }
+
+    /// A name in the place of a token means no other call, and compliant progress is as it came.
+    fn is_named(&mut self, index: usize, number: usize, text: &str) {
+        let Say { kind, about, names, .. } = self.said[index].say.clone();
+        if let Names::Other(name) = names
+            && self.is_of_no_call(index, number, &name)
+        {
+            let why = "a name of a call that is over, or of a job";
+            self.find("ended-name", format!("call {number} is shown what has {why}: {text}"));
+        }
+        if kind == Kind::Compliant && about == Some(number) {
             self.is_as_it_came(index, number, text);
         }
     }
@@ -1217,11 +1233,8 @@ impl Judge {
         // A report that needs two repairs, or other names and a repair, is written anew with the same members.
         let work = &self.calls[&self.calls[&number].work];
         let is_renamed = work.known != [call.id.clone(), call.token.clone()];
-        // So is one whose token the server knows as a number with a fraction or an exponent, where the client of
-        // joined work has another.
-        let is_odd = plain(&work.known[1]) != work.known[1];
-        let is_rewritten = (wanted != possible && (possible != said || is_renamed)
-            || is_renamed && is_odd)
+        let is_rewritten = wanted != possible
+            && (possible != said || is_renamed)
             && have_same_members(&wanted, text);
         let is_right = wanted == text || is_rewritten;
         if heard.is_empty() && !is_right && rises && !self.is_mixed(index, number) {

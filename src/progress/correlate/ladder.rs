@@ -86,6 +86,8 @@ impl Filter {
         let now = self.intake.received_at;
         let mut names = about.token.iter().chain(&about.request);
         if names.any(|name| self.correlator.is_of_no_call(name, now)) {
+            // The name belongs to no later call either, also when the answer that has it is forgotten.
+            self.correlator.note_stray(about);
             return Err(Reason::Late);
         }
         let guessed = self.guess(about, origin);

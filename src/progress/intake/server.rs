@@ -76,11 +76,14 @@ impl Claim {
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
             return Err(Reason::AfterFinal);
         }
-        let ours = token.translated.then(|| token.server.to_json());
-        let due = ours.as_ref().unwrap_or(&token.client);
+        let is_due = |text: &Bytes| match token.translated {
+            // The client's token takes the place of the text, whatever the spelling of the number.
+            true => Key::read(text).as_ref() == Some(&token.server),
+            false => *text == token.client,
+        };
         let spelled =
             self.report.about.token_text.as_ref().is_some_and(|text| {
-                text == due || (text.starts_with(b"\"") && self.mended.is_none())
+                is_due(text) || (text.starts_with(b"\"") && self.mended.is_none())
             });
         if !spelled {
             self.report.repairs.add(Repair::Token);
