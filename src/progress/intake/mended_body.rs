@@ -8,6 +8,7 @@ use crate::progress::correlate::call::Call;
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, METHOD_NOT_FOUND, Message, RESULT_MEMBERS};
+use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
 /// Requests whose results have nothing in them. PHP writes `[]` for an empty object, and others write null or "pong".
@@ -23,8 +24,10 @@ pub(crate) fn mended_body(
 ) -> Option<(Range<usize>, Bytes)> {
     if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
         // The server is there: clients that take the error for a dead server end it, some in a loop.
+        // MCP 2026-07-28 has no `ping`.
         if switches.ping
             && &*call.method == mcp::PING
+            && call.revision != Some(Revision::V2026_07_28)
             && message.error_code() == Some(METHOD_NOT_FOUND)
             && let Some(member) = member_of(message.raw(), &range)
         {
@@ -41,7 +44,9 @@ pub(crate) fn mended_body(
         return None;
     }
     let mended = match &*call.method {
-        mcp::TOOLS_CALL if is_nothing(&result) => Bytes::from_static(br#"{"content":[]}"#),
+        mcp::TOOLS_CALL if is_nothing(&result) && !call.may_have_bare_result() => {
+            Bytes::from_static(br#"{"content":[]}"#)
+        }
         mcp::TOOLS_CALL if is_content(&result) => {
             Bytes::from([br#"{"content":"#, &result[..], b"}"].concat())
         }
