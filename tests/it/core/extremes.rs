@@ -90,7 +90,7 @@ fn nesting_needs_no_stack() {
     let valid =
         progress(&format!(r#""progressToken":7,"progress":1,"_meta":{{"a":{}}}"#, nested(5_000)));
     assert_eq!(told(&mut player, &valid).trim_end(), valid);
-    let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, nested(200_000));
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":{}}}}}"#, nested(200_000));
     assert_eq!(told(&mut player, &answer).trim_end(), answer);
     assert_eq!(told(&mut player, &progress(r#""progressToken":7,"progress":2"#)), "");
 }
