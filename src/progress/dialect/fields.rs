@@ -54,7 +54,7 @@ impl Fields {
     }
 
     /// The raw value of a member, null included. The exact name comes before another spelling of the name
-    /// ([`is_spelling_of`]): servers in Go and C# write `ProgressToken`, servers in Python `progress_token`.
+    /// (`is_spelling_of`): servers in Go and C# write `ProgressToken`, servers in Python `progress_token`.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
         let exact = self.get_exact(name);
         exact.or_else(|| {

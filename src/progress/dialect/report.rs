@@ -117,7 +117,7 @@ pub(crate) struct ReportView<'a> {
     pub(crate) in_words: bool,
     /// A JSON string.
     pub(crate) message: Option<&'a [u8]>,
-    /// The message is known to be UTF-8 of at most [`MESSAGE_MAX`](crate::progress::MESSAGE_MAX).
+    /// The message is known to be UTF-8 of at most [`MESSAGE_MAX`].
     pub(crate) has_clean_words: bool,
     /// See [`Report::from_text`].
     pub(crate) from_text: bool,

@@ -478,7 +478,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The other spelling that a careless server gives back.
-fn respelled(text: &str) -> String {
+pub(crate) fn respelled(text: &str) -> String {
     match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         Some(inner) if inner.parse::<i64>().is_ok() => inner.to_owned(),
         Some(_) => text.to_owned(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::core::random_talk::{Said, Step, Talk, steps};
+use crate::core::random_talk::{Said, Step, Talk, respelled, steps};
 use crate::http::raw;
 use crate::http::rig::{Answer, Asked, Rig, check, pass, secs, settle};
 use crate::support::messages::*;
@@ -232,7 +232,9 @@ impl Streams {
             return;
         }
         let answers = text.contains("\"result\"") || text.contains("\"error\"");
-        let own = id(text).filter(|_| answers).and_then(|id| self.by_id.get(&id));
+        // Also those in another spelling: the response of a request has something in it, whatever came elsewhere.
+        let of = |id: String| self.by_id.get(&id).or_else(|| self.by_id.get(&respelled(&id)));
+        let own = id(text).filter(|_| answers).and_then(of);
         let streams: Vec<usize> = self.by_id.values().copied().chain([0]).collect();
         let stream = own.copied().unwrap_or_else(|| streams[usize::from(die) % streams.len()]);
         let asked = &self.all[stream].1;
