@@ -243,11 +243,11 @@ impl Rig {
 
 /// How many messages there are in one, where only what must be taken apart is.
 fn count(message: &Message, taken_apart: bool) -> u64 {
-    let elements = || message.elements();
     match message.kind() {
-        Kind::Batch => elements().count() as u64,
-        Kind::Opaque if taken_apart && elements().nth(1).is_some() => {
-            elements().map(|one| count(&one, taken_apart)).sum()
+        Kind::Batch => message.elements().count() as u64,
+        // Text behind the last message is none.
+        Kind::Opaque if taken_apart && message.apart().len() > 1 => {
+            message.apart().iter().map(|one| count(one, taken_apart)).sum()
         }
         _ => 1,
     }
