@@ -15,6 +15,7 @@ use crate::config::routes::HttpEngine;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client::{Connector, InProcess};
 use crate::transport::http::connection_pool::ConnectionPool;
+use crate::transport::http::dialer::Dialer;
 use crate::transport::http::io::Io;
 
 /// The longest time of connecting to another replica.
@@ -109,12 +110,10 @@ impl Peers {
                 let connect: InProcess = Arc::new(move || dial(address));
                 Connector::InProcess(connect)
             }
-            None => Connector::Tcp {
-                host: address.ip().to_string(),
-                port: address.port(),
-                tls: None,
-                http2: false,
-            },
+            None => {
+                let host = address.ip().to_string();
+                Connector::Network(Arc::new(Dialer::new(host, address.port(), None, false)))
+            }
         }
     }
 }

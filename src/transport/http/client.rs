@@ -11,10 +11,9 @@ use futures::future::BoxFuture;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::connection_pool::{ConnectionPool, IdleLink};
+use super::dialer::{DialError, Dialer};
 use super::engine::body::EngineBody;
 use super::engine::link_error::LinkError;
 use super::engine::malformed::MalformedResponse;
@@ -31,16 +30,7 @@ pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send +
 #[derive(Clone)]
 pub(crate) enum Connector {
     /// Over the network.
-    Tcp {
-        /// The name or address of the server.
-        host: String,
-        /// The port of the server.
-        port: u16,
-        /// With TLS, and as whom the server has to show itself.
-        tls: Option<(TlsConnector, ServerName<'static>)>,
-        /// HTTP/2 is spoken; with TLS, if the server chooses it.
-        http2: bool,
-    },
+    Network(Arc<Dialer>),
     /// Within this process.
     InProcess(InProcess),
 }
@@ -51,7 +41,7 @@ pub enum UpstreamError {
     /// The connection to the server cannot be made.
     #[error("cannot connect to {to}")]
     Connect {
-        /// Host and port.
+        /// Host and port, and the addresses that were tried.
         to: String,
         /// The cause.
         #[source]
@@ -60,7 +50,7 @@ pub enum UpstreamError {
     /// Connecting took too long.
     #[error("cannot connect to {to} within {within:?}")]
     ConnectTimeout {
-        /// Host and port.
+        /// Host and port, and the addresses that were tried.
         to: String,
         /// The time that was allowed.
         within: Duration,
@@ -92,6 +82,15 @@ pub enum UpstreamError {
     /// The server switched to another protocol without a request.
     #[error("the server switched to another protocol without a request")]
     Switched,
+}
+
+impl From<DialError> for UpstreamError {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Failed { to, source } => Self::Connect { to, source },
+            DialError::Late { to, within } => Self::ConnectTimeout { to, within },
+        }
+    }
 }
 
 impl From<LinkError> for UpstreamError {

@@ -17,6 +17,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::client::Connector;
 use super::connection_pool::ConnectionPool;
+use super::dialer::Dialer;
 use super::request_body::RequestBody;
 use super::tls::{self, ClientTlsError};
 use crate::config::routes::Authorities;
@@ -81,7 +82,7 @@ impl CollectorClient {
             }
             _ => None,
         };
-        let connector = Connector::Tcp { host, port, tls, http2: false };
+        let connector = Connector::Network(Arc::new(Dialer::new(host, port, tls, false)));
         let client = Arc::new(ConnectionPool::new(connector, *timeout, &Traffic::default()));
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { client, runtime, timeout: *timeout })

@@ -30,11 +30,13 @@ use super::keep_alive::KeepAlive;
 use crate::config::routes::HttpEngine;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::request_body::{BodyFault, RequestBody};
-use crate::transport::http::tcp;
 
 /// The longest time between a request on a connection that was idle and the failure of the connection, where the
 /// server has closed the idle connection. Later the server has begun with the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
+
+/// The time after `connect_timeout` in which the connection of another task can still say why it failed.
+const CONNECT_GRACE: Duration = Duration::from_millis(50);
 
 /// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
 const SENT_AGAIN_MAX: usize = 8;
@@ -306,7 +308,7 @@ impl ConnectionPool {
             Connector::InProcess(connect) => {
                 return self.one(connect().await.map_err(|source| self.unconnected(source))?).await;
             }
-            Connector::Tcp { http2, .. } => *http2,
+            Connector::Network(dialer) => dialer.offers_http2(),
         };
         loop {
             if offers_http2
@@ -336,19 +338,9 @@ impl ConnectionPool {
 
     /// Connects, and says whether HTTP/2 is spoken.
     async fn connect_tcp(&self) -> Result<(Io, bool), UpstreamError> {
-        let Connector::Tcp { host, port, tls, http2 } = &self.connector else {
-            return Err(self.unconnected(io::ErrorKind::Unsupported.into()));
-        };
-        let connect = async {
-            let tcp = tcp::connect(host, *port).await?;
-            let Some((connector, name)) = tls else { return Ok((Box::new(tcp) as Io, *http2)) };
-            let tls = connector.connect(name.clone(), tcp).await?;
-            let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-            Ok((Box::new(tls) as Io, is_http2))
-        };
-        match timeout(self.connect_timeout, connect).await {
-            Err(_) => Err(self.late()),
-            Ok(connected) => connected.map_err(|source| self.unconnected(source)),
+        match &self.connector {
+            Connector::Network(dialer) => Ok(dialer.connect(self.connect_timeout).await?),
+            Connector::InProcess(_) => Err(self.unconnected(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -356,7 +348,8 @@ impl ConnectionPool {
     /// connections can be had, the end of another stream is waited for, as long as for a connection.
     /// `None` if the server has chosen HTTP/1.
     async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
-        let deadline = Instant::now() + self.connect_timeout;
+        // A connection that begins here fails before, with an error that names the addresses.
+        let deadline = Instant::now() + self.connect_timeout + CONNECT_GRACE;
         let (mut begun, mut failed) = (None, None);
         loop {
             let mut changed = pin!(self.shared.changed());
@@ -451,7 +444,7 @@ impl ConnectionPool {
     /// Host and port, for people.
     fn name(&self) -> String {
         match &self.connector {
-            Connector::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Connector::Network(dialer) => dialer.name(),
             Connector::InProcess(_) => "the embedded server".to_owned(),
         }
     }

@@ -1,4 +1,5 @@
 //! HTTP without MCP: connections to servers, bodies, headers, refusals.
+mod address_race;
 pub(crate) mod authority;
 pub mod body;
 pub mod client;
@@ -7,6 +8,7 @@ pub(crate) mod client_pacing;
 pub mod collector;
 pub(crate) mod connection_pool;
 pub mod cors;
+pub(crate) mod dialer;
 pub mod endpoints;
 pub mod engine;
 pub mod forwarded;

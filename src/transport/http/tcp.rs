@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -14,9 +15,9 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 /// ... and this many times.
 const KEEPALIVE_TIMES: u32 = 3;
 
-/// Connects to a server. Errors are those of the system.
-pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
+/// Connects to an address. Errors are those of the system.
+pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     notice_vanished_peer(&stream);
     Ok(stream)
@@ -46,8 +47,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_has_vanished_is_noticed() {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let stream = connect("127.0.0.1", port).await.unwrap();
+        let stream = connect(socket.local_addr().unwrap()).await.unwrap();
         assert!(stream.nodelay().unwrap());
         let options = SockRef::from(&stream);
         assert!(options.keepalive().unwrap());

@@ -14,6 +14,7 @@ use crate::config::routes::{HttpUpstream, Route, Upstream};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client::{Connector, InProcess, UpstreamBody, UpstreamError};
 use crate::transport::http::connection_pool::ConnectionPool;
+use crate::transport::http::dialer::Dialer;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::tls;
 use crate::transport::http::tls::ClientTlsError;
@@ -207,7 +208,7 @@ fn target(
     let http2 = upstream.http2;
     let connector = match connect {
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
-        None => Connector::Tcp { host, port, tls, http2 },
+        None => Connector::Network(Arc::new(Dialer::new(host, port, tls, http2))),
     };
     let client =
         ConnectionPool::new(connector, route.connect_timeout, traffic).with_engine(upstream.engine);

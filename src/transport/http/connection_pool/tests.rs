@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::idle_links::IDLE_FOR;
 use super::*;
+use crate::transport::http::dialer::Dialer;
 
 const ENGINES: [HttpEngine; 2] = [HttpEngine::Hyper, HttpEngine::Milepost];
 
@@ -294,7 +295,7 @@ async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
         let (close, told) = mpsc::channel();
         let (closed, is_closed) = mpsc::channel();
         std::thread::spawn(move || serve_one_each(&listener, &told, &closed));
-        let connector = Connector::Tcp { host, port, tls: None, http2: false };
+        let connector = Connector::Network(Arc::new(Dialer::new(host, port, None, false)));
         let pool = ConnectionPool::new(connector, Duration::from_secs(5), &Traffic::default());
         let pool = Arc::new(pool.with_engine(engine));
         // The server has kept a connection before.
