@@ -3,6 +3,7 @@
 
 pub(crate) mod exchange;
 pub(crate) mod fake;
+pub(crate) mod forward_proxy;
 pub(crate) mod messages;
 pub(crate) mod sdk;
 pub(crate) mod secrets;
@@ -27,10 +28,26 @@ pub(crate) const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
 /// machine. `--state-dir` says otherwise.
 pub(crate) const FORGETFUL: (&str, &str) = ("MILEPOST_STATE_DIR", "off");
 
+/// Variables of this machine that no process of ours has: they would lead it to a proxy.
+const PROXY_VARIABLES: [&str; 9] = [
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "REQUEST_METHOD",
+];
+
 /// The program under test.
 pub(crate) fn milepost() -> Command {
     let mut command = Command::new(MILEPOST);
     command.env(FORGETFUL.0, FORGETFUL.1).env_remove("XDG_RUNTIME_DIR");
+    for name in PROXY_VARIABLES {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -2,6 +2,7 @@
 //! the machine can read command lines.
 
 use std::ops::Range;
+use std::path::Path;
 
 use http::HeaderName;
 use jsonc_parser::ast::{ObjectProp, StringLit, Value};
@@ -11,6 +12,7 @@ use url::{Host, Url};
 use super::document::Edit;
 use super::entry::{Alone, ServerObject, quote, range};
 use super::our_command::OurCommand;
+use crate::config::routes::Authorities;
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
@@ -25,6 +27,9 @@ const SPELLINGS: [(&str, &str); 2] = [("httpUrl", "http"), ("serverUrl", "stream
 
 /// Keys of a server at an address with which its client signs in. Only the client can sign in.
 const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
+
+/// The variable in which clients that run in Node.js name a PEM file with further authorities.
+const NODE_AUTHORITIES: &str = "NODE_EXTRA_CA_CERTS";
 
 /// The prefix of variables with values of headers.
 pub(super) const HEADER_VARIABLE: &str = "MILEPOST_HEADER_";
@@ -42,8 +47,11 @@ impl ServerObject<'_> {
                 return Err(Alone::new(member.start(), why));
             }
         }
+        let authorities = self.node_authorities()?;
         for key in ["env", "args"] {
-            if let Some(member) = self.member(key)? {
+            if let Some(member) =
+                self.member(key)?.filter(|_| key == "args" || authorities.is_none())
+            {
                 let why = format!("the server has {key:?} beside its address");
                 return Err(Alone::new(member.start(), why));
             }
@@ -58,6 +66,12 @@ impl ServerObject<'_> {
             SPELLINGS.iter().find(|(key, _)| *key == member.name.as_str())
         {
             words.extend([quote("--transport"), quote(spelling)]);
+        }
+        // Node.js trusts the file besides the authorities that it has itself. The variable stays, for the way back.
+        if let Some(file) = authorities.filter(|_| url.value.starts_with("https:")) {
+            for authority in [quote("system"), self.raw(file).to_owned()] {
+                words.extend([quote("--ca-file"), authority]);
+            }
         }
         let headers = self.headers()?;
         if let Some(headers) = &headers {
@@ -81,6 +95,26 @@ impl ServerObject<'_> {
         let command = quote(&ours.program) + &self.args_member(member, &words);
         edits.push(Edit::replace(range(url), command));
         Ok(edits)
+    }
+
+    /// The file of [`NODE_AUTHORITIES`], if `env` has that variable alone and the server has no headers, which would
+    /// move there.
+    fn node_authorities(&self) -> Result<Option<&StringLit<'_>>, Alone> {
+        let Some(env) = self.member("env")?.and_then(|env| env.value.as_object()) else {
+            return Ok(None);
+        };
+        let [variable] = &env.properties[..] else { return Ok(None) };
+        let (name, value) = (variable.name.as_str(), variable.value.as_string_lit());
+        let (NODE_AUTHORITIES, Some(file), None) = (name, value, self.member("headers")?) else {
+            return Ok(None);
+        };
+        let wrong = |why: &str| Alone::new(file.start(), format!("{NODE_AUTHORITIES}: {why}"));
+        if !Path::new(&*file.value).is_absolute() {
+            return Err(wrong("the whole path of a file is expected"));
+        }
+        // Node.js goes on without a file that it cannot read; `wrap` would not.
+        let check = Authorities::list(vec![file.value.to_string()]).check();
+        check.map_err(|why| wrong(&why)).map(|()| Some(file))
     }
 
     /// The headers, each with the variable for its value.
@@ -123,7 +157,7 @@ impl ServerObject<'_> {
         options: &[String],
     ) -> Result<Vec<Edit>, Alone> {
         let given = |flag: &str| values(options, flag);
-        for flag in ["--header", "--bearer-env", "--bearer-file", "--config"] {
+        for flag in ["--header", "--bearer-env", "--bearer-file", "--config", "--forward-proxy"] {
             if !given(flag).is_empty() {
                 let why = format!("{flag} was not put there by `adopt`");
                 return Err(Alone::new(member.start(), why));
@@ -145,6 +179,13 @@ impl ServerObject<'_> {
             given("--header-env").iter().filter_map(|pair| pair.split_once('=')).collect();
         let env = self.member("env")?;
         let variables = env.and_then(|env| env.value.as_object());
+        if variables.is_some_and(|all| all.get(NODE_AUTHORITIES).is_some() && headers.is_empty()) {
+            return Ok(edits);
+        }
+        if !given("--ca-file").is_empty() {
+            let why = format!("--ca-file was put there for no {NODE_AUTHORITIES} in \"env\"");
+            return Err(Alone::new(member.start(), why));
+        }
         for variable in variables.iter().flat_map(|variables| &variables.properties) {
             let name = variable.name.as_str();
             let Some(at) = headers.iter().position(|(_, variable)| *variable == name) else {

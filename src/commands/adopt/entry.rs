@@ -92,7 +92,7 @@ pub(super) fn wrapped_by(text: &str, object: &Object<'_>) -> Option<WrappedBy> {
     let mut options = words.iter().skip(1);
     while let Some(option) = options.next() {
         match option.as_str() {
-            "--transport" | "--header-env" => {
+            "--transport" | "--header-env" | "--ca-file" => {
                 let _ = options.next();
             }
             "--" => break,

@@ -326,3 +326,49 @@ proptest! {
         let _ = document::parse(&text).map(|file| file.as_ref().and_then(document::entries).map(|e| e.len()));
     }
 }
+
+/// A PEM file with a certificate, in a folder of its own.
+fn certificate() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    (folder, file.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn authorities_that_a_client_in_node_trusts_are_trusted_by_wrap() {
+    let (_folder, file) = certificate();
+    let env = format!(r#""env":{{"NODE_EXTRA_CA_CERTS":{}}}"#, Json::from(&*file));
+    let wrapped = |options: &str, url: &str| {
+        format!(r#"{{"command":"/opt/milepost","args":["wrap",{options}"{url}"],{env}}}"#)
+    };
+    let url = "https://127.0.0.1:1/mcp";
+    let flags = format!(r#""--ca-file","system","--ca-file",{},"#, Json::from(&*file));
+    check(&format!(r#"{{"url":"{url}",{env}}}"#), &wrapped(&flags, url));
+    // Nobody asks for the authorities of a server without TLS.
+    let plain = "http://127.0.0.1:1/mcp";
+    check(&format!(r#"{{"url":"{plain}",{env}}}"#), &wrapped("", plain));
+}
+
+#[test]
+fn authorities_that_wrap_could_not_use_leave_the_entry_alone() {
+    let (_folder, file) = certificate();
+    for rest in [
+        r#""env":{"NODE_EXTRA_CA_CERTS":"/none/ca.pem"}"#,
+        r#""env":{"NODE_EXTRA_CA_CERTS":"ca.pem"}"#,
+        r#""env":{"NODE_EXTRA_CA_CERTS":"${CA}"}"#,
+        r#""env":{"NODE_EXTRA_CA_CERTS":"/dev/null"}"#,
+        r#""env":{"NODE_EXTRA_CA_CERTS":1}"#,
+        &format!(r#""env":{{"NODE_EXTRA_CA_CERTS":"{file}","A":"b"}}"#),
+        &format!(r#""headers":{{"A":"b"}},"env":{{"NODE_EXTRA_CA_CERTS":"{file}"}}"#),
+    ] {
+        let text = entry(&format!(r#"{{"url":"https://127.0.0.1:1/mcp",{rest}}}"#));
+        assert_eq!(changed(&text, false), text);
+    }
+    // What a user has written by hand is not taken away.
+    let own = entry(
+        r#"{"command":"/opt/milepost","args":["wrap","--ca-file","/a.pem","https://127.0.0.1:1/"]}"#,
+    );
+    assert_eq!(changed(&own, true), own);
+}

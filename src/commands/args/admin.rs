@@ -10,7 +10,8 @@ use url::{Host, Url};
 use super::WrapError;
 use super::remote::{RemoteTransport, at_address, bearer, read_token};
 use crate::commands::sites::SITES_MAX;
-use crate::config::routes::{Route, Routes};
+use crate::config::routes::{Route, Routes, Upstream};
+use crate::config::values::proxy_url::ProxyChoice;
 use crate::gateway::listen::{AdminToken, own_address};
 use crate::observe::durations::state_dir;
 
@@ -66,7 +67,11 @@ impl AdminAddress {
         if !["http", "https"].contains(&url.scheme()) || !url.has_host() {
             return Err(WrapError::Admin(url.to_string()));
         }
-        let route = at_address(url.clone(), Some(RemoteTransport::Http), None);
+        let mut route = at_address(url.clone(), Some(RemoteTransport::Http), None);
+        // The token of operators goes to the admin listener itself, and to no proxy that the environment names.
+        if let Upstream::Http(upstream) = &mut route.upstream {
+            upstream.proxy = Some(ProxyChoice::Direct);
+        }
         let mut address = Self { route, url, has_token: token.is_some() };
         token.map_or(Ok(()), |token| address.present(token))?;
         Ok(address)

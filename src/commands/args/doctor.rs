@@ -98,7 +98,7 @@ impl DoctorArgs {
                 let url = http.url.clone().or_else(|| http.sse.clone());
                 let url = url.ok_or_else(|| no_server(&route.path))?;
                 let mut route = route.clone();
-                self.remote.apply(&mut route.request_headers)?;
+                self.remote.apply(&mut route)?;
                 Ok(DoctorTarget::Http(Box::new(route), url))
             }
             Upstream::Demo => Err(no_server(&route.path)),
@@ -130,7 +130,7 @@ pub(super) fn target(
         return Ok(DoctorTarget::Command(Program { command, ..Program::default() }));
     };
     let mut route = at_address(url.clone(), remote.transport(), None);
-    remote.apply(&mut route.request_headers)?;
+    remote.apply(&mut route)?;
     if let Some(file) = &remote.bearer_file() {
         route.request_headers.set.push(bearer_in(file)?);
     }

@@ -373,9 +373,16 @@ pub enum WrapError {
     /// A header of a variable that is none.
     #[error("--header-env: {0}")]
     HeaderEnv(String),
+    /// A proxy that is none; its URL may hold a secret.
+    #[error("--forward-proxy: {0}")]
+    Proxy(String),
+    /// A file without authorities.
+    #[error("--ca-file: {0}")]
+    CaFile(String),
     /// Headers are of no use to a child process.
     #[error(
-        "--header, --header-env, --bearer-file, --bearer-env and --transport are only for a server at a URL"
+        "--header, --header-env, --bearer-file, --bearer-env, --transport, --forward-proxy and --ca-file are only for a \
+         server at a URL"
     )]
     NoAddress,
 }
@@ -450,7 +457,7 @@ impl WrapArgs {
         if let Upstream::Command(stdio) = route.upstream {
             return self.child(stdio);
         }
-        self.remote.apply(&mut route.request_headers)?;
+        self.remote.apply(&mut route)?;
         let bearer_file = self.remote.bearer_file();
         // The file is read again for each request, but its absence is said before the first.
         bearer_file.as_deref().map(bearer_in).transpose()?;

@@ -9,7 +9,9 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::WrapError;
-use crate::config::routes::{Environment, HeaderRules, HttpUpstream, Route, Upstream};
+use crate::config::routes::{Authorities, Environment, HeaderRules, HttpUpstream, Route, Upstream};
+use crate::config::values::proxy_url::{ProxyChoice, ProxyText};
+use crate::config::values::text::Spelling;
 
 #[derive(Debug, Args)]
 pub(super) struct RemoteArgs {
@@ -29,6 +31,14 @@ pub(super) struct RemoteArgs {
     /// The transport of the server: http (Streamable HTTP) or sse (HTTP+SSE) [default: detected]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "TRANSPORT")]
     transport: Option<RemoteTransport>,
+    /// Reach the server through this forward proxy, or `none` [default: that of HTTPS_PROXY, HTTP_PROXY and ALL_PROXY].
+    /// `${VAR}` is taken from the environment
+    #[arg(long, value_name = "URL")]
+    forward_proxy: Option<String>,
+    /// Trust the certificate authorities of this PEM file; repeat for more. `system` stands for those of the system
+    /// [default: system]
+    #[arg(long = "ca-file", value_name = "FILE")]
+    ca_files: Vec<String>,
 }
 
 /// The transports of servers at an address, by the names that clients' files have for them.
@@ -83,8 +93,35 @@ pub(super) fn bearer(token: &str) -> Option<(HeaderName, HeaderValue)> {
 }
 
 impl RemoteArgs {
-    /// Adds the headers to those of a route.
-    pub(super) fn apply(&self, rules: &mut HeaderRules) -> Result<(), WrapError> {
+    /// Adds the headers, the proxy and the authorities to the settings of a route.
+    pub(super) fn apply(&self, route: &mut Route) -> Result<(), WrapError> {
+        if let Upstream::Http(upstream) = &mut route.upstream {
+            self.apply_way(upstream)?;
+        }
+        self.apply_headers(&mut route.request_headers)
+    }
+
+    /// Sets the proxy on the way to the server, and the authorities of its certificate.
+    fn apply_way(&self, upstream: &mut HttpUpstream) -> Result<(), WrapError> {
+        if let Some(proxy) = &self.forward_proxy {
+            let proxy = Environment::of_process().fill(proxy).map_err(WrapError::Proxy)?;
+            upstream.proxy = Some(ProxyText::read(&proxy).map_err(WrapError::Proxy)?);
+        }
+        if !self.ca_files.is_empty() {
+            let mut urls = [&upstream.url, &upstream.sse].into_iter().flatten();
+            let has_tls_proxy = upstream.proxy.as_ref().is_some_and(ProxyChoice::is_tls);
+            if urls.all(|url| url.scheme() != "https") && !has_tls_proxy {
+                let what = "it is for https:// only, and this server has http://";
+                return Err(WrapError::CaFile(what.to_owned()));
+            }
+            let trusted = Authorities::list(self.ca_files.clone());
+            trusted.check().map_err(WrapError::CaFile)?;
+            upstream.ca_file = Some(trusted);
+        }
+        Ok(())
+    }
+
+    fn apply_headers(&self, rules: &mut HeaderRules) -> Result<(), WrapError> {
         let environment = Environment::of_process();
         let mut set = |name: HeaderName, mut value: HeaderValue| {
             value.set_sensitive(true);
@@ -125,9 +162,18 @@ impl RemoteArgs {
 
     /// Whether an option is given that is only for servers at a URL.
     pub(super) fn is_given(&self) -> bool {
-        let Self { headers, bearer_file, bearer_env, header_env, transport } = self;
-        let has_header = !headers.is_empty() || !header_env.is_empty();
-        has_header || bearer_file.is_some() || bearer_env.is_some() || transport.is_some()
+        let Self {
+            headers,
+            bearer_file,
+            bearer_env,
+            header_env,
+            transport,
+            forward_proxy,
+            ca_files,
+        } = self;
+        let has_list = [headers, header_env, ca_files].iter().any(|list| !list.is_empty());
+        let has_token = bearer_file.is_some() || bearer_env.is_some();
+        has_list || has_token || transport.is_some() || forward_proxy.is_some()
     }
 
     pub(super) fn bearer_file(&self) -> Option<PathBuf> {

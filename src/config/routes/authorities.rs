@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::pem::certificates;
+
 /// The word for the authorities of the system.
 const SYSTEM: &str = "system";
 
@@ -34,6 +36,14 @@ impl Authorities {
             names.into_iter().partition(|name| Self::is_system(name));
         let files = files.into_iter().map(PathBuf::from).collect();
         Self { system: !system.is_empty(), files, is_bare: false }
+    }
+
+    /// Checks that each file holds certificates.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or holds no certificate: the file, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.files.iter().try_for_each(|file| certificates(file).map(drop))
     }
 
     /// Whether an element of a list stands for the authorities of the system, and is no file.

@@ -19,6 +19,7 @@ mod key_groups;
 mod keys;
 mod lifecycle;
 mod oversights;
+mod pem;
 mod presets;
 mod print;
 mod referenced_files;

@@ -21,6 +21,7 @@ use super::lifecycle::Lifecycle;
 use super::presets::Preset;
 use crate::config::settings::Settings;
 use crate::config::values::ip_net::IpNet;
+use crate::config::values::proxy_url::ProxyChoice;
 #[cfg(test)]
 use crate::config::values::text::TextValue;
 use crate::config::values::text::{OriginOrAny, texts};
@@ -307,6 +308,8 @@ pub struct HttpUpstream {
     pub http2: bool,
     /// What speaks HTTP/1.1 to the server.
     pub engine: HttpEngine,
+    /// The forward proxy on the way to the server; `None`: that of the environment.
+    pub proxy: Option<ProxyChoice>,
     /// The certificate authorities that are trusted; `None`: the system's.
     pub ca_file: Option<Authorities>,
     /// PEM files with the certificate chain and the key that we present.

@@ -7,12 +7,10 @@
 use super::format::{
     DialectNames, List, Maybe, NoRepair, Object, PatternList, Strings, Switch, TypedTable,
 };
-use super::places::{AuthorityFiles, CommandEnv, FilePath, Inherited, StateFolder};
+use super::places::{CommandEnv, FilePath, Inherited, StateFolder};
 use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
-use crate::config::routes::http_engine::HttpEngine;
 use crate::config::routes::route::{
-    Admin, Cors, ForwardedRule, HttpUpstream, Route, Server, ServerTls, StateSettings,
-    StdioUpstream, Upstream,
+    Admin, Cors, ForwardedRule, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
 };
 use crate::config::values::OFF;
 use crate::config::values::principal_header::PrincipalHeader;
@@ -150,6 +148,7 @@ settings! { Admin, Self::default();
 }
 
 mod fleet;
+mod http_upstream;
 
 settings! { StateSettings, Self::default();
     /// The folder, relative to this file, or "off".
@@ -191,20 +190,6 @@ settings! { StdioUpstream, Self::new(Vec::new());
     /// The longest message of a shared child that goes to such a file, in bytes; for a longer message its
     /// caller gets an error.
     "max_spill" AtLeast<0> => max_spill {}
-}
-
-settings! { HttpUpstream, Self::default();
-    /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
-    "http2" Switch => http2 {}
-    /// What speaks HTTP/1.1 to the server: Milepost's own engine (milepost), which needs less memory for a silent
-    /// stream and less work for a chunk, and refuses a response whose length is in doubt with 502: Transfer-Encoding
-    /// other than chunked, or beside Content-Length; or the library hyper. HTTP/2 is hyper's.
-    "engine" OneOf<HttpEngine> => engine {}
-    /// PEM file with the certificate authorities that are trusted in the place of the system's, or a list of
-    /// such files; "system" in a list stands for the system's: ["system", "ca.pem"].
-    "ca_file" Maybe<AuthorityFiles> => ca_file { default: "the system's authorities" }
-    /// The certificate that Milepost presents to a server that asks for one.
-    "client_certificate" Maybe<TypedTable<ServerTls>> => client_certificate {}
 }
 
 settings! { Route, Self::new("/".to_owned(), Upstream::Demo);

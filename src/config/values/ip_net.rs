@@ -60,6 +60,14 @@ impl IpNet {
         })
     }
 
+    /// The net around an address such as `10.0.0.7/8`, as other programs read nets: bits after the prefix mean nothing.
+    /// `None` if the text is no address or net.
+    pub(crate) fn around(text: &str) -> Option<Self> {
+        let Some((address, prefix)) = text.split_once('/') else { return Self::read(text).ok() };
+        let first = masked(address.parse().ok()?, prefix.parse().ok()?);
+        Self::read(&format!("{first}/{prefix}")).ok()
+    }
+
     /// Whether `address` is in the net.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

@@ -3,6 +3,7 @@
 pub(crate) mod compound;
 pub mod ip_net;
 pub(crate) mod principal_header;
+pub mod proxy_url;
 #[cfg(test)]
 mod schemas;
 pub(crate) mod text;

@@ -21,9 +21,10 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// The kinds of errors of servers.
-const ERRORS: [&str; 8] = [
+const ERRORS: [&str; 9] = [
     "connect",
     "connect-timeout",
+    "proxy",
     "streams-full",
     "http",
     "compressed",
@@ -82,7 +83,7 @@ pub struct RouteCounts {
     dropped_mail: Counter,
     unspilled_answers: Counter,
     upgrades: Counter,
-    upstream_errors: Each<8>,
+    upstream_errors: Each<9>,
     traffic: Traffic,
     children: Gauge,
     child_starts: Counter,
@@ -281,8 +282,8 @@ impl RouteCounts {
         self.upgrades.inc();
     }
 
-    /// The server has failed in this way: one of `connect`, `connect-timeout`, `streams-full`, `http`,
-    /// `compressed`, `idle`, `child`, `endpoint`.
+    /// The server has failed in this way: one of `connect`, `connect-timeout`, `proxy`, `streams-full`,
+    /// `http`, `compressed`, `idle`, `child`, `endpoint`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
             self.upstream_errors.add(place, 1);

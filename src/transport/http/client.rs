@@ -17,6 +17,7 @@ use super::dialer::{DialError, Dialer};
 use super::engine::body::EngineBody;
 use super::engine::link_error::LinkError;
 use super::engine::malformed::MalformedResponse;
+use super::forward_proxy::ProxyRefusal;
 use super::http2_connections::Http2Stream;
 use super::hyper_link::Http1Link;
 use super::io::Io;
@@ -55,6 +56,9 @@ pub enum UpstreamError {
         /// The time that was allowed.
         within: Duration,
     },
+    /// The forward proxy on the way to the server refuses.
+    #[error("{0}")]
+    Proxy(ProxyRefusal),
     /// Every stream of HTTP/2 that the server allows is in use, and none has ended for this time.
     #[error("the server allows no further stream of HTTP/2, and none ended within {0:?}")]
     StreamsFull(Duration),
@@ -89,6 +93,7 @@ impl From<DialError> for UpstreamError {
         match error {
             DialError::Failed { to, source } => Self::Connect { to, source },
             DialError::Late { to, within } => Self::ConnectTimeout { to, within },
+            DialError::Refused(refusal) => Self::Proxy(refusal),
         }
     }
 }
@@ -111,6 +116,9 @@ impl UpstreamError {
             Self::ConnectTimeout { within, .. } => {
                 format!("cannot connect to the server within {within:?}")
             }
+            Self::Proxy(refusal) => {
+                format!("the proxy on the way to the server answers {}", refusal.status)
+            }
             other => error_chain(other),
         }
     }
@@ -120,6 +128,7 @@ impl UpstreamError {
         match self {
             Self::Connect { .. } => Some("connect"),
             Self::ConnectTimeout { .. } => Some("connect-timeout"),
+            Self::Proxy(_) => Some("proxy"),
             Self::StreamsFull(_) => Some("streams-full"),
             Self::Http(_) | Self::Io(_) | Self::Malformed(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),

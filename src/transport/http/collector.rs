@@ -18,15 +18,19 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::client::Connector;
 use super::connection_pool::ConnectionPool;
 use super::dialer::Dialer;
+use super::forward_proxy::{ForwardProxy, ProxyDecision};
 use super::request_body::RequestBody;
-use super::tls::{self, ClientTlsError};
-use crate::config::routes::Authorities;
+use super::tls::{self, ClientTlsError, TlsPeer};
+use crate::config::routes::{Authorities, Environment};
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Traffic;
 use crate::observe::otlp::settings::Collector;
 
 /// Bytes of a trace collector's answer that are read.
 const ANSWER_MAX: usize = 64 << 10;
+
+/// The setting that names the authorities of a collector, for errors.
+const AUTHORITIES: &str = "`OTEL_EXPORTER_OTLP_CERTIFICATE`";
 
 /// The reason why a collector can never be reached.
 #[derive(Debug, thiserror::Error)]
@@ -69,20 +73,24 @@ impl CollectorClient {
         let port = url.port_or_known_default().ok_or(CollectorError::Address)?;
         // Brackets belong to the text of an address, not to the address.
         let host = host.trim_matches(['[', ']']).to_owned();
+        let trusted =
+            Authorities { files: ca_file.iter().cloned().collect(), ..Authorities::default() };
         let tls = match url.scheme() {
             "https" => {
                 let own = client_certificate.as_ref();
                 let own = own.map(|(certificate, key)| (&**certificate, &**key));
-                let files = ca_file.iter().cloned().collect();
-                let trusted = Authorities { files, ..Authorities::default() };
                 let connector = tls::connector(&trusted, own, false)?;
                 let name =
                     ServerName::try_from(host.clone()).map_err(|_| CollectorError::Address)?;
-                Some((connector, name))
+                Some(TlsPeer { connector, name, setting: AUTHORITIES })
             }
             _ => None,
         };
-        let connector = Connector::Network(Arc::new(Dialer::new(host, port, tls, false)));
+        let decision = ProxyDecision::of(None, &Environment::of_process(), url);
+        decision.log("traces", url);
+        let proxy = decision.proxy().map(|proxy| ForwardProxy::new(proxy, &trusted, AUTHORITIES));
+        let dialer = Dialer::new(host, port, tls, false).through(proxy.transpose()?);
+        let connector = Connector::Network(Arc::new(dialer));
         let client = Arc::new(ConnectionPool::new(connector, *timeout, &Traffic::default()));
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { client, runtime, timeout: *timeout })

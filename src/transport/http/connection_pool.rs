@@ -166,6 +166,7 @@ impl ConnectionPool {
             };
             let mut link = match connected {
                 Connected::One(IdleLink::Own(link)) => {
+                    self.address(&mut request);
                     return self.ask(link, request, reuse).await.map_err(FailedRequest::from);
                 }
                 Connected::One(IdleLink::Hyper(link)) => link,
@@ -183,18 +184,14 @@ impl ConnectionPool {
                     },
                 },
             };
-            // HTTP/2 has been offered, and this is none: a server is asked for a path then.
-            if request.uri().scheme().is_some()
-                && let Some(path) = request.uri().path_and_query().cloned()
-            {
-                *request.uri_mut() = path.into();
-            }
+            self.address(&mut request);
             match link.send(request).await {
                 // `Upgrade` is never forwarded, and HTTP/2 has no such status.
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(UpstreamError::Switched.into());
                 }
                 Ok(response) => {
+                    self.check_status(response.status())?;
                     link.promised.note_response(response.headers());
                     return Ok(response.map(|body| UpstreamBody::of(body, link, Arc::clone(self))));
                 }
@@ -229,7 +226,25 @@ impl ConnectionPool {
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
             }
+            self.check_status(head.status())?;
             Ok(head.map(|()| UpstreamBody::own_engine(EngineBody::new(link, data), self)))
+        }
+    }
+
+    /// Puts a request of HTTP/1.1 into the form that the next hop expects, also where HTTP/2 was offered and not chosen.
+    fn address(&self, request: &mut Request<RequestBody>) {
+        if let Connector::Network(dialer) = &self.connector {
+            dialer.address(request);
+        }
+    }
+
+    /// Refuses a response that is not the server's, but that of a proxy on the way.
+    fn check_status(&self, status: StatusCode) -> Result<(), UpstreamError> {
+        match &self.connector {
+            Connector::Network(dialer) => {
+                dialer.refusal(status).map_or(Ok(()), |error| Err(error.into()))
+            }
+            Connector::InProcess(_) => Ok(()),
         }
     }
 

@@ -5,25 +5,28 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use http::header::{HOST, PROXY_AUTHORIZATION};
+use http::uri::{Authority, Scheme};
+use http::{Request, StatusCode, Uri};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::client::TlsStream;
 
 use super::address_race::{Attempts, Family, in_turns, race};
-use super::io::Io;
+use super::forward_proxy::{ForwardProxy, ProxyRefusal, TunnelError, tunnel};
+use super::io::{Io, IoStream};
 use super::tcp;
+use super::tls::TlsPeer;
 
-/// TLS towards a server, and the name that its certificate has to have.
-pub(crate) type TlsName = (TlsConnector, ServerName<'static>);
-
-/// The reason why there is no connection. `to` is the server, with the addresses that were tried.
+/// The reason why there is no connection. `to` is the server, with the proxy and the addresses that were tried.
 #[derive(Debug)]
 pub(super) enum DialError {
     /// No address can be connected to, or TLS failed.
     Failed { to: String, source: io::Error },
     /// The time is over.
     Late { to: String, within: Duration },
+    /// The proxy does not lead to the server.
+    Refused(ProxyRefusal),
 }
 
 /// Makes the connections to one server.
@@ -31,9 +34,10 @@ pub(crate) struct Dialer {
     /// The name or address of the server, without brackets.
     host: String,
     port: u16,
-    tls: Option<TlsName>,
+    tls: Option<TlsPeer>,
     /// HTTP/2 is spoken; with TLS, if the server chooses it.
     http2: bool,
+    proxy: Option<ForwardProxy>,
     /// The family of addresses that connected last.
     family: Mutex<Family>,
 }
@@ -41,8 +45,13 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// The way to a server. `host` is a name or an address without brackets. With `http2`, HTTP/2 is spoken; with TLS
     /// too, if the server chooses it.
-    pub(crate) fn new(host: String, port: u16, tls: Option<TlsName>, http2: bool) -> Self {
-        Self { host, port, tls, http2, family: Mutex::default() }
+    pub(crate) fn new(host: String, port: u16, tls: Option<TlsPeer>, http2: bool) -> Self {
+        Self { host, port, tls, http2, proxy: None, family: Mutex::default() }
+    }
+
+    /// The same way through a forward proxy, if there is one.
+    pub(crate) fn through(self, proxy: Option<ForwardProxy>) -> Self {
+        Self { proxy, ..self }
     }
 
     /// Whether connections may speak HTTP/2.
@@ -55,27 +64,113 @@ impl Dialer {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Connects within this time, and says whether HTTP/2 is spoken.
-    ///
-    /// # Errors
-    /// If no address of the server can be connected to, TLS fails, or the time is over.
-    pub(super) async fn connect(&self, within: Duration) -> Result<(Io, bool), DialError> {
-        let mut attempts = Attempts::default();
-        let connected = timeout(within, self.open(&mut attempts)).await;
-        // An address that the route names itself needs no second mention.
-        let is_address = self.host.parse::<IpAddr>().is_ok();
-        let to = || if is_address { self.name() } else { format!("{}{attempts}", self.name()) };
-        match connected {
-            Ok(Ok(connected)) => Ok(connected),
-            Ok(Err(source)) => Err(DialError::Failed { to: to(), source }),
-            Err(_) => Err(DialError::Late { to: to(), within }),
+    /// Host and port, as requests name them.
+    fn authority(&self) -> String {
+        if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { self.name() }
+    }
+
+    /// The proxy that passes on each request. Through other proxies a tunnel leads to the server: a proxy does not
+    /// see what is in TLS, and most proxies do not speak HTTP/2.
+    fn requests_proxy(&self) -> Option<&ForwardProxy> {
+        self.proxy.as_ref().filter(|_| self.tls.is_none() && !self.http2)
+    }
+
+    /// Puts a request of HTTP/1.1 into the form that the next hop expects: a path for a server, a whole URL for a proxy
+    /// that passes the request on (RFC 9112, 3.2).
+    pub(super) fn address<B>(&self, request: &mut Request<B>) {
+        let Some(path) = request.uri().path_and_query().cloned() else { return };
+        let Some(proxy) = self.requests_proxy() else {
+            if request.uri().scheme().is_some() {
+                *request.uri_mut() = path.into();
+            }
+            return;
+        };
+        // The host in the URL and `Host` have to be equal.
+        let host =
+            request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTP);
+        parts.authority = host.or_else(|| Authority::try_from(self.authority()).ok());
+        parts.path_and_query = Some(path);
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+        if let Some(authorization) = &proxy.url.authorization {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
         }
     }
 
-    async fn open(&self, attempts: &mut Attempts) -> io::Result<(Io, bool)> {
-        let tcp = self.first_hop(lookup_host((&*self.host, self.port)).await?, attempts).await?;
-        let Some((connector, name)) = &self.tls else { return Ok((Box::new(tcp), self.http2)) };
-        let tls = connector.connect(name.clone(), tcp).await?;
+    /// The refusal of the proxy, if a response with this status is one. Only proxies answer 407 (RFC 9110, 15.5.8).
+    pub(super) fn refusal(&self, status: StatusCode) -> Option<DialError> {
+        let proxy = self.requests_proxy()?;
+        let is_refusal = status == StatusCode::PROXY_AUTHENTICATION_REQUIRED;
+        is_refusal.then(|| DialError::Refused(proxy.refusal(self.name(), status)))
+    }
+
+    /// Connects within this time, and says whether HTTP/2 is spoken.
+    ///
+    /// # Errors
+    /// If no address of the server, or of the proxy, can be connected to, the proxy refuses, TLS fails, or the time is
+    /// over.
+    pub(super) async fn connect(&self, within: Duration) -> Result<(Io, bool), DialError> {
+        let mut attempts = Attempts::default();
+        let connected = timeout(within, self.open(&mut attempts)).await;
+        let to = || self.name_with(&attempts);
+        match (connected, &self.proxy) {
+            (Ok(Ok(connected)), _) => Ok(connected),
+            (Ok(Err(TunnelError::Refused(status))), Some(proxy)) => {
+                Err(DialError::Refused(proxy.refusal(self.name(), status)))
+            }
+            (Ok(Err(error)), _) => Err(DialError::Failed { to: to(), source: error.into() }),
+            (Err(_), _) => Err(DialError::Late { to: to(), within }),
+        }
+    }
+
+    /// The server, the proxy, and the addresses that were tried for the first of them.
+    fn name_with(&self, attempts: &Attempts) -> String {
+        let (first, proxy) = match &self.proxy {
+            None => (&self.host, String::new()),
+            Some(proxy) => (&proxy.url.host, format!(" through the proxy {}", proxy.url)),
+        };
+        // An address that is written there already needs no second mention.
+        let is_address = first.parse::<IpAddr>().is_ok();
+        let tried = if is_address { String::new() } else { attempts.to_string() };
+        format!("{}{proxy}{tried}", self.name())
+    }
+
+    async fn open(&self, attempts: &mut Attempts) -> Result<(Io, bool), TunnelError> {
+        let Some(proxy) = &self.proxy else {
+            let found = lookup_host((&*self.host, self.port)).await?;
+            return Ok(self.speak(self.first_hop(found, attempts).await?).await?);
+        };
+        let found = lookup_host((&*proxy.url.host, proxy.url.port)).await?;
+        let tcp = self.first_hop(found, attempts).await?;
+        match &proxy.tls {
+            None => self.pass(proxy, tcp).await,
+            Some(peer) => self.pass(proxy, peer.connect(tcp).await?).await,
+        }
+    }
+
+    /// Goes on from a connection to the proxy.
+    async fn pass<S>(&self, proxy: &ForwardProxy, io: S) -> Result<(Io, bool), TunnelError>
+    where
+        S: IoStream + 'static,
+        TlsStream<S>: IoStream,
+    {
+        if self.requests_proxy().is_some() {
+            return Ok((Box::new(io), false));
+        }
+        let io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;
+        Ok(self.speak(io).await?)
+    }
+
+    /// Goes on from a connection that leads to the server.
+    async fn speak<S: IoStream + 'static>(&self, io: S) -> io::Result<(Io, bool)>
+    where
+        TlsStream<S>: IoStream,
+    {
+        let Some(peer) = &self.tls else { return Ok((Box::new(io), self.http2)) };
+        let tls = peer.connect(io).await?;
         let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((Box::new(tls), is_http2))
     }

@@ -38,13 +38,14 @@ impl IoStream for TcpStream {
     }
 }
 
-impl IoStream for client::TlsStream<TcpStream> {
+/// TLS over TCP, and over the tunnel of a proxy that itself speaks TLS.
+impl<S: IoStream> IoStream for client::TlsStream<S> {
     fn acknowledge(&self) {
-        sockets::acknowledge(self.get_ref().0);
+        self.get_ref().0.acknowledge();
     }
 
     fn is_quiet(&self) -> bool {
-        tcp::is_quiet(self.get_ref().0)
+        self.get_ref().0.is_quiet()
     }
 }
 

@@ -1,12 +1,15 @@
 //! TLS towards servers and collectors.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 
 use crate::config::routes::Authorities;
 
@@ -25,6 +28,50 @@ pub enum ClientTlsError {
     /// The certificates do not make a set-up.
     #[error("TLS cannot be set up")]
     Setup(#[from] rustls::Error),
+}
+
+/// The setting that names the authorities of a route's server, for errors.
+pub(crate) const ROUTE_AUTHORITIES: &str =
+    "`upstream.ca_file` of the route, `--ca-file` of a command line";
+
+/// The peer of a TLS connection.
+#[derive(Clone)]
+pub(crate) struct TlsPeer {
+    /// The authorities and the certificate of our own.
+    pub(crate) connector: TlsConnector,
+    /// The name that the certificate of the peer has to have.
+    pub(crate) name: ServerName<'static>,
+    /// The setting that names the authorities, for errors.
+    pub(crate) setting: &'static str,
+}
+
+impl TlsPeer {
+    /// Begins TLS over a connection.
+    ///
+    /// # Errors
+    /// If the connection fails, or the peer does not show a certificate that is trusted. Where nobody that is trusted has
+    /// issued the certificate, the error names the setting.
+    pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        io: S,
+    ) -> io::Result<TlsStream<S>> {
+        let connected = self.connector.connect(self.name.clone(), io).await;
+        connected.map_err(|error| self.explained(error))
+    }
+
+    fn explained(&self, error: io::Error) -> io::Error {
+        // Another authority may have the name of the issuer: then it is the signature that does not fit.
+        use CertificateError::{BadSignature, UnknownIssuer};
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        let Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) = cause else {
+            return error;
+        };
+        let what = format!(
+            "{error} (the authority that issued the certificate is not trusted; name its PEM file with {})",
+            self.setting
+        );
+        io::Error::new(error.kind(), what)
+    }
 }
 
 /// Makes a connector that trusts these authorities and shows the certificate of `own` (its file, then

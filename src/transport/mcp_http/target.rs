@@ -10,14 +10,15 @@ use url::Url;
 
 use super::lifecycle::LifecycleResponder;
 use crate::config::routes;
-use crate::config::routes::{HttpUpstream, Route, Upstream};
+use crate::config::routes::{Environment, HttpUpstream, Route, Upstream};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client::{Connector, InProcess, UpstreamBody, UpstreamError};
 use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::dialer::Dialer;
+use crate::transport::http::forward_proxy::{ForwardProxy, ProxyDecision};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::tls;
-use crate::transport::http::tls::ClientTlsError;
+use crate::transport::http::tls::{ClientTlsError, ROUTE_AUTHORITIES, TlsPeer};
 
 /// The reason why a route cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +201,7 @@ fn target(
     let tls = match tls.filter(|_| url.scheme() == "https") {
         Some(connector) => {
             let name = ServerName::try_from(host.clone()).map_err(|_| wrong())?;
-            Some((connector.clone(), name))
+            Some(TlsPeer { connector: connector.clone(), name, setting: ROUTE_AUTHORITIES })
         }
         None => None,
     };
@@ -208,7 +209,10 @@ fn target(
     let http2 = upstream.http2;
     let connector = match connect {
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
-        None => Connector::Network(Arc::new(Dialer::new(host, port, tls, http2))),
+        None => {
+            let dialer = Dialer::new(host, port, tls, http2);
+            Connector::Network(Arc::new(dialer.through(proxy(route, upstream, url)?)))
+        }
     };
     let client =
         ConnectionPool::new(connector, route.connect_timeout, traffic).with_engine(upstream.engine);
@@ -248,6 +252,22 @@ fn path_of(url: &Url) -> Option<PathAndQuery> {
         None => url.path().to_owned(),
     };
     path.parse().ok()
+}
+
+/// The forward proxy on the way to an endpoint, which is logged once for both endpoints of one server.
+fn proxy(
+    route: &Route,
+    upstream: &HttpUpstream,
+    url: &Url,
+) -> Result<Option<ForwardProxy>, TargetError> {
+    let decision = ProxyDecision::of(upstream.proxy.as_ref(), &Environment::of_process(), url);
+    let first = upstream.url.as_ref().unwrap_or(url);
+    if first == url || first.origin() != url.origin() {
+        decision.log(&route.path, url);
+    }
+    let trusted = upstream.ca_file.clone().unwrap_or_default();
+    let proxy = decision.proxy().map(|url| ForwardProxy::new(url, &trusted, ROUTE_AUTHORITIES));
+    proxy.transpose().map_err(|source| TargetError::Tls { route: route.path.clone(), source })
 }
 
 /// TLS towards the server, with the certificates that the route names.

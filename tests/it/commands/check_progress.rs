@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::schema::check_schema;
 use crate::support::server::Server;
-use crate::support::{MILEPOST, example};
+use crate::support::{MILEPOST, example, milepost};
 
 pub(super) fn check_progress(args: &[&str]) -> Output {
-    let mut command = Command::new(MILEPOST);
+    let mut command = milepost();
     command.arg("check-progress").args(args).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -63,7 +63,7 @@ fn the_defects_of_a_server_are_named_in_its_revision() {
     assert_eq!(report["passed"], false);
     // `doctor` has the same suite.
     let args = [&["doctor", "--suite", "--json"], &args[..], &server].concat();
-    let output = Command::new(MILEPOST).args(args).stdin(Stdio::null()).output().unwrap();
+    let output = milepost().args(args).stdin(Stdio::null()).output().unwrap();
     let suite: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), code);
     for outcome in ["passed", "failed", "not assessed"] {

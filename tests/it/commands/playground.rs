@@ -1,14 +1,13 @@
 //! `milepost try`: both sides of a call.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::doctor::servers_without_example::{HANDSHAKE, shell};
-use crate::support::MILEPOST;
+use crate::support::milepost;
 
 /// Exit code, standard output and standard error of `milepost try ARGS`.
 fn tried(args: &[&str]) -> (Option<i32>, String, String) {
-    let output =
-        Command::new(MILEPOST).arg("try").args(args).stdin(Stdio::null()).output().unwrap();
+    let output = milepost().arg("try").args(args).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

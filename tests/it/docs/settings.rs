@@ -165,6 +165,7 @@ const TYPED_TABLES: &str = r#"
     path = "/c"
     upstream.url = "https://c.example/mcp"
     upstream.sse = "https://c.example/sse"
+    upstream.proxy = "http://proxy.example:3128"
     upstream.ca_file = "certificate.pem"
     upstream.client_certificate = { certificate = "certificate.pem", key = "key.pem" }
     headers.request = { set = { a = "b" }, remove = ["c"] }

@@ -3,6 +3,7 @@
 
 mod answers_elsewhere;
 mod ask_log_level;
+mod example_servers;
 mod http_sse_servers;
 mod late_answers;
 mod listen_streams;
@@ -11,3 +12,4 @@ mod modern_clients;
 mod modern_face;
 mod responses;
 mod rig;
+mod wrap_url;

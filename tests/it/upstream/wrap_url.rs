@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use crate::http::serve::idle_connections::{Closes, ClosingServer};
+use crate::http::serve::legacy_server::Legacy;
 use crate::http::serve::scripted_server::{Upstream, dead};
+use crate::http::serve::tls_and_http2::Pki;
+use crate::support::forward_proxy::{Asks, ForwardProxy};
 use crate::support::milepost;
 use crate::support::server::Server;
 use crate::support::session::Session;
@@ -176,9 +179,23 @@ fn what_cannot_be_meant_is_refused() {
         &["--header-env", "A=MILEPOST_NONE", url],
         "A: the environment variable `MILEPOST_NONE`",
     );
-    check_refused(&["--transport", "sse", "--", "true"], "for a server at an address");
+    let tls = "https://127.0.0.1:1/mcp";
+    check_refused(
+        &["--forward-proxy", "${MILEPOST_NONE}", tls],
+        "--forward-proxy: the environment variable",
+    );
+    check_refused(
+        &["--forward-proxy", "socks5://secret@a:1", tls],
+        "--forward-proxy: a proxy at socks5: is not",
+    );
+    check_refused(&["--forward-proxy", "secret", tls], "--forward-proxy: this is no URL");
+    check_refused(&["--ca-file", "/none.pem", tls], "--ca-file: cannot read /none.pem");
+    check_refused(&["--ca-file", "/dev/null", tls], "/dev/null holds no certificate in PEM form");
+    check_refused(&["--ca-file", "/dev/null", url], "--ca-file: it is for https:// only");
+    check_refused(&["--forward-proxy", "none", "--", "true"], "only for a server at a URL");
+    check_refused(&["--transport", "sse", "--", "true"], "only for a server at a URL");
     check_refused(&[url, "--header", "A: b"], "options come before it");
-    check_refused(&["--header", "A: b", "--", "true"], "for a server at an address");
+    check_refused(&["--header", "A: b", "--", "true"], "only for a server at a URL");
 }
 
 #[test]
@@ -208,4 +225,86 @@ fn each_request_to_a_server_that_closes_its_connections_is_answered() {
     }
     server.assert_each_once(101);
     session.finish();
+}
+
+/// The answer to `initialize` through `wrap` with these arguments and variables, and the log.
+fn initialize_through(args: &[&str], variables: &[(&str, &str)]) -> (String, String) {
+    let mut session = Session::start(command(args).envs(variables.iter().copied()));
+    session.tell(INITIALIZE);
+    let line = session.line();
+    let (_, _, error) = session.finish();
+    (line, error)
+}
+
+#[test]
+fn a_server_behind_a_forward_proxy_is_reached() {
+    let server = Server::start("silent", &["--json", "--sessions", "--pace", "10ms"]);
+    let forward = ForwardProxy::before(server.url(), Asks::For("Basic YTpjNG40cnk=")); // a:c4n4ry
+    let (secret, shown) = (forward.url("a:c4n4ry@"), forward.url(""));
+    for (args, variables) in [
+        (&["--forward-proxy", "${CORP}", "http://mcp.test/mcp"][..], &[("CORP", &*secret)][..]),
+        (&["http://mcp.test/mcp"], &[("HTTP_PROXY", &*secret)]),
+        (&["http://mcp.test/mcp"], &[("all_proxy", &*secret)]),
+        (
+            &["--forward-proxy", "${CORP}", "http://mcp.test/mcp"],
+            &[("CORP", &*secret), ("NO_PROXY", "*")],
+        ),
+    ] {
+        let (line, error) = initialize_through(args, variables);
+        assert!(line.contains("serverInfo"), "{line}{error}");
+        assert!(error.contains("go through a proxy") && error.contains(&shown), "{error}");
+        assert!(!error.contains("c4n4ry") && !error.contains("YTpjNG40cnk"), "{error}");
+        let heads = forward.heads();
+        assert!(heads[0].starts_with("POST http://mcp.test/mcp HTTP/1.1\r\n"), "{heads:?}");
+    }
+    let (line, error) =
+        initialize_through(&["--forward-proxy", &shown, "http://mcp.test/mcp"], &[]);
+    let words = "it answers 407 Proxy Authentication Required; write its credentials into its URL";
+    assert!(line.contains(words), "{line}{error}");
+    // Servers on this machine are reached directly, and so is every server with `none`.
+    forward.heads();
+    let proxies = [("HTTP_PROXY", &*shown), ("ALL_PROXY", &*shown)];
+    for args in [&[server.url()][..], &["--forward-proxy", "none", server.url()]] {
+        let (line, error) = initialize_through(args, &proxies);
+        assert!(line.contains("serverInfo") && forward.heads().is_empty(), "{line}{error}");
+        assert!(!error.contains("WARN"), "{error}");
+    }
+}
+
+#[test]
+fn a_tunnel_that_the_forward_proxy_refuses_is_an_error_of_the_request() {
+    let upstream = Upstream::start();
+    let forward = ForwardProxy::before(&upstream.url(), Asks::Refuses("403 Forbidden"));
+    let url = forward.url("");
+    let (line, error) = initialize_through(&["https://mcp.test/mcp"], &[("HTTPS_PROXY", &url)]);
+    let words =
+        format!("the proxy {url} refuses the way to mcp.test:443: it answers 403 Forbidden");
+    assert!(line.contains(&words), "{line}{error}");
+    assert!(forward.heads()[0].starts_with("CONNECT mcp.test:443 HTTP/1.1\r\n"));
+    assert!(upstream.is_idle());
+}
+
+#[test]
+fn the_authority_of_the_server_is_named_on_the_command_line() {
+    let (known, other) = (Pki::new("127.0.0.1"), Pki::new("127.0.0.1"));
+    let server = Legacy::start(1, Some(known.server(&[], false)));
+    let url = server.url("https");
+    let file = |pki: &Pki| pki.path("ca.pem").display().to_string();
+    let (known, other) = (file(&known), file(&other));
+    for (files, is_trusted) in [
+        (&[&*known][..], true),
+        (&[&*other, &*known], true),
+        (&["system", &*known], true),
+        (&[], false),
+        (&[&*other], false),
+        (&["system"], false),
+    ] {
+        let flags = files.iter().flat_map(|file| ["--ca-file", file]);
+        let args: Vec<&str> = flags.chain([&*url]).collect();
+        let (line, error) = initialize_through(&args, &[]);
+        assert_eq!(line.contains(r#""name":"legacy""#), is_trusted, "{line}{error}");
+        let words = ["invalid peer certificate", "`--ca-file` of a command line"];
+        let is_told = words.iter().all(|words| line.contains(words));
+        assert_eq!(is_told, !is_trusted, "{line}");
+    }
 }

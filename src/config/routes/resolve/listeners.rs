@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 
-use super::pem;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::File;
 use crate::config::routes::fleet::{Fleet, FleetSettings};
 use crate::config::routes::keys::ScopeTable;
+use crate::config::routes::pem;
 use crate::config::routes::route::{Admin, Server, ServerTls, StateSettings};
 use crate::config::settings::SettingScope;
 use crate::config::values::StateDir;

@@ -4,7 +4,6 @@ mod dialects;
 mod headers;
 mod listeners;
 mod paths;
-mod pem;
 mod preset;
 mod upstream;
 

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use url::Url;
 
-use super::{listeners, pem};
+use super::listeners;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file::LifecycleSection;
 use crate::config::routes::keys::{ScopeTable, UpstreamSection};
 use crate::config::routes::lifecycle::Lifecycle;
+use crate::config::routes::pem;
 use crate::config::routes::route::{HttpUpstream, StdioUpstream, Upstream};
 use crate::config::settings::SettingScope;
+use crate::config::values::proxy_url::ProxyChoice;
 use crate::config::values::text::{Endpoint, Reference, TextValue};
 
 pub(super) fn read(
@@ -139,8 +141,9 @@ fn endpoints(
     }
     let urls = [&upstream.url, &upstream.sse];
     let is_tls = urls.into_iter().flatten().any(|url| url.scheme() == "https");
-    for key in ["ca_file", "client_certificate"] {
-        if let Some(place) = section.http.place(key).filter(|_| !is_tls) {
+    let has_tls_proxy = upstream.proxy.as_ref().is_some_and(ProxyChoice::is_tls);
+    for (key, is_used) in [("ca_file", is_tls || has_tls_proxy), ("client_certificate", is_tls)] {
+        if let Some(place) = section.http.place(key).filter(|_| !is_used) {
             let what = format!("`{key}` is for https:// only, and this upstream has http://");
             return Err(ConfigError::new(place, what));
         }

@@ -1,5 +1,6 @@
 //! A request on its way to a server: the head (RFC 9112, 3), and the body as it comes (6).
 
+use std::borrow::Cow;
 use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -180,7 +181,11 @@ fn other_length() -> LinkError {
 
 /// The head of a request, with room for so many bytes behind it.
 fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
-    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    // A proxy expects the whole URL.
+    let target = match head.uri.scheme() {
+        Some(_) => Cow::Owned(head.uri.to_string()),
+        None => Cow::Borrowed(head.uri.path_and_query().map_or("/", |target| target.as_str())),
+    };
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let fixed = head.method.as_str().len() + target.len() + 48;
     let mut text = Vec::with_capacity(fixed + lines.sum::<usize>() + room);
@@ -256,6 +261,10 @@ mod tests {
         check(post(&["7", "8"], "hello"), &format!("{head}content-length: 5\r\n\r\nhello"));
         check(post(&[], ""), &format!("{head}\r\n"));
         check(post(&["0", "0"], ""), &format!("{head}content-length: 0\r\n\r\n"));
+        let mut proxied = post(&[], "");
+        *proxied.uri_mut() = "http://up.example/r?x=1".parse().unwrap();
+        let whole = "POST http://up.example/r?x=1 HTTP/1.1\r\nhost: up.example\r\n\r\n";
+        check(proxied, whole);
         check(post(&["7"], ""), &format!("{head}content-length: 0\r\n\r\n"));
         let mut coded = post(&[], "hello");
         coded.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));

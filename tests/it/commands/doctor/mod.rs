@@ -6,18 +6,18 @@ pub(crate) mod servers_without_example;
 mod unreachable;
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::{env, fs, thread};
 
 use crate::support::server::Server;
-use crate::support::{MILEPOST, example};
+use crate::support::{example, milepost};
 
 /// What a busy machine may pull apart, or put together, that a server has written at once: so often it is
 /// looked at again.
 const TRIES: usize = 4;
 
 fn doctor(args: &[&str]) -> Output {
-    Command::new(MILEPOST).arg("doctor").args(args).stdin(Stdio::null()).output().unwrap()
+    milepost().arg("doctor").args(args).stdin(Stdio::null()).output().unwrap()
 }
 
 /// The begin of the line about progress that comes too close to the answer: whether there is any depends on

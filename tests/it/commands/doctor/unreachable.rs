@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::doctor;
 use crate::support::session::signal;
-use crate::support::{MILEPOST, STUCK, example, runs, until, wait};
+use crate::support::{STUCK, example, milepost, runs, until, wait};
 
 /// Standard error of a run that has nothing to say.
 #[track_caller]
@@ -128,7 +128,7 @@ fn a_signal_ends_it_and_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let script = format!("sleep 600 & echo $! > {}; wait", pid.display());
-    let mut doctor = Command::new(MILEPOST)
+    let mut doctor = milepost()
         .args(["doctor", "--", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stderr(Stdio::piped())

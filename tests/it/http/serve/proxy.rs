@@ -87,8 +87,12 @@ impl Proxy {
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", &format!("{}; exec \"$0\" \"$@\"", start.shell)]);
             shell.arg(command.get_program());
-            let kept = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
-            shell.envs(kept);
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
             command = shell;
         }
         command.arg("serve").arg(path).args(start.options).env_remove("MILEPOST_LOG");

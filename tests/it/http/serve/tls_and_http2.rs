@@ -24,13 +24,13 @@ use crate::http::serve::legacy_server::Legacy;
 use crate::observe::metrics::page::Page;
 
 /// An authority, a certificate of a server and one of a client, in files.
-pub(super) struct Pki {
+pub(crate) struct Pki {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -54,7 +54,7 @@ impl Pki {
         Self { folder, authority }
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -65,7 +65,7 @@ impl Pki {
     }
 
     /// A server with its certificate that offers these versions.
-    fn server(&self, offers: &[&str], asks_for_certificates: bool) -> ServerConfig {
+    pub(crate) fn server(&self, offers: &[&str], asks_for_certificates: bool) -> ServerConfig {
         let provider = Arc::new(ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -111,7 +111,7 @@ impl Pki {
     }
 }
 
-fn own_call() -> String {
+pub(super) fn own_call() -> String {
     call("1", "\"t\"").replace("{}", r#"{"client":"x"}"#)
 }
 
@@ -131,7 +131,7 @@ async fn hang(server: &Legacy, calls: usize) {
 
 /// Progress was repaired, and the answer came.
 #[track_caller]
-fn check(heard: &str) {
+pub(super) fn check(heard: &str) {
     let events: Vec<_> = heard.split_terminator("\n\n").map(json).collect();
     assert!(events.len() > 1, "{heard}");
     for event in &events[..events.len() - 1] {
@@ -269,7 +269,9 @@ async fn a_server_that_nobody_vouches_for_is_502_and_the_log_says_why() {
         assert_eq!(error["id"], 1);
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains(why), "{message}");
-        proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", why]);
+        let told = proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", why]);
+        let is_unknown = why == "invalid peer certificate";
+        assert_eq!(told.contains("`upstream.ca_file` of the route"), is_unknown, "{told}");
         assert!(server.seen().is_empty());
     }
 }

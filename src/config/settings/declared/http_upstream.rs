@@ -1,0 +1,28 @@
+//! The settings of `upstream` for servers over HTTP.
+
+use super::super::format::{Maybe, Switch, TypedTable};
+use super::super::places::AuthorityFiles;
+use super::super::{FormatField, Setting, SettingOptions, SettingScope};
+use crate::config::routes::http_engine::HttpEngine;
+use crate::config::routes::route::{HttpUpstream, ServerTls};
+use crate::config::values::proxy_url::ProxyText;
+use crate::config::values::text::OneOf;
+
+settings! { HttpUpstream, Self::default();
+    /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
+    "http2" Switch => http2 {}
+    /// What speaks HTTP/1.1 to the server: Milepost's own engine (milepost), which needs less memory for a silent
+    /// stream and less work for a chunk, and refuses a response whose length is in doubt with 502: Transfer-Encoding
+    /// other than chunked, or beside Content-Length; or the library hyper. HTTP/2 is hyper's.
+    "engine" OneOf<HttpEngine> => engine {}
+    /// The forward proxy between Milepost and the server, such as "http://user:password@proxy.example:3128", whatever
+    /// the environment says; "none" is no proxy. Servers with https:// are reached through a tunnel (CONNECT).
+    "proxy" Maybe<ProxyText> => proxy {
+        default: "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY of the environment, but for NO_PROXY and this machine"
+    }
+    /// PEM file with the certificate authorities that are trusted in the place of the system's, or a list of
+    /// such files; "system" in a list stands for the system's: ["system", "ca.pem"].
+    "ca_file" Maybe<AuthorityFiles> => ca_file { default: "the system's authorities" }
+    /// The certificate that Milepost presents to a server that asks for one.
+    "client_certificate" Maybe<TypedTable<ServerTls>> => client_certificate {}
+}
