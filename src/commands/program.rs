@@ -42,7 +42,7 @@ use crate::observe::otlp::DownstreamTransport;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::observe::record::Recording;
 use crate::platform::signals::Signals;
-use crate::transport::child::{self, Program, start_folder};
+use crate::transport::child::{self, KeptStarts, Program, start_folder};
 use crate::transport::http::collector::CollectorClient;
 
 /// The whole program: arguments from the command line, an exit code for the shell.
@@ -263,7 +263,12 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
             WrappedServer::Command(stdio) => {
                 let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
                 let starts = state_dir.as_deref().filter(|_| policy.cached_start);
-                let starts = starts.map(start_folder);
+                // The process that runs `wrap` is the only client.
+                let starts = starts.map(|state| KeptStarts {
+                    folder: start_folder(state),
+                    scope: vec!["wrap".to_owned(), wrapped.name.clone()],
+                    principal: Some("wrap".to_owned()),
+                });
                 let program = Program { command, env, cwd, starts, ..Program::default() };
                 match wrap::run(policy, program, emitter).await {
                     Ok(code) => ExitCode::from(code),

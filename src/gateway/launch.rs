@@ -20,7 +20,8 @@ use crate::relay::{
     ClientLeg, DiagnosticsSink, FaceLeg, ModernFace, Relay, ServerLeg, SpillLimits, SpoolLeg,
     child_session, remote_session,
 };
-use crate::transport::child::{Program, start_folder};
+use crate::transport::child::{KeptStarts, Program, start_folder};
+use crate::transport::http::client_name::ClientName;
 
 /// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
 /// gets an error.
@@ -39,6 +40,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) tokens: Option<SessionTokens>,
     /// Whether the client's `Authorization` was for Milepost.
     pub(crate) proxy_auth: bool,
+    /// The only principal whose clients speak to the server; `None` if that is not known.
+    pub(crate) principal: Option<ClientName>,
     /// Is told the headers of requests that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
@@ -54,7 +57,7 @@ impl Launch<'_> {
         clients: C,
         held: impl FnOnce() -> H + Send + 'static,
     ) -> Result<(), String> {
-        let Self { state, era, policy, tokens, proxy_auth, accepted } = self;
+        let Self { state, era, policy, tokens, proxy_auth, principal, accepted } = self;
         let shared = Arc::clone(&state.shared);
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
@@ -97,7 +100,7 @@ impl Launch<'_> {
             env: stdio.env.clone(),
             left_out: stdio.left_out(std::env::vars_os().map(|(name, _)| name)),
             cwd: stdio.cwd.clone(),
-            starts: shared.folder.as_deref().filter(|_| policy.cached_start).map(start_folder),
+            starts: starts_of(state, principal),
         };
         let diagnostics = Box::new(ServerLog::default());
         let relay = |server, diagnostics| {
@@ -121,6 +124,18 @@ impl Launch<'_> {
         tokio::spawn(task.instrument(span));
         Ok(())
     }
+}
+
+/// The place of the answers of a route's server at its last start, if the route keeps them.
+fn starts_of(state: &RouteState, principal: Option<ClientName>) -> Option<KeptStarts> {
+    let route = &state.route;
+    let preset = route.preset.map_or("", |preset| preset.name);
+    let folder = state.shared.folder.as_deref().filter(|_| state.policy.cached_start)?;
+    Some(KeptStarts {
+        folder: start_folder(folder),
+        scope: vec!["serve".to_owned(), route.path.to_string(), preset.to_owned()],
+        principal: principal.map(|name| name.as_str().to_owned()),
+    })
 }
 
 fn relay_of<C: ClientLeg, S: ServerLeg>(

@@ -104,6 +104,10 @@ pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 /// `_meta` keys of a request that say which trace it belongs to, in the formats of W3C (SEP-414).
 pub const META_TRACE: (&str, &str) = ("traceparent", "tracestate");
+/// `_meta` key of a request with the baggage of its trace, in the format of W3C (SEP-414).
+pub const META_BAGGAGE: &str = "baggage";
+/// `_meta` key of a request with the token of its progress.
+pub const META_PROGRESS_TOKEN: &str = "progressToken";
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 

@@ -1,5 +1,6 @@
 //! Reading and writing of messages: JSON, JSON-RPC, MCP's names, framings, trace contexts.
 pub mod control_characters;
+pub(crate) mod exact_value;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;

@@ -40,6 +40,8 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) owner: Option<u64>,
     /// The name in the client's certificate.
     pub(crate) certificate: Option<ClientName>,
+    /// The name of the principal of all clients of the session, in a certificate or by a trusted front.
+    pub(crate) named: Option<&'a ClientName>,
     /// The client whose limits apply.
     pub(crate) client: Option<&'a LimitedClient>,
 }
@@ -92,6 +94,7 @@ impl Bridge {
             // A shared server knows tokens of ours only.
             tokens: (!is_shared).then(|| self.sessions.tokens()),
             proxy_auth: request.proxy_auth,
+            principal: request.named.cloned(),
             accepted,
         };
         match launch.start(clients, held) {
@@ -178,6 +181,7 @@ impl Bridge {
                 owner: None,
                 // Found by who asks, and never by an id.
                 certificate: None,
+                named: parts.extensions.get(),
                 client: parts.extensions.get(),
             })
         };

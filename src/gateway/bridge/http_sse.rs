@@ -56,6 +56,7 @@ impl Bridge {
             principal: None,
             owner: self.owner_of(&parts.headers, proxy_auth),
             certificate: parts.extensions.get().cloned(),
+            named: parts.extensions.get(),
             client: parts.extensions.get(),
         }) {
             Ok(session) => session,

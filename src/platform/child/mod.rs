@@ -19,7 +19,7 @@ pub use error::SpawnError;
 pub(in crate::platform) use error::StartFault;
 pub use exit::Exit;
 pub(in crate::platform) use exit::LOST;
-pub use program::{Program, start_folder};
+pub use program::{KeptStarts, Program, start_folder};
 
 /// The time that a server has to end by itself after its standard input was closed. Servers that
 /// flush a store or end a browser need seconds; a user at a prompt waits no longer.

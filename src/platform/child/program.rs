@@ -1,6 +1,6 @@
 //! The command line, environment and folder of a server process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,30 @@ pub struct Program {
     /// The working folder, in which a program such as `./server` is looked for; `None`: the folder
     /// of this process.
     pub cwd: Option<PathBuf>,
-    /// The folder with the answers of the last starts of servers; `None`: no such answers are given or kept.
-    pub starts: Option<PathBuf>,
+    /// The place of the answers of the server's last start; `None`: no such answers are given or kept.
+    pub starts: Option<KeptStarts>,
+}
+
+/// The place of the answers of a server's starts, and the clients that they are for.
+#[derive(Clone, Default)]
+pub struct KeptStarts {
+    /// The folder of the files.
+    pub folder: PathBuf,
+    /// The route, its preset, and whatever else separates the server from others with the same command.
+    pub scope: Vec<String>,
+    /// The only principal whose clients speak to the server; `None` if that is not known.
+    pub principal: Option<String>,
 }
 
 impl Program {
     pub(in crate::platform) fn args(&self) -> impl Iterator<Item = &OsString> {
         self.command.iter().skip(1)
+    }
+
+    /// The environment of the server, in order.
+    pub(crate) fn environment(&self) -> BTreeMap<OsString, OsString> {
+        let inherited = std::env::vars_os().filter(|(name, _)| !self.left_out.contains(name));
+        inherited.chain(self.env.iter().cloned()).collect()
     }
 
     pub(crate) fn name(&self) -> &OsStr {

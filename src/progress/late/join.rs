@@ -75,9 +75,7 @@ impl Filter {
         // A client of a shared server that nobody knows could not be told from others when it came back.
         let is_unknown = matches!(who, Principal::Stream(_));
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
-        let read = |tool: &str, ignore: &[String]| {
-            Signature::read(tool, &message.params().unwrap_or_default(), ignore)
-        };
+        let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
         let signature = asks_for.and_then(|tool| {
             let late = self.late_of(self.policy.of(Some(tool)), Some(tool))?;
             read(tool, &late.ignore)

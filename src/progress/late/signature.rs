@@ -1,38 +1,40 @@
 //! The signature of a call: two calls with equal signatures ask for the same work.
 
-use std::fmt;
-
-use bytes::Bytes;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::protocol::json;
+use crate::protocol::exact_value::{exact_params, remove_empty_meta};
+use crate::protocol::jsonrpc::Message;
 
-/// The longest arguments, in bytes, that are compared. A call with longer arguments joins no other call.
-const ARGUMENTS_MAX: usize = 64 << 10;
+/// The longest call, in bytes, that is compared. A longer call joins no other call.
+const COMPARED_MAX: usize = 64 << 10;
 
-/// The largest integer that all readers of JSON keep exactly. A call with a larger number joins no other call.
-const EXACT_MAX: u64 = 1 << 53;
+/// The beginning of a JSON Pointer of `ignore` that names a member of the request's `_meta`.
+const IN_META: &str = "/_meta/";
 
-/// A tool and its arguments.
+/// A tool and the parameters of its call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Signature {
     pub(crate) tool: String,
-    arguments: Value,
+    params: Value,
 }
 
 impl Signature {
-    /// The signature of a `tools/call` with these parameters, without the members of the arguments that
-    /// `ignore` names. `None` if the arguments cannot be compared safely: they are longer than
-    /// [`ARGUMENTS_MAX`], repeat a member, are no valid JSON, or have a number that readers round.
-    pub(crate) fn read(tool: &str, params: &Bytes, ignore: &[String]) -> Option<Self> {
-        let text = json::member(params, "arguments").unwrap_or_else(|| Bytes::from_static(b"{}"));
-        if text.len() > ARGUMENTS_MAX {
+    /// The signature of a `tools/call`, without the members of `_meta` that only name the call, and without the members
+    /// of the arguments and of `_meta` that `ignore` names. `None` if two readers could read the call in two ways, or
+    /// the call is longer than [`COMPARED_MAX`].
+    pub(crate) fn read(tool: &str, message: &Message, ignore: &[String]) -> Option<Self> {
+        let text = message.raw();
+        if text.len() > COMPARED_MAX {
             return None;
         }
-        let Unique(mut arguments) = serde_json::from_slice(&text).ok()?;
-        ignore.iter().for_each(|pointer| remove(&mut arguments, pointer));
-        Some(Self { tool: tool.to_owned(), arguments })
+        let mut params = exact_params(text)?;
+        ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
+        remove_empty_meta(&mut params);
+        // No arguments and empty ones are the same.
+        let members = params.as_object_mut()?;
+        let arguments = members.entry("arguments").or_insert_with(|| Value::Object(Map::new()));
+        ignore.iter().for_each(|pointer| remove(arguments, pointer));
+        Some(Self { tool: tool.to_owned(), params })
     }
 }
 
@@ -45,70 +47,71 @@ fn remove(value: &mut Value, pointer: &str) {
     }
 }
 
-/// A value whose objects have each member once, and whose numbers every reader reads alike.
-struct Unique(Value);
-
-impl<'de> Deserialize<'de> for Unique {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(UniqueReader)
-    }
-}
-
-struct UniqueReader;
-
-impl<'de> Visitor<'de> for UniqueReader {
-    type Value = Unique;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value that every reader reads alike")
-    }
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Unique, E> {
-        Ok(Unique(value.into()))
-    }
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Unique, E> {
-        let exact = value <= EXACT_MAX;
-        exact.then(|| Unique(value.into())).ok_or_else(|| E::custom("a number that readers round"))
-    }
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Unique, E> {
-        let exact = value.unsigned_abs() <= EXACT_MAX;
-        exact.then(|| Unique(value.into())).ok_or_else(|| E::custom("a number that readers round"))
-    }
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Unique, E> {
-        let exact = value.abs() <= EXACT_MAX as f64;
-        exact.then(|| Unique(value.into())).ok_or_else(|| E::custom("a number that readers round"))
-    }
-    fn visit_str<E: Error>(self, text: &str) -> Result<Unique, E> {
-        Ok(Unique(text.into()))
-    }
-    fn visit_unit<E: Error>(self) -> Result<Unique, E> {
-        Ok(Unique(Value::Null))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Unique, A::Error> {
-        let mut values = Vec::new();
-        while let Some(Unique(value)) = list.next_element()? {
-            values.push(value);
-        }
-        Ok(Unique(values.into()))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
-        let mut members = Map::new();
-        while let Some((name, Unique(value))) = map.next_entry::<String, Unique>()? {
-            if members.insert(name, value).is_some() {
-                return Err(A::Error::custom("a member occurs twice"));
-            }
-        }
-        Ok(Unique(members.into()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn signature(arguments: &str, ignore: &[&str]) -> Option<Signature> {
-        let params = Bytes::from(format!(r#"{{"name":"work","arguments":{arguments}}}"#));
+        call(&format!(r#"{{"name":"work","arguments":{arguments}}}"#), ignore)
+    }
+
+    fn call(params: &str, ignore: &[&str]) -> Option<Signature> {
+        whole(&format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#), ignore)
+    }
+
+    fn whole(text: &str, ignore: &[&str]) -> Option<Signature> {
         let ignore: Vec<String> = ignore.iter().map(|one| (*one).to_owned()).collect();
-        Signature::read("work", &params, &ignore)
+        Signature::read("work", &Message::parse(Bytes::copy_from_slice(text.as_bytes())), &ignore)
+    }
+
+    #[test]
+    fn names_of_a_call_in_meta_are_not_its_work() {
+        let plain = call(r#"{"name":"work"}"#, &[]);
+        assert!(plain.is_some());
+        for meta in [
+            r#"{"progressToken":7}"#,
+            r#"{"traceparent":"00-a-b-01","tracestate":"a=b","baggage":"user=1"}"#,
+            r#"{"claudecode/toolUseId":"toolu_1"}"#,
+            "{}",
+        ] {
+            let params = format!(r#"{{"_meta":{meta},"name":"work","arguments":{{}}}}"#);
+            assert_eq!(call(&params, &[]), plain, "{meta}");
+        }
+        let session = r#"{"_meta":{"example.org/session":"s1"},"name":"work"}"#;
+        assert_eq!(call(session, &["/_meta/example.org~1session"]), plain);
+    }
+
+    #[test]
+    fn other_parameters_are_other_work() {
+        let plain = call(r#"{"name":"work"}"#, &[]);
+        for params in [
+            r#"{"name":"work","_meta":{"example.org/user":"ada"}}"#,
+            r#"{"name":"work","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#,
+            r#"{"name":"work","_meta":null}"#,
+            r#"{"name":"work","requestState":"x"}"#,
+            r#"{"name":"work","inputResponses":{}}"#,
+            r#"{"name":"work","_meta":{"nested":{"progressToken":1}}}"#,
+        ] {
+            let other = call(params, &[]);
+            assert!(other.is_some() && other != plain, "{params}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_repeats_a_member_anywhere_has_no_signature() {
+        for text in [
+            r#"{"id":1,"params":{"name":"work","arguments":{"a":1},"arguments":{"a":2}}}"#,
+            r#"{"id":1,"params":{"name":"work","arguments":{},"argument\u0073":{}}}"#,
+            r#"{"id":1,"params":{"name":"work","name":"other"}}"#,
+            r#"{"id":1,"params":{"name":"work"},"params":{"name":"work"}}"#,
+            r#"{"id":1,"id":2,"params":{"name":"work"}}"#,
+            r#"{"id":1,"params":{"name":"work","_meta":{"progressToken":1,"progressToken":2}}}"#,
+            r#"{"id":1,"params":{"name":"work","_meta":{},"_meta":{}}}"#,
+        ] {
+            assert_eq!(whole(text, &[]), None, "{text}");
+        }
     }
 
     #[test]
@@ -131,6 +134,7 @@ mod tests {
             (r#"{"a":1}"#, r#"{"a":1,"b":null}"#),
             (r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#),
             (r#"{"a":0}"#, r#"{"a":false}"#),
+            (r#"{"a":9007199254740993}"#, r#"{"a":9007199254740992}"#),
         ] {
             assert_ne!(signature(one, &[]), signature(other, &[]), "{one} {other}");
         }
@@ -138,21 +142,25 @@ mod tests {
 
     #[test]
     fn arguments_that_readers_read_differently_have_no_signature() {
-        let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(ARGUMENTS_MAX));
+        let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(COMPARED_MAX));
+        let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(128), "]".repeat(128));
         for arguments in [
             r#"{"a":1,"a":2}"#,
             r#"{"a":{"b":1,"\u0062":2}}"#,
             r#"[{"a":1,"a":1}]"#,
             r#"{"a":"\ud800"}"#,
             r#"{"a":18446744073709551617}"#,
-            r#"{"a":9007199254740993}"#,
+            r#"{"a":9007199254740993.0}"#,
+            r#"{"a":-0.0}"#,
+            &deep,
             r#"{"a":1e999}"#,
             &long,
         ] {
             assert_eq!(signature(arguments, &[]), None, "{arguments:.60}");
         }
-        let bad = Bytes::from_static(b"{\"name\":\"work\",\"arguments\":{\"a\":\"\xff\"}}");
-        assert_eq!(Signature::read("work", &bad, &[]), None);
+        let bad =
+            Bytes::from_static(b"{\"params\":{\"name\":\"work\",\"arguments\":{\"a\":\"\xff\"}}}");
+        assert_eq!(Signature::read("work", &Message::parse(bad), &[]), None);
     }
 
     #[test]

@@ -9,6 +9,10 @@
 //!
 //! The server gets every request all the same. Its answers are compared with those that the client has had: other
 //! lists are said by a notification.
+//!
+//! No principal gets the list of another. Where the principal of a session is not known, a list is kept only if the
+//! server had read nothing but the beginning of the session and requests for lists: the list of such a server cannot
+//! depend on what a client asked for or answered.
 
 pub(crate) mod store;
 
@@ -17,10 +21,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::store::{StartAnswers, StartStore};
 use crate::progress::Payload;
+use crate::protocol::exact_value::exact_params;
 use crate::protocol::jsonrpc::{Key, Kind, Message, own_error};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::FromServer;
@@ -90,6 +95,8 @@ pub(crate) struct CachedStart {
     /// The answers as the file has them, or is about to have them.
     known: StartAnswers,
     asked: BTreeMap<Key, ListRequest>,
+    /// Whether clients have sent nothing from which the server could know more than at the beginning of any session.
+    is_pristine: bool,
     held: VecDeque<HeldMessage>,
     held_bytes: usize,
     /// Messages in the server's place.
@@ -107,6 +114,7 @@ impl CachedStart {
             file: None,
             known: StartAnswers::default(),
             asked: BTreeMap::new(),
+            is_pristine: true,
             held: VecDeque::new(),
             held_bytes: 0,
             own: VecDeque::new(),
@@ -159,6 +167,7 @@ impl CachedStart {
 
     /// Takes note of a message for the server. False if the message does not go to the server now.
     pub(crate) fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
+        self.is_pristine = self.is_pristine && is_of_beginning(&Message::parse(payload.to_bytes()));
         let method = message.and_then(Message::method);
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
@@ -200,6 +209,7 @@ impl CachedStart {
 
     /// Takes note of a part of a large message for the server. False if the part does not go to the server now.
     pub(crate) fn note_part(&mut self, part: &MessagePart) -> bool {
+        self.is_pristine = false;
         if self.is_waiting() {
             self.hold(HeldMessage::Part(part.clone()));
         }
@@ -210,8 +220,10 @@ impl CachedStart {
     /// The client begins.
     fn begin(&mut self, sent: &Message) {
         let (Some(key), Some(id)) = (sent.id_key(), sent.id()) else { return };
-        let params = sent.params().unwrap_or_default();
-        let file = self.store.file_of(&params);
+        let Some(file) = self.store.file_of(sent.raw()) else {
+            self.phase = StartPhase::Started;
+            return;
+        };
         let known = store::read(&file);
         self.file = Some(file);
         self.phase = match known {
@@ -329,12 +341,18 @@ impl CachedStart {
             return true;
         };
         let result = result_of(message).filter(|result| result.get("nextCursor").is_none());
-        let before = match &result {
-            Some(result) => self.known.lists.insert(method.to_owned(), result.clone()),
-            None => self.known.lists.remove(method),
-        };
-        if before != result {
-            self.save();
+        let is_everybodys = self.store.has_one_principal() || self.is_pristine;
+        let known = self.known.lists.get(method);
+        if known != result.as_ref() {
+            let was_known = known.is_some();
+            match result.clone().filter(|_| is_everybodys) {
+                Some(result) => drop(self.known.lists.insert(method.to_owned(), result)),
+                // A list that is out of date, or may be, is not given again.
+                None => drop(self.known.lists.remove(method)),
+            }
+            if was_known || is_everybodys {
+                self.save();
+            }
         }
         let Some(told) = told else { return true };
         if Some(&told) != result.as_ref() {
@@ -377,6 +395,20 @@ impl CachedStart {
             Err(_) => work(),
         }
     }
+}
+
+/// Whether a server that has read this message, and others of this kind, knows no more of its client than at the
+/// beginning of any session.
+fn is_of_beginning(sent: &Message) -> bool {
+    let Some(method) = sent.method() else { return false };
+    let is_list = || LISTS.iter().any(|(list, _)| *list == method);
+    let is_bare = || {
+        let params = exact_params(sent.raw());
+        params.is_some_and(|params| params.as_object().map_or(params.is_null(), Map::is_empty))
+    };
+    // The parameters of `initialize` are a part of the name of the file.
+    method == mcp::INITIALIZE
+        || (method == mcp::INITIALIZED || method == mcp::PING || is_list()) && is_bare()
 }
 
 /// The result of an answer.

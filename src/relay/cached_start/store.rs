@@ -1,4 +1,4 @@
-//! The answers of a server's last start, in one small file for each command and client.
+//! The answers of a server's last start, in one small file for each server and client.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -6,12 +6,14 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::platform::files;
-use crate::progress::durations::fingerprint;
-use crate::transport::child::Program;
+use crate::protocol::exact_value::exact_params;
+use crate::protocol::trace_context::to_hex;
+use crate::transport::child::{KeptStarts, Program};
 use crate::transport::random::random_id;
 
 /// The longest file that is read or written, in bytes. The answers of a server that says more are not kept.
@@ -29,37 +31,83 @@ pub(crate) struct StartAnswers {
     pub(crate) lists: BTreeMap<String, Value>,
 }
 
-/// The place of the answers of one command.
-#[derive(Debug, Clone)]
+/// Variables that name a terminal, a login or a start of a process, and change with each start. No answer of a server is
+/// expected to depend on one of them.
+const CHANGING_NAMES: [&str; 17] = [
+    "_",
+    "COLUMNS",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LINES",
+    "OLDPWD",
+    "PWD",
+    "SHLVL",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SYSTEMD_EXEC_PID",
+    "TERM_SESSION_ID",
+    "TRACEPARENT",
+    "WINDOWID",
+    "XDG_SESSION_ID",
+];
+
+/// The place of the answers of one server.
+#[derive(Clone)]
 pub(crate) struct StartStore {
     folder: PathBuf,
-    command: Vec<Vec<u8>>,
+    /// All that the answers may depend on, besides the client.
+    server: Context,
+    has_one_principal: bool,
 }
 
 impl StartStore {
     /// The place of the answers of `program`; `None` if they are not kept.
     pub(crate) fn of(program: &Program) -> Option<Self> {
-        let folder = program.starts.clone()?;
-        let bytes = |text: &OsStr| text.as_encoded_bytes().to_vec();
+        let KeptStarts { folder, scope, principal } = program.starts.clone()?;
         let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
-        let command = program.command.iter().map(|part| bytes(part));
-        Some(Self { folder, command: command.chain([bytes(cwd.as_os_str())]).collect() })
+        let environment = program.environment();
+        let is_stable = |name: &OsStr| !CHANGING_NAMES.iter().any(|changing| name == *changing);
+        let environment = environment.iter().filter(|(name, _)| is_stable(name));
+        let mut server = Context::new(&SHA256);
+        // The parts of one list cannot pass for those of the next: each list begins with its length.
+        let lists: [Vec<&[u8]>; 5] = [
+            program.command.iter().map(|part| part.as_encoded_bytes()).collect(),
+            vec![cwd.as_os_str().as_encoded_bytes()],
+            environment
+                .flat_map(|(name, value)| [name.as_encoded_bytes(), value.as_encoded_bytes()])
+                .collect(),
+            scope.iter().map(String::as_bytes).collect(),
+            principal.iter().map(String::as_bytes).collect(),
+        ];
+        for list in lists {
+            server.update(&(list.len() as u64).to_le_bytes());
+            list.into_iter().for_each(|part| add(&mut server, part));
+        }
+        Some(Self { folder, server, has_one_principal: principal.is_some() })
     }
 
-    /// The file of a client whose `initialize` has these parameters.
-    pub(crate) fn file_of(&self, params: &[u8]) -> PathBuf {
-        // The file shows no arguments, which may be secrets.
-        let client = serde_json::from_slice::<Value>(params).map(|mut params| {
-            if let Some(members) = params.as_object_mut() {
-                members.remove("_meta");
-            }
-            params.to_string()
-        });
-        let client = client.unwrap_or_default();
-        let parts = || self.command.iter().map(Vec::as_slice).chain([client.as_bytes()]);
-        let (one, other) = (fingerprint(parts()), fingerprint(parts().chain([&b"2"[..]])));
-        self.folder.join(format!("{one:016x}{other:016x}.json"))
+    /// Whether one principal asks for all that is kept here.
+    pub(crate) fn has_one_principal(&self) -> bool {
+        self.has_one_principal
     }
+
+    /// The file of a client that sends this `initialize`. `None` if two servers could read the message in two ways.
+    pub(crate) fn file_of(&self, initialize: &[u8]) -> Option<PathBuf> {
+        let params = exact_params(initialize)?;
+        // The file shows no arguments, which may be secrets.
+        let mut whole = self.server.clone();
+        add(&mut whole, params.to_string().as_bytes());
+        let name = to_hex(whole.finish().as_ref());
+        Some(self.folder.join(format!("{name}.json")))
+    }
+}
+
+/// Adds a part with its length.
+fn add(context: &mut Context, part: &[u8]) {
+    context.update(&(part.len() as u64).to_le_bytes());
+    context.update(part);
 }
 
 /// The answers in a file; `None` if there is no such file, or other users could have written it.
@@ -133,29 +181,76 @@ mod tests {
 
     use super::*;
 
-    fn store(folder: &Path, command: &[&str]) -> StartStore {
+    fn program(folder: &Path, command: &[&str]) -> Program {
         let command = command.iter().map(OsString::from).collect();
-        let program = Program { command, starts: Some(folder.to_owned()), ..Program::default() };
-        StartStore::of(&program).unwrap()
+        let starts = KeptStarts { folder: folder.to_owned(), ..KeptStarts::default() };
+        Program { command, starts: Some(starts), ..Program::default() }
+    }
+
+    fn file(program: &Program, params: &str) -> Option<PathBuf> {
+        let text = format!(r#"{{"id":1,"method":"initialize","params":{params}}}"#);
+        StartStore::of(program).unwrap().file_of(text.as_bytes())
+    }
+
+    fn path(folder: &Path, command: &[&str]) -> PathBuf {
+        file(&program(folder, command), "{}").unwrap()
     }
 
     #[test]
     fn the_answers_belong_to_a_command_and_a_client() {
         let folder = tempfile::tempdir().unwrap();
         let of = |command: &[&str], params: &str| {
-            store(folder.path(), command).file_of(params.as_bytes())
+            file(&program(folder.path(), command), params).unwrap()
         };
-        let known = of(&["a", "b"], r#"{"protocolVersion":"1","_meta":{"x":1}}"#);
+        let known = of(&["a", "b"], r#"{"protocolVersion":"1","_meta":{"traceparent":"1"}}"#);
         assert_eq!(known, of(&["a", "b"], r#"{"protocolVersion":"1"}"#));
         assert_ne!(known, of(&["a", "c"], r#"{"protocolVersion":"1"}"#));
         assert_ne!(known, of(&["a b"], r#"{"protocolVersion":"1"}"#));
         assert_ne!(known, of(&["a", "b"], r#"{"protocolVersion":"2"}"#));
+        assert_ne!(known, of(&["a", "b"], r#"{"protocolVersion":"1","_meta":{"user":"ada"}}"#));
+        for twice in [r#"{"a":1,"a":2}"#, r#"{"_meta":{},"_meta":{"user":"ada"}}"#] {
+            assert_eq!(file(&program(folder.path(), &["a"]), twice), None);
+        }
+    }
+
+    #[test]
+    fn the_answers_belong_to_an_environment_a_route_and_a_principal() {
+        let folder = tempfile::tempdir().unwrap();
+        let plain = || program(folder.path(), &["a"]);
+        let of = |program: &Program| file(program, "{}").unwrap();
+        let with_env = |name: &str, value: &str| {
+            of(&Program { env: vec![(name.into(), value.into())], ..plain() })
+        };
+        let starts = |change: &dyn Fn(&mut KeptStarts)| {
+            let mut other = plain();
+            other.starts.as_mut().map(change);
+            of(&other)
+        };
+        let inherited = std::env::vars_os().find(|(name, _)| name == "PATH").unwrap();
+        let without_path = Program { left_out: [inherited.0].into(), ..plain() };
+        let mut all = vec![
+            of(&plain()),
+            of(&without_path),
+            with_env("TOKEN", "a"),
+            with_env("TOKEN", "b"),
+            with_env("TOKENa", ""),
+            of(&Program { cwd: Some("/".into()), ..plain() }),
+            starts(&|it| it.scope = vec!["/a".into()]),
+            starts(&|it| it.scope = vec!["/a".into(), "preset".into()]),
+            starts(&|it| it.principal = Some("/a".into())),
+            starts(&|it| it.principal = Some("header:ada".into())),
+        ];
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert_eq!(with_env("SHLVL", "7"), of(&plain()));
     }
 
     #[test]
     fn a_file_is_read_as_it_was_written_and_nobody_else_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
-        let path = store(&folder.path().join("starts"), &["a"]).file_of(b"{}");
+        let path = path(&folder.path().join("starts"), &["a"]);
         assert_eq!(read(&path), None);
         let answers =
             StartAnswers { initialize: serde_json::json!({"a": 1}), ..StartAnswers::default() };
@@ -172,7 +267,7 @@ mod tests {
     fn the_oldest_file_makes_room() {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..FILES_MAX + 3 {
-            let path = store(folder.path(), &[&number.to_string()]).file_of(b"{}");
+            let path = path(folder.path(), &[&number.to_string()]);
             write(&path, &StartAnswers::default()).unwrap();
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), FILES_MAX);

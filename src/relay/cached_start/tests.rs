@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::transport::child::Program;
+use crate::transport::child::{KeptStarts, Program};
 
 const INITIALIZE: &str =
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
@@ -15,8 +15,14 @@ struct Start(CachedStart);
 
 impl Start {
     fn new(folder: &Path) -> Self {
+        Self::of(folder, Some("ada"))
+    }
+
+    fn of(folder: &Path, principal: Option<&str>) -> Self {
         let command = vec!["server".into()];
-        let program = Program { command, starts: Some(folder.to_owned()), ..Program::default() };
+        let principal = principal.map(str::to_owned);
+        let starts = KeptStarts { folder: folder.to_owned(), principal, scope: Vec::new() };
+        let program = Program { command, starts: Some(starts), ..Program::default() };
         Self(CachedStart::new(StartStore::of(&program).unwrap()))
     }
 
@@ -141,4 +147,55 @@ fn another_server_gets_its_client_to_connect_again() {
     // The answers are forgotten: the next start is a first one.
     let mut next = Start::new(folder.path());
     assert!(next.client(INITIALIZE) && next.own().is_empty());
+}
+
+const CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"login"}}"#;
+
+/// A start of a client of `principal`, which sends `first` before it asks for the list.
+fn start_with(folder: &Path, principal: Option<&str>, first: &str) {
+    let mut start = Start::of(folder, principal);
+    assert!(start.client(INITIALIZE) && start.server(STARTED));
+    assert!(start.client(first) && start.client(TOOLS) && start.server(&tools(&["of-ada"])));
+}
+
+/// The list that a new client is answered with.
+fn list_for(folder: &Path, principal: Option<&str>) -> Option<String> {
+    let mut start = Start::of(folder, principal);
+    start.client(INITIALIZE);
+    assert_eq!(start.own().len(), 1, "the client gets the answer to `initialize`");
+    start.client(TOOLS);
+    start.own().pop()
+}
+
+#[test]
+fn what_a_client_made_of_its_list_is_kept_for_nobody_else() {
+    let roots = r#"{"jsonrpc":"2.0","id":9,"result":{"roots":[{"uri":"file:///home/ada"}]}}"#;
+    let listed =
+        r#"{"jsonrpc":"2.0","id":8,"method":"tools/list","params":{"_meta":{"user":"ada"}}}"#;
+    let level = r#"{"jsonrpc":"2.0","id":8,"method":"logging/setLevel","params":{"level":"info"}}"#;
+    for first in [CALL, roots, listed, level, "[]", "{"] {
+        let folder = tempfile::tempdir().unwrap();
+        start_with(folder.path(), None, first);
+        assert_eq!(list_for(folder.path(), None), None, "{first}");
+    }
+    // The same principal gets its own list.
+    let folder = tempfile::tempdir().unwrap();
+    start_with(folder.path(), Some("ada"), CALL);
+    assert_eq!(list_for(folder.path(), Some("ada")), Some(tools(&["of-ada"])));
+}
+
+#[test]
+fn the_list_of_an_untouched_server_is_everybodys() {
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let folder = tempfile::tempdir().unwrap();
+    start_with(folder.path(), None, initialized);
+    assert_eq!(list_for(folder.path(), None), Some(tools(&["of-ada"])));
+    // A list that came after a call does not replace it, and what is out of date is given no more.
+    let mut start = Start::of(folder.path(), None);
+    start.client(INITIALIZE);
+    start.server(STARTED);
+    start.client(CALL);
+    start.client(TOOLS);
+    assert!(start.server(&tools(&["of-eve"])));
+    assert_eq!(list_for(folder.path(), None), None);
 }

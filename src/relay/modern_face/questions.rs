@@ -164,6 +164,11 @@ impl ModernFace {
             let why = "the client of this call has not declared that it can be asked this";
             return self.send(error_answer(&server_id, METHOD_NOT_FOUND, why, None), &None);
         }
+        // The client's next request could not be recognised as the same request.
+        if matches!(asker, Asker::Call(_)) && request.digest.is_none() {
+            let why = "the request of this call is nested too deep, or may be read in two ways";
+            return self.send(error_answer(&server_id, INVALID_PARAMS, why, None), &None);
+        }
         let question = json!({"method": method, "params": asked_params(message)});
         let name = format!("ask-{}", self.next_name());
         match asker {
@@ -225,7 +230,7 @@ impl ModernFace {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
         let method = sent.method().unwrap_or_default();
-        if state.digest != digest_of(&method, params) {
+        if digest_of(sent) != Some(state.digest) {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
         }
@@ -323,4 +328,26 @@ fn asked_params(message: &Message) -> Value {
         ["elicitationId", "task"].iter().for_each(|name| drop(members.remove(*name)));
     }
     params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Face, request};
+
+    #[test]
+    fn a_client_is_asked_nothing_about_a_request_that_may_be_read_in_two_ways() {
+        let deep = |leaf: &str| {
+            format!(r#""name":"a","arguments":{}{leaf}{},"#, "[".repeat(200), "]".repeat(200))
+        };
+        for params in [&*deep("1"), r#""name":"a","arguments":{"n":1,"n":2},"#] {
+            let mut face = Face::ready();
+            face.own();
+            face.client(&request(2, "tools/call", params));
+            face.sent();
+            let question =
+                r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
+            assert_eq!(face.server(question), None);
+            assert!(face.sent()[0].contains("-32602") && face.own().is_empty(), "{params:.40}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{FaceRequest, ModernFace, OPEN_MAX, OWN_ID, REMOVED, ToServer, meta_value};
 use crate::progress::{Payload, StreamId};
+use crate::protocol::exact_value::exact_value;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
@@ -54,7 +55,7 @@ impl ModernFace {
             task_at: self.task_time((&method, tool.as_deref()), &capabilities, now),
             tool,
             came: now,
-            digest: is_asked.then(|| digest_of(&method, &params)),
+            digest: is_asked.then(|| digest_of(sent)).flatten(),
             method,
             wants_logs,
             token: token_in(&params),
@@ -132,17 +133,18 @@ pub(super) fn token_in(params: &Bytes) -> Option<Key> {
     Key::read(&json::member(&meta, "progressToken")?)
 }
 
-/// A number that two requests share if they ask for the same.
-pub(super) fn digest_of(method: &str, params: &Bytes) -> [u8; 32] {
-    let mut value = serde_json::from_slice::<Value>(params).unwrap_or_default();
+/// A number that two requests share only if they ask for the same. `None` if two readers could read the request in two
+/// ways.
+pub(super) fn digest_of(sent: &Message) -> Option<[u8; 32]> {
+    let mut sent = exact_value(sent.raw())?;
+    let method = sent["method"].take();
+    let mut value = sent["params"].take();
     if let Some(members) = value.as_object_mut() {
         members.remove("_meta");
         ANSWERS.iter().for_each(|name| drop(members.remove(*name)));
     }
     let text = format!("{method} {value}");
-    let mut sum = [0; 32];
-    sum.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-    sum
+    digest(&SHA256, text.as_bytes()).as_ref().try_into().ok()
 }
 
 /// A request without the members that only 2026-07-28 has.

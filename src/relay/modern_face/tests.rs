@@ -9,7 +9,7 @@ const STARTED: &str = r#"{"jsonrpc":"2.0","id":"milepost-initialize","result":{"
 
 const SERVER: &str = r#""_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}"#;
 
-struct Face(ModernFace);
+pub(super) struct Face(ModernFace);
 
 impl Face {
     fn fresh() -> Self {
@@ -22,7 +22,7 @@ impl Face {
     }
 
     /// A face whose child has started; `discover` was its first request.
-    fn ready() -> Self {
+    pub(super) fn ready() -> Self {
         Self::fresh().begun()
     }
 
@@ -35,13 +35,13 @@ impl Face {
         face
     }
 
-    fn client(&mut self, text: &str) -> bool {
+    pub(super) fn client(&mut self, text: &str) -> bool {
         let sent = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         self.0.take(sent, &None, Instant::now())
     }
 
     /// The child says this; what its client gets of it.
-    fn server(&mut self, text: &str) -> Option<String> {
+    pub(super) fn server(&mut self, text: &str) -> Option<String> {
         self.server_on(Origin::Shared, text)
     }
 
@@ -57,13 +57,13 @@ impl Face {
     }
 
     /// What the child is sent.
-    fn sent(&mut self) -> Vec<String> {
+    pub(super) fn sent(&mut self) -> Vec<String> {
         let sent = std::iter::from_fn(|| self.0.next_to_server());
         sent.map(|out| String::from_utf8_lossy(out.message.raw()).into_owned()).collect()
     }
 
     /// What clients get in the child's place.
-    fn own(&mut self) -> Vec<Value> {
+    pub(super) fn own(&mut self) -> Vec<Value> {
         let own = std::iter::from_fn(|| self.0.next_own());
         let text = |own| match own {
             FromServer::Message(_, message) => serde_json::from_slice(message.raw()).unwrap(),
@@ -73,7 +73,7 @@ impl Face {
     }
 }
 
-fn request(id: u64, method: &str, params: &str) -> String {
+pub(super) fn request(id: u64, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{META}}}}}}}"#)
 }
 

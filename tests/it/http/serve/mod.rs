@@ -3,6 +3,7 @@
 mod admin;
 mod admin_token;
 mod byte_exact;
+mod cached_starts;
 mod client_certificates;
 mod client_limits;
 #[cfg(target_env = "gnu")]
