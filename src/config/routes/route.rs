@@ -15,6 +15,7 @@ use url::Url;
 
 use super::authorities::Authorities;
 use super::client_maxima::ClientMaxima;
+use super::front_header::FrontHeader;
 use super::http_engine::HttpEngine;
 use super::inherited_env::InheritedEnv;
 use super::lifecycle::Lifecycle;
@@ -61,6 +62,8 @@ pub struct Server {
     pub allowed_origins: Vec<String>,
     /// Fronts: what they say of their clients is believed, and they are no clients themselves.
     pub trusted_proxies: Vec<IpNet>,
+    /// The header in which they name their clients.
+    pub front_header: FrontHeader,
     /// The header in which they name the user for whom they ask; `None`: in none.
     pub principal: Option<HeaderName>,
     /// Requests are refused that a page of another site can send without its origin, or with a body of
@@ -106,6 +109,7 @@ impl Default for Server {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
+            front_header: FrontHeader::default(),
             principal: None,
             check_pages: true,
             insecure: false,

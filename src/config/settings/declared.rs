@@ -12,6 +12,7 @@ use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
 use crate::config::routes::route::{
     Admin, Cors, ForwardedRule, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
 };
+use crate::config::routes::{FrontHeader, HttpEngine};
 use crate::config::values::OFF;
 use crate::config::values::principal_header::PrincipalHeader;
 use crate::config::values::text::{
@@ -72,6 +73,8 @@ settings! { Server, Self::default();
     /// Addresses and nets (CIDR) of fronts, such as "10.0.0.0/8". What they say of their clients is believed
     /// (forwarded), and they are no clients themselves.
     "trusted_proxies" List<NetText> => trusted_proxies {}
+    /// The header in which trusted_proxies name their clients. With x-forwarded-for or forwarded the other is left out.
+    "front_header" OneOf<FrontHeader> => front_header {}
     /// The header in which trusted_proxies name the user for whom they ask, such as "header:x-user". The user is
     /// then the client of limits, sessions and shared children. From others the header is left out.
     "principal" Maybe<PrincipalHeader> => principal { default: "none" }

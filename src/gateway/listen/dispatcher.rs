@@ -26,6 +26,7 @@ use crate::config::routes::{Cors, Route, Server};
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::fleet::peers::LEAVING;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize, principal};
+use crate::gateway::listen::foreign_headers::foreign_headers;
 use crate::gateway::live_routes::ServedRoute;
 use crate::observe::log::may_log_refusal;
 use crate::transport::http::cors;
@@ -255,12 +256,15 @@ impl<H: Handler> Dispatcher<H> {
             admit_body(&config.server, parts)?;
         }
         let named = principal(&config.server, client, parts)?;
+        let route = served.as_ref().map(ServedRoute::route);
+        let mut foreign_headers = foreign_headers(&config.server, route, &parts.headers);
+        foreign_headers.extend(named.foreign);
         Ok(Decision::Handle(Admitted {
             route_match,
             served,
             client: Peer { name: named.name, ..client.clone() },
             trusted_proxies: Arc::clone(&config.trusted_proxies),
-            foreign_principal: named.foreign,
+            foreign_headers,
             authorization_was_ours,
         }))
     }

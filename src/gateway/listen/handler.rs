@@ -78,8 +78,9 @@ pub struct Admitted {
     pub client: Peer,
     /// Fronts whose headers about their clients are believed.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// The header of `principal`, where the request has it from another than these fronts.
-    pub foreign_principal: Option<HeaderName>,
+    /// Headers that are left out: that of `principal` from another than these fronts, and headers that some servers
+    /// would read as one that a setting decides about.
+    pub foreign_headers: Vec<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
 }
@@ -122,7 +123,7 @@ impl Routed {
         let rule = served.route().forwarded;
         let mut is_foreign =
             rule != ForwardedRule::Pass && forward(rule, &mut request, &client, &trusted_proxies);
-        is_foreign |= admitted.foreign_principal.is_some();
+        is_foreign |= !admitted.foreign_headers.is_empty();
         if is_foreign {
             self.proxy.metrics().count_forwarded_dropped();
         }
@@ -141,7 +142,7 @@ impl Routed {
             return self.serve_here(served, request, admitted).await;
         };
         let facts = admitted.client.facts();
-        let is_foreign = admitted.foreign_principal.is_some();
+        let is_foreign = !admitted.foreign_headers.is_empty();
         let route = Arc::clone(&served.live.state.route);
         let received = fleet.receive(&route, &admitted.route_match.part, request, &facts);
         let request = match received.await {
@@ -171,7 +172,7 @@ impl Handler for Routed {
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
         // Nobody behind this process reads it: neither the server nor another replica, which may trust others.
-        if let Some(header) = &admitted.foreign_principal {
+        for header in &admitted.foreign_headers {
             request.headers_mut().remove(header);
         }
         let Some(served) = admitted.served.take() else {

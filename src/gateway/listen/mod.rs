@@ -9,6 +9,7 @@ mod connection;
 mod descriptors;
 mod dispatcher;
 mod file_watch;
+mod foreign_headers;
 mod handler;
 mod idle;
 mod last_use;

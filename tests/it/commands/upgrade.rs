@@ -6,13 +6,14 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 27] = [
+const NAMED: [&str; 28] = [
     "body_min_rate",
     "body_timeout",
     "cached_start",
     "check_pages",
     "client_ca_file",
     "forwarded",
+    "front_header",
     "http1_idle_timeout",
     "http2_idle_timeout",
     "late",

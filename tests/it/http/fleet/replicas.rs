@@ -409,7 +409,7 @@ async fn answer(
         route_match: place,
         client,
         trusted_proxies: Arc::from(&*replica.server.trusted_proxies),
-        foreign_principal: named.foreign,
+        foreign_headers: named.foreign.into_iter().collect(),
         authorization_was_ours: false,
     };
     routed.handle(http::Request::from_parts(parts, body), admitted).await

@@ -93,6 +93,38 @@ fn the_header_of_the_user_counts_from_a_front_alone() {
 }
 
 #[test]
+fn a_header_with_another_spelling_reaches_no_server() {
+    let upstream = Upstream::start();
+    let server = "trusted_proxies = [\"127.0.0.1\"]\nprincipal = \"header:x-user\"\n\
+        front_header = \"x-forwarded-for\"";
+    let route = format!("upstream.url = \"{}\"\nforwarded = \"append\"", upstream.url());
+    let proxy = Proxy::with(&Start { server, ..Start::default() }, &route);
+    let sent = [
+        ("x-user", "ada"),
+        ("X_User", "root"),
+        ("X_Forwarded_For", "6.6.6.6"),
+        ("x-forwarded-for", "203.0.113.7"),
+        ("Forwarded", "for=6.6.6.6"),
+        ("x_other", "1"),
+    ];
+    let mut answer = ask(&proxy, "POST", &sent, &call("1", ""));
+    let mut asked = upstream.asked();
+    let head = asked.head.to_lowercase();
+    for (name, value) in
+        [("x-user", "ada"), ("x-forwarded-for", "203.0.113.7, 127.0.0.1"), ("x_other", "1")]
+    {
+        assert!(head.contains(&format!("\n{name}: {value}")), "{head}");
+    }
+    for name in ["root", "6.6.6.6", "x_user", "x_forwarded_for", "\nforwarded"] {
+        assert!(!head.contains(name), "{name}: {head}");
+    }
+    asked.json(&result("1"));
+    assert_eq!(answer.rest(), result("1"));
+    let page = Page::read(&proxy.probe("/metrics").1);
+    assert_eq!(page.sum("milepost_forwarded_dropped_total", &[]), 1.0);
+}
+
+#[test]
 fn callers_of_a_loopback_listener_without_credentials_are_one_client() {
     let keys = "late = { enabled = true }";
     for (server, calls) in [("", 1), ("trusted_proxies = [\"127.0.0.1\"]", 2)] {

@@ -1,0 +1,24 @@
+//! The header in which trusted fronts name their clients.
+
+use crate::config::values::Word;
+
+/// The header in which trusted fronts name their clients, where they write only one of the two. The other one is then
+/// the client's, and is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FrontHeader {
+    /// Fronts may write either, and replace or remove what their clients send.
+    #[default]
+    Either,
+    /// `X-Forwarded-*`.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+impl Word for FrontHeader {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("either", Self::Either),
+        ("x-forwarded-for", Self::XForwardedFor),
+        ("forwarded", Self::Forwarded),
+    ];
+}

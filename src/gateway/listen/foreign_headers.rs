@@ -1,0 +1,117 @@
+//! Headers of a request that do not go to its server, because a setting decides about them and the client has no say.
+
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName};
+
+use crate::config::routes::{ForwardedRule, FrontHeader, Route, Server};
+
+/// The beginning of the names of the older form of headers about clients of fronts.
+const X_FORWARDED: &str = "x-forwarded-";
+
+/// Finds the headers that are left out: the one of `Forwarded` and `X-Forwarded-*` that fronts do not write, and
+/// headers with another spelling of a name that a setting decides about.
+///
+/// CGI, WSGI and PHP give a program `X_User` and `X-User` under one name, `HTTP_X_USER`, and the program reads either. So
+/// nginx drops names with `_`, and Apache names with any other sign than `-`. Here only those are dropped that would pass
+/// for the principal, a front's client or a header that the route sets or removes.
+pub(super) fn foreign_headers(
+    server: &Server,
+    route: Option<&Route>,
+    headers: &HeaderMap,
+) -> Vec<HeaderName> {
+    let is_foreign = |name: &&HeaderName| {
+        let text = name.as_str();
+        let is_other_form = match server.front_header {
+            FrontHeader::Either => false,
+            FrontHeader::XForwardedFor => **name == FORWARDED,
+            FrontHeader::Forwarded => is_alike(text, X_FORWARDED, true),
+        };
+        is_other_form || is_decided(server, route, text)
+    };
+    headers.keys().filter(is_foreign).cloned().collect()
+}
+
+/// Whether a setting decides about a header that some servers read under the same name.
+fn is_decided(server: &Server, route: Option<&Route>, text: &str) -> bool {
+    let is_same = |name: &HeaderName| name.as_str() != text && is_alike(text, name.as_str(), false);
+    let decides_on_fronts = server.front_header != FrontHeader::Either
+        || route.is_some_and(|route| route.forwarded != ForwardedRule::Pass);
+    let rules = route.map(|route| &route.request_headers);
+    server.principal.as_ref().is_some_and(is_same)
+        || decides_on_fronts && has_sign(text) && is_alike(text, X_FORWARDED, true)
+        || rules.is_some_and(|rules| {
+            rules.set.iter().any(|(name, _)| is_same(name)) || rules.remove.iter().any(is_same)
+        })
+}
+
+/// Whether a name has a sign that some servers read as `_`, besides `-`.
+fn has_sign(text: &str) -> bool {
+    text.bytes().any(|byte| !byte.is_ascii_alphanumeric() && byte != b'-')
+}
+
+/// Whether some servers read `text` as `name`, or as a name that begins so.
+fn is_alike(text: &str, name: &str, begins: bool) -> bool {
+    let read =
+        |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
+    let is_long = if begins { text.len() >= name.len() } else { text.len() == name.len() };
+    is_long && text.bytes().zip(name.bytes()).all(|(one, other)| read(one) == read(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The headers of these that are left out.
+    fn left_out(server: &Server, route: &Route, names: &[&'static str]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for name in names {
+            headers.append(HeaderName::from_static(name), "1".parse().unwrap());
+        }
+        let found = foreign_headers(server, Some(route), &headers);
+        found.iter().map(|name| name.as_str().to_owned()).collect()
+    }
+
+    const SENT: [&str; 10] = [
+        "x-user",
+        "x_user",
+        "x.user",
+        "x_users",
+        "x-forwarded-for",
+        "x_forwarded_for",
+        "x-forwarded_for",
+        "forwarded",
+        "x_api_key",
+        "x_other",
+    ];
+
+    #[test]
+    fn a_header_that_some_servers_read_as_another_is_left_out_where_a_setting_decides() {
+        let route = Route::default();
+        assert!(left_out(&Server::default(), &route, &SENT).is_empty());
+        let principal = Some(HeaderName::from_static("x-user"));
+        let server = Server { principal, ..Server::default() };
+        assert_eq!(left_out(&server, &route, &SENT), ["x_user", "x.user"]);
+        for forwarded in [ForwardedRule::Drop, ForwardedRule::Append] {
+            let route = Route { forwarded, ..Route::default() };
+            let found = left_out(&Server::default(), &route, &SENT);
+            assert_eq!(found, ["x_forwarded_for", "x-forwarded_for"]);
+        }
+        let mut route = Route::default();
+        route.request_headers.remove.push(HeaderName::from_static("x-api-key"));
+        assert_eq!(left_out(&Server::default(), &route, &SENT), ["x_api_key"]);
+        // The name of the header may have the sign itself.
+        let principal = Some(HeaderName::from_static("x_user"));
+        let server = Server { principal, ..Server::default() };
+        assert_eq!(left_out(&server, &Route::default(), &SENT), ["x-user", "x.user"]);
+    }
+
+    #[test]
+    fn the_form_that_fronts_do_not_write_is_left_out() {
+        let with = |front_header| Server { front_header, ..Server::default() };
+        let route = Route::default();
+        let found = left_out(&with(FrontHeader::XForwardedFor), &route, &SENT);
+        assert_eq!(found, ["x_forwarded_for", "x-forwarded_for", "forwarded"]);
+        let found = left_out(&with(FrontHeader::Forwarded), &route, &SENT);
+        assert_eq!(found, ["x-forwarded-for", "x_forwarded_for", "x-forwarded_for"]);
+    }
+}
