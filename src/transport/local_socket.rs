@@ -70,11 +70,17 @@ impl LocalSocket {
 
     /// The next connection of a process of this user. Connections of other users are closed. Cancel-safe.
     pub async fn accept(&self) -> LocalConnection {
+        let mut is_told = false;
         loop {
             match self.listener.accept().await {
                 Ok(Some(stream)) => return stream,
                 Ok(None) => {}
-                Err(_) => sleep(PAUSE).await,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(%error, "the local socket cannot accept; trying on");
+                    }
+                    sleep(PAUSE).await;
+                }
             }
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::{Method, Request, Response, StatusCode};
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -14,6 +15,7 @@ use super::{FleetMember, in_origin_form, now_ms};
 use crate::gateway::refusals::text;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::FleetEvent;
+use crate::transport::child::is_of_this_machine;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::connection_pool::FailedRequest;
@@ -27,13 +29,13 @@ impl FleetMember {
     /// Passes a request on to the replica `to`, and returns the response while it arrives.
     ///
     /// # Errors
-    /// The request itself, if that replica cannot be reached.
+    /// The request itself, if that replica cannot be reached, and whose fault that is.
     pub(super) async fn pass_on(
         self: &Arc<Self>,
         to: Owner,
         request: Request<Incoming>,
         client: &ClientFacts,
-    ) -> Result<Response<Body>, Box<Request<Incoming>>> {
+    ) -> Result<Response<Body>, Unreached> {
         // A GET may be a stream that never ends; nobody waits for that.
         let is_get = request.method() == Method::GET;
         let begun = Instant::now();
@@ -76,8 +78,11 @@ impl FleetMember {
         let owner = to.address.to_string();
         if let Some(request) = unsent {
             tracing::warn!(owner, error = error_chain(&error), "a replica cannot be reached");
-            self.peers.mark_down(to.address);
-            return Err(request);
+            let is_own_fault = matches!(&error, UpstreamError::Connect { source, .. } if is_of_this_machine(source));
+            if !is_own_fault {
+                self.peers.mark_down(to.address);
+            }
+            return Err(Unreached { request, is_own_fault });
         }
         self.counts.count(FleetEvent::Failed);
         if let UpstreamError::RequestBody(unread) = &error {
@@ -106,6 +111,21 @@ impl FleetMember {
         };
         Response::from_parts(parts, body)
     }
+}
+
+/// A request for a replica that cannot be reached.
+pub(super) struct Unreached {
+    pub(super) request: Box<Request<Incoming>>,
+    /// Whether this machine or process is the cause, so that the other replica may well be there.
+    pub(super) is_own_fault: bool,
+}
+
+/// The response to a request that cannot be passed on now. A client that got 404 would take its session for ended.
+pub(super) fn unreachable_now() -> Response<Body> {
+    let why = "this replica cannot reach the one that has this session; send the request again";
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// The kind of a response that is passed on.

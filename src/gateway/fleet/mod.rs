@@ -32,6 +32,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use self::course::{Course, course};
+use self::forward::unreachable_now;
 use self::heirs::{Heir, Heirs, OwnerStore, SessionKey};
 use self::passport::{ClientFacts, PassportError, PassportOffice};
 use self::peers::Peers;
@@ -226,8 +227,11 @@ impl FleetMember {
                 Course::Elsewhere(_) => {
                     match self.pass_on(target, request, client).await {
                         Ok(response) => return Err(Box::new(response)),
-                        // That replica cannot be reached.
-                        Err(unsent) => request = *unsent,
+                        // The session is still there, and no other replica may begin it anew.
+                        Err(unreached) if unreached.is_own_fault && !moves => {
+                            return Err(Box::new(unreachable_now()));
+                        }
+                        Err(unreached) => request = *unreached.request,
                     }
                 }
             }

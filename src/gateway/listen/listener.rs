@@ -18,19 +18,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use super::connection::{AnswerFuture, ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
 use super::idle::IdleRule;
 use super::last_use::{LastUse, SilentConnections};
+use super::shortage::Shortage;
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
 use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
 use crate::platform::sockets::limit_waiting;
+use crate::transport::child::is_reserved;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::io::Io;
 use crate::transport::http::refusal::Refusal;
@@ -41,12 +43,13 @@ use crate::transport::http::write_state::WriteState;
 /// lasts, and an immediate retry would only take time from the open connections.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
-/// The interval of this log message.
-const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
-
 /// Connections beyond `max_connections` or the limit of a client that get the reason at the same time. Further connections are
 /// closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
+
+/// Of the places of connections that get the reason, so many are taken by one for which no descriptor is left: they take
+/// descriptors of the reserve, which have to last for operators.
+const TURNED_AWAY_WITHOUT_DESCRIPTOR: u32 = 16;
 
 /// Connections that are accepted from the system's queue after a listener has lingered, before its socket is closed.
 const LAST_ACCEPTED_MAX: usize = 1024;
@@ -87,6 +90,9 @@ pub(super) struct HttpListener {
     terms: Arc<ArcSwap<ConnectionTerms>>,
     open: Arc<AtomicUsize>,
     silent: Option<SilentConnections>,
+    /// Whether clients get descriptors of the reserve.
+    is_for_operators: bool,
+    shortage: Shortage,
 }
 
 /// The settings for new connections.
@@ -151,13 +157,25 @@ impl HttpListener {
     /// Serves connections to `socket`, on these terms.
     pub(super) fn new(socket: TcpListener, terms: ConnectionTerms) -> Self {
         let terms = Arc::new(ArcSwap::from_pointee(terms));
-        Self { socket, terms, open: Arc::default(), silent: None }
+        Self {
+            socket,
+            terms,
+            open: Arc::default(),
+            silent: None,
+            is_for_operators: false,
+            shortage: Shortage::default(),
+        }
     }
 
     /// The same, but where one more connection comes than it serves, it closes the one that was silent for
     /// longest. `count` is called for each of these.
     pub(super) fn closing_silent(self, count: impl Fn() + Send + Sync + 'static) -> Self {
         Self { silent: Some(SilentConnections::new(count)), ..self }
+    }
+
+    /// The same for operators, who are served where only the reserve of descriptors is left.
+    pub(super) fn for_operators(self) -> Self {
+        Self { is_for_operators: true, ..self }
     }
 
     /// The settings of the listener, which can be exchanged.
@@ -182,7 +200,6 @@ impl HttpListener {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let mut connections = JoinSet::new();
-        let mut last_warning: Option<Instant> = None;
         let server = ConnectionServer {
             answer,
             stop: phase.clone(),
@@ -206,12 +223,7 @@ impl HttpListener {
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    if last_warning
-                        .is_none_or(|last_warning| last_warning.elapsed() >= NO_ROOM_TOLD)
-                    {
-                        warn!(%error, "no connection can be accepted; trying on");
-                        last_warning = Some(Instant::now());
-                    }
+                    self.shortage.note(&error);
                     sleep(NO_ROOM).await;
                 }
             }
@@ -246,6 +258,10 @@ impl HttpListener {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let terms = ConnectionTerms::clone(&self.terms.load());
+        if !self.is_for_operators && is_reserved(&stream) {
+            return self.turn_away_without_descriptor(server, stream, &terms, connections);
+        }
+        self.shortage.end();
         let room = self.room(&terms, remote);
         let ConnectionTerms { tls, http, .. } = terms;
         let why = match room {
@@ -273,6 +289,23 @@ impl HttpListener {
             && tls.is_none()
         {
             connections.spawn(refuse(stream, why, place));
+        }
+    }
+
+    /// No descriptor is left but those for operators: tells a few clients at a time, and closes the connections of others.
+    fn turn_away_without_descriptor<A>(
+        &mut self,
+        server: &ConnectionServer<A>,
+        stream: TcpStream,
+        terms: &ConnectionTerms,
+        connections: &mut JoinSet<()>,
+    ) {
+        self.shortage.note(&"the last descriptors are kept for operators");
+        let places = Arc::clone(&server.turned_away);
+        if let Ok(places) = places.try_acquire_many_owned(TURNED_AWAY_WITHOUT_DESCRIPTOR)
+            && terms.tls.is_none()
+        {
+            connections.spawn(refuse(stream, TurnedAway::Busy, places));
         }
     }
 

@@ -128,7 +128,7 @@ impl<H: Handler> Listeners<H> {
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
                 let terms = ConnectionTerms::new(None, limits, Traffic::default());
                 let counter = Arc::clone(&handler);
-                let listener = HttpListener::new(socket, terms);
+                let listener = HttpListener::new(socket, terms).for_operators();
                 Some(listener.closing_silent(move || counter.count_refusal(Refusal::Busy)))
             }
             None => None,

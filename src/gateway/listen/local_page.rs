@@ -62,7 +62,8 @@ impl LocalPage {
         let address = socket.local_addr()?;
         let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
         let terms = ConnectionTerms::new(None, limits, Traffic::default());
-        let listener = HttpListener::new(socket, terms).closing_silent(|| ());
+        let listener = HttpListener::new(socket, terms).for_operators();
+        let listener = listener.closing_silent(|| ());
         let link = format!("http://{address}/#token={token}");
         let admin =
             Admin { listen: Some(address), bearer: Some(Secret::new(token)), ..Admin::default() };

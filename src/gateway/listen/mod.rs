@@ -19,6 +19,7 @@ mod local;
 mod local_page;
 mod reload;
 mod serve;
+mod shortage;
 mod stop;
 mod tls;
 

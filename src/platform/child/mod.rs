@@ -12,8 +12,8 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use crate::platform::system;
 
 pub use crate::platform::system::process::{
-    ChildProcess, Signal, adopt_orphans, descriptor_limit, is_needed_variable,
-    raise_descriptor_limit, run_hidden, shell,
+    ChildProcess, Signal, adopt_orphans, check_reserve, descriptor_limit, is_needed_variable,
+    is_of_this_machine, is_reserved, raise_descriptor_limit, run_hidden, shell,
 };
 pub use error::SpawnError;
 pub(in crate::platform) use error::StartFault;

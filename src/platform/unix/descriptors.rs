@@ -1,9 +1,19 @@
 //! The limit of open descriptors: raised for this process, and not for its servers.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+/// The most descriptors that are reserved for operators: connections to the admin address and to the local socket, and
+/// the files that these read.
+const RESERVED_MAX: rlim_t = 32;
+
+/// Where the limit is low, one descriptor of so many is reserved.
+const RESERVED_ONE_OF: rlim_t = 8;
 
 /// The soft limit before it was raised.
 static SOFT_BEFORE: OnceLock<rlim_t> = OnceLock::new();
@@ -35,4 +45,65 @@ pub(super) fn limit_of_servers() -> Option<rlim_t> {
 pub(super) fn lower(soft: rlim_t) {
     let hard = getrlimit(Resource::RLIMIT_NOFILE).map(|(_, hard)| hard);
     let _ = hard.and_then(|hard| setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard));
+}
+
+/// Whether a descriptor that was opened just now is one of those that are reserved for operators.
+///
+/// The system gives the lowest number that is free. So a number of the reserve means that all others are in use, whoever
+/// uses them: connections, children, files, libraries.
+pub fn is_reserved(opened: &impl AsFd) -> bool {
+    let Ok(limit) = descriptor_limit() else { return false };
+    let number = opened.as_fd().as_raw_fd();
+    u64::try_from(number).is_ok_and(|number| number >= limit - reserved(limit))
+}
+
+/// Checks that a descriptor is free besides those that are reserved for operators.
+///
+/// # Errors
+/// If there is none: the error of a process that has as many open as it may (`EMFILE`).
+pub fn check_reserve() -> io::Result<()> {
+    let opened = File::open("/dev/null");
+    let is_free = opened.as_ref().is_ok_and(|opened| !is_reserved(opened));
+    // A system without /dev/null is no reason to refuse anything.
+    let is_unknown = opened.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    if is_free || is_unknown { Ok(()) } else { Err(Errno::EMFILE.into()) }
+}
+
+/// Whether the system refused something for a reason of this machine or process, which says nothing about the other
+/// side: no descriptor, memory, port or network.
+pub fn is_of_this_machine(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, NetworkDown, NetworkUnreachable, OutOfMemory};
+    let of_process = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS];
+    matches!(error.kind(), AddrNotAvailable | NetworkDown | NetworkUnreachable | OutOfMemory)
+        || error.raw_os_error().is_some_and(|code| of_process.contains(&Errno::from_raw(code)))
+}
+
+fn reserved(limit: rlim_t) -> rlim_t {
+    (limit / RESERVED_ONE_OF).min(RESERVED_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_of_the_descriptors_is_reserved_up_to_a_limit() {
+        assert_eq!([0, 7, 64, 200, 1024, rlim_t::MAX].map(reserved), [0, 0, 8, 25, 32, 32]);
+        check_reserve().unwrap();
+        assert!(!is_reserved(&io::stderr()));
+    }
+
+    #[test]
+    fn a_refused_connection_is_the_fault_of_the_other_side() {
+        let of = |code: Errno| is_of_this_machine(&io::Error::from(code));
+        for own in
+            [Errno::EMFILE, Errno::ENFILE, Errno::ENETDOWN, Errno::ENETUNREACH, Errno::ENOBUFS]
+        {
+            assert!(of(own), "{own}");
+        }
+        for other in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH, Errno::ETIMEDOUT, Errno::ECONNRESET]
+        {
+            assert!(!of(other), "{other}");
+        }
+    }
 }

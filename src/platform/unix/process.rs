@@ -24,7 +24,7 @@ use super::process_tree::{self, ProcessEntry, ProcessTree};
 use super::shared_scan::SharedScan;
 use crate::platform::child::{ChildPipes, Exit, Grace, LOST, Program, StartFault, Stderr};
 
-pub use super::descriptors::descriptor_limit;
+pub use super::descriptors::{check_reserve, descriptor_limit, is_of_this_machine, is_reserved};
 pub use super::parent_death::run_hidden;
 pub use super::process_tree::adopt_orphans;
 pub use nix::sys::signal::Signal;
@@ -83,6 +83,7 @@ pub(in crate::platform) fn start(
     program: &Program,
     stderr: Stderr,
 ) -> io::Result<(ChildProcess, ChildPipes)> {
+    check_reserve()?;
     let ended = listen()?;
     let prepare = |command: &mut Command| {
         for name in &program.left_out {

@@ -198,6 +198,25 @@ pub fn descriptor_limit() -> io::Result<u64> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Whether a descriptor is reserved for operators: Windows has no limit, so none is.
+pub fn is_reserved<T>(_opened: &T) -> bool {
+    false
+}
+
+/// Checks nothing: Windows has no limit of descriptors.
+///
+/// # Errors
+/// Never.
+pub fn check_reserve() -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether the system refused something for a reason of this machine or process.
+pub fn is_of_this_machine(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, NetworkDown, NetworkUnreachable, OutOfMemory};
+    matches!(error.kind(), AddrNotAvailable | NetworkDown | NetworkUnreachable | OutOfMemory)
+}
+
 /// Whether a server needs this variable of the environment. Names are the same in capitals.
 pub fn is_needed_variable(name: &str) -> bool {
     NEEDED_VARIABLES.iter().any(|needed| needed.eq_ignore_ascii_case(name))

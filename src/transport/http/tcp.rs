@@ -8,6 +8,8 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
+use crate::transport::child::check_reserve;
+
 /// The silence after which TCP probes a peer, ...
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// ... so often again, ...
@@ -17,6 +19,7 @@ const KEEPALIVE_TIMES: u32 = 3;
 
 /// Connects to an address. Errors are those of the system.
 pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    check_reserve()?;
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     notice_vanished_peer(&stream);

@@ -1,5 +1,7 @@
 //! A replica is killed: what others serve in its place, and what its clients are told at once.
 
+use std::sync::atomic::Ordering;
+
 use super::replicas::{Client, HTTP, Replicas, SSE, STDIO, Spread};
 use super::scenarios::{begin_over_http, begin_over_stdio, endpoint, event_ids};
 use crate::http::rig::{check, ms, pass, secs, settle};
@@ -90,6 +92,36 @@ async fn a_replica_that_is_down_is_not_tried_for_five_seconds() {
         assert_eq!(replicas.tries(), tries, "round {round}");
     }
     assert_eq!(replicas.events("taken-over"), 4);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn a_session_is_not_ended_by_a_replica_that_cannot_reach_its_owner() {
+    let mut replicas = Replicas::new(2, STDIO);
+    let (mut client, server) = begin_over_stdio(&mut replicas, Spread::Sticky).await;
+    let named = format!("Mcp-Session-Id: {}", client.session.take().unwrap());
+    let headers = [&*named, crate::http::rig::BOTH];
+    // EMFILE, ENETUNREACH, EADDRNOTAVAIL.
+    for code in [24, 101, 99] {
+        replicas.dial_error.store(code, Ordering::Relaxed);
+        let refused = replicas.send(1, "POST /r", &headers, call(1, 1).as_bytes());
+        settle().await;
+        assert_eq!(refused.status(), 503);
+        assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
+        // The owner is asked again as soon as that is possible.
+        replicas.dial_error.store(0, Ordering::Relaxed);
+        let answer = replicas.send(1, "POST /r", &headers, call(2, 2).as_bytes());
+        settle().await;
+        server.say(result(2));
+        settle().await;
+        assert_eq!((answer.status(), answer.messages()), (200, vec![result(2)]));
+    }
+    assert_eq!(replicas.events("lost"), 0);
+    // An owner that refuses connections is gone.
+    replicas.dial_error.store(111, Ordering::Relaxed);
+    let gone = replicas.send(1, "POST /r", &headers, call(3, 3).as_bytes());
+    settle().await;
+    assert_eq!(gone.status(), 404);
 }
 
 #[tokio::test(start_paused = true)]

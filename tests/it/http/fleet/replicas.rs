@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub(crate) struct Replicas {
     next_name: u32,
     /// How often a replica has connected to another.
     tries: Arc<AtomicUsize>,
+    /// The error that a replica gets when it connects to another; 0: none.
+    pub(crate) dial_error: Arc<AtomicI32>,
 }
 
 impl Replicas {
@@ -155,6 +157,7 @@ impl Replicas {
             start: Instant::now(),
             next_name: 0,
             tries: Arc::default(),
+            dial_error: Arc::default(),
         }
     }
 
@@ -175,9 +178,13 @@ impl Replicas {
         let proxy = Proxy::new(&routes, via, Some(&self.connect), &memory, &[]).unwrap();
         let network = Arc::downgrade(&self.network);
         let tries = Arc::clone(&self.tries);
+        let error = Arc::clone(&self.dial_error);
         let dial: DialReplica = Arc::new(move |address| {
             tries.fetch_add(1, Ordering::Relaxed);
-            dial(&network, address)
+            match error.load(Ordering::Relaxed) {
+                0 => dial(&network, address),
+                code => async move { Err(io::Error::from_raw_os_error(code)) }.boxed(),
+            }
         });
         let store = self.store.clone();
         let joined =

@@ -42,3 +42,39 @@ fn the_soft_limit_stays_where_it_may_not_be_raised_and_no_warning_is_needed_with
     assert_eq!(of_child, [256, 1024]);
     assert!(!log.contains("descriptors"), "{log}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn operators_are_answered_where_calls_hold_all_descriptors() {
+    let upstream = Upstream::start();
+    let start = Start {
+        shell: "ulimit -Sn 96; ulimit -Hn 96",
+        server: "raise_descriptors = false",
+        ..Start::default()
+    };
+    let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    // Each call takes a connection of its client and one to the server.
+    let (mut calls, mut refused) = (Vec::new(), 0);
+    for id in 0..90 {
+        let body = call(&id.to_string(), "");
+        calls.push(Exchange::send(proxy.address(), "POST", "/a", &POST, &body));
+        if proxy.descriptors() >= 84 {
+            refused += 1;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(refused > 0, "{} descriptors are open", proxy.descriptors());
+    for _ in 0..20 {
+        for path in ["/livez", "/readyz", "/metrics"] {
+            assert_eq!(proxy.probe(path).0, 200, "{path}");
+        }
+    }
+    let warned = || proxy.log().matches("no connection can be accepted").count();
+    crate::support::until("the log says it", || warned() > 0);
+    assert_eq!(warned(), 1, "{}", proxy.log());
+    drop(calls);
+    crate::support::until("the descriptors are free again", || proxy.descriptors() < 60);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert_eq!(Exchange::send(proxy.address(), "GET", "/nowhere", &[], "").status(), 404);
+    proxy.logged(&["connections are accepted again"]);
+}
