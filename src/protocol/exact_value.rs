@@ -3,14 +3,15 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use crate::protocol::mcp;
 
 /// The largest number with a fraction or an exponent that readers of JSON keep exactly. Larger integers have a text of
 /// their own, which is compared.
-const EXACT_MAX: f64 = (1_u64 << 53) as f64;
+const EXACT_MAX: u64 = 1 << 53;
 
 /// Reads a text. `None` if an object anywhere repeats a member, a number is rounded by readers, a value is nested deeper
 /// than 127 levels, or the text is no valid JSON.
@@ -28,10 +29,14 @@ const REQUEST_NAMES: [&str; 5] = [
     "claudecode/toolUseId",
 ];
 
+/// The most members of a message. A message of JSON-RPC has four.
+const MEMBERS_MAX: usize = 8;
+
 /// Reads the parameters of the message `text`, without the members of `_meta` that only name the request; null if the
-/// message has no parameters. `None` as for [`exact_value`], which reads the whole message.
+/// message has no parameters. `None` if the message repeats a member or escapes the name of one, or [`exact_value`] reads
+/// no parameters.
 pub(crate) fn exact_params(text: &[u8]) -> Option<Value> {
-    let mut params = exact_value(text)?.get_mut("params").map(Value::take).unwrap_or_default();
+    let Envelope(mut params) = serde_json::from_slice(text).ok()?;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
         REQUEST_NAMES.iter().for_each(|name| drop(meta.remove(*name)));
     }
@@ -44,6 +49,41 @@ pub(crate) fn remove_empty_meta(params: &mut Value) {
     let Some(members) = params.as_object_mut() else { return };
     if members.get("_meta").and_then(Value::as_object).is_some_and(Map::is_empty) {
         members.remove("_meta");
+    }
+}
+
+/// The parameters of a message whose members occur once. The other members are not kept: a call needs no copy of them.
+struct Envelope(Value);
+
+impl<'de> Deserialize<'de> for Envelope {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(EnvelopeReader)
+    }
+}
+
+struct EnvelopeReader;
+
+impl<'de> Visitor<'de> for EnvelopeReader {
+    type Value = Envelope;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope, A::Error> {
+        let mut seen = SmallVec::<[&str; MEMBERS_MAX]>::new();
+        let mut params = Value::Null;
+        while let Some(name) = map.next_key::<&'de str>()? {
+            if seen.contains(&name) || seen.len() == MEMBERS_MAX {
+                return Err(A::Error::custom("a member occurs twice, or there are too many"));
+            }
+            seen.push(name);
+            if name == "params" {
+                Exact(params) = map.next_value()?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Envelope(params))
     }
 }
 
@@ -74,7 +114,7 @@ impl<'de> Visitor<'de> for ExactReader {
         Ok(Exact(value.into()))
     }
     fn visit_f64<E: Error>(self, value: f64) -> Result<Exact, E> {
-        let is_rounded = value.abs() > EXACT_MAX || value == 0.0 && value.is_sign_negative();
+        let is_rounded = value.abs() > EXACT_MAX as f64 || value == 0.0 && value.is_sign_negative();
         if is_rounded {
             Err(E::custom("a number that readers round"))
         } else {

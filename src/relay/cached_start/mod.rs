@@ -167,7 +167,9 @@ impl CachedStart {
 
     /// Takes note of a message for the server. False if the message does not go to the server now.
     pub(crate) fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
-        self.is_pristine = self.is_pristine && is_of_beginning(&Message::parse(payload.to_bytes()));
+        let is_first = matches!(self.phase, StartPhase::Fresh);
+        self.is_pristine =
+            self.is_pristine && is_of_beginning(&Message::parse(payload.to_bytes()), is_first);
         let method = message.and_then(Message::method);
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
@@ -399,15 +401,15 @@ impl CachedStart {
 
 /// Whether a server that has read this message, and others of this kind, knows no more of its client than at the
 /// beginning of any session.
-fn is_of_beginning(sent: &Message) -> bool {
+fn is_of_beginning(sent: &Message, is_first: bool) -> bool {
     let Some(method) = sent.method() else { return false };
     let is_list = || LISTS.iter().any(|(list, _)| *list == method);
     let is_bare = || {
         let params = exact_params(sent.raw());
         params.is_some_and(|params| params.as_object().map_or(params.is_null(), Map::is_empty))
     };
-    // The parameters of `initialize` are a part of the name of the file.
-    method == mcp::INITIALIZE
+    // The parameters of the first `initialize` are a part of the name of the file.
+    method == mcp::INITIALIZE && is_first
         || (method == mcp::INITIALIZED || method == mcp::PING || is_list()) && is_bare()
 }
 

@@ -125,7 +125,8 @@ fn late_answers_and_tasks_that_are_off_take_no_allocation() {
     let mut policy = Policy::default();
     policy.call.late.enabled = true;
     let on = call_allocations(policy);
-    assert!(on > off && on <= off + 15.0, "{on} instead of {off}");
+    // All parameters are read, to be compared with those of another call.
+    assert!(on > off && on <= off + 28.0, "{on} instead of {off}");
 }
 
 #[test]
