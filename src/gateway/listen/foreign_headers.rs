@@ -60,6 +60,11 @@ fn is_alike(text: &str, name: &str, begins: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::routes::Upstream;
+
+    fn plain_route() -> Route {
+        Route::new("/a".to_owned(), Upstream::Demo)
+    }
 
     /// The headers of these that are left out.
     fn left_out(server: &Server, route: &Route, names: &[&'static str]) -> Vec<String> {
@@ -86,29 +91,30 @@ mod tests {
 
     #[test]
     fn a_header_that_some_servers_read_as_another_is_left_out_where_a_setting_decides() {
-        let route = Route::default();
+        let route = plain_route();
         assert!(left_out(&Server::default(), &route, &SENT).is_empty());
         let principal = Some(HeaderName::from_static("x-user"));
         let server = Server { principal, ..Server::default() };
         assert_eq!(left_out(&server, &route, &SENT), ["x_user", "x.user"]);
         for forwarded in [ForwardedRule::Drop, ForwardedRule::Append] {
-            let route = Route { forwarded, ..Route::default() };
+            let mut route = plain_route();
+            route.forwarded = forwarded;
             let found = left_out(&Server::default(), &route, &SENT);
             assert_eq!(found, ["x_forwarded_for", "x-forwarded_for"]);
         }
-        let mut route = Route::default();
+        let mut route = plain_route();
         route.request_headers.remove.push(HeaderName::from_static("x-api-key"));
         assert_eq!(left_out(&Server::default(), &route, &SENT), ["x_api_key"]);
         // The name of the header may have the sign itself.
         let principal = Some(HeaderName::from_static("x_user"));
         let server = Server { principal, ..Server::default() };
-        assert_eq!(left_out(&server, &Route::default(), &SENT), ["x-user", "x.user"]);
+        assert_eq!(left_out(&server, &plain_route(), &SENT), ["x-user", "x.user"]);
     }
 
     #[test]
     fn the_form_that_fronts_do_not_write_is_left_out() {
         let with = |front_header| Server { front_header, ..Server::default() };
-        let route = Route::default();
+        let route = plain_route();
         let found = left_out(&with(FrontHeader::XForwardedFor), &route, &SENT);
         assert_eq!(found, ["x_forwarded_for", "x-forwarded_for", "forwarded"]);
         let found = left_out(&with(FrontHeader::Forwarded), &route, &SENT);

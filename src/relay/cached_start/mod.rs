@@ -406,7 +406,9 @@ fn is_of_beginning(sent: &Message, is_first: bool) -> bool {
     let is_list = || LISTS.iter().any(|(list, _)| *list == method);
     let is_bare = || {
         let params = exact_params(sent.raw());
-        params.is_some_and(|params| params.as_object().map_or(params.is_null(), Map::is_empty))
+        params.is_some_and(|params| {
+            params.as_object().map_or_else(|| params.is_null(), Map::is_empty)
+        })
     };
     // The parameters of the first `initialize` are a part of the name of the file.
     method == mcp::INITIALIZE && is_first
