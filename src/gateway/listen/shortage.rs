@@ -6,7 +6,7 @@ use tokio::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// The time without a failure after which a shortage is over.
-const OVER_AFTER: Duration = Duration::from_secs(1);
+const OVER_AFTER: Duration = Duration::from_secs(5);
 
 /// The times in which a listener could not accept connections.
 #[derive(Default)]

@@ -296,7 +296,7 @@ fn the_work_of_an_open_call_goes_on_as_its_settings_say_whatever_they_are_now() 
         let mut rig = Rig::new((*begins).clone());
         let asks = |id: u8, at: u8| {
             let call = call_of("t", id, format!(r#""t{id}""#));
-            call.replace(r#""name":"t""#, &format!(r#""name":"t","arguments":{{"at":{at}}}"#))
+            call.replace(r#""arguments":{}"#, &format!(r#""arguments":{{"at":{at}}}"#))
         };
         rig.client(asks(1, 1).as_bytes());
         take(&mut rig, &now);

@@ -74,7 +74,7 @@ fn operators_are_answered_where_calls_hold_all_descriptors() {
     assert_eq!(warned(), 1, "{}", proxy.log());
     drop(calls);
     crate::support::until("the descriptors are free again", || proxy.descriptors() < 60);
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    std::thread::sleep(std::time::Duration::from_millis(5100));
     assert_eq!(Exchange::send(proxy.address(), "GET", "/nowhere", &[], "").status(), 404);
     proxy.logged(&["connections are accepted again"]);
 }
