@@ -62,11 +62,12 @@ pub fn is_reserved(opened: &impl AsFd) -> bool {
 /// # Errors
 /// If there is none: the error of a process that has as many open as it may (`EMFILE`).
 pub fn check_reserve() -> io::Result<()> {
-    let opened = File::open("/dev/null");
-    let is_free = opened.as_ref().is_ok_and(|opened| !is_reserved(opened));
-    // A system without /dev/null is no reason to refuse anything.
-    let is_unknown = opened.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    if is_free || is_unknown { Ok(()) } else { Err(Errno::EMFILE.into()) }
+    match File::open("/dev/null") {
+        Ok(opened) if is_reserved(&opened) => Err(Errno::EMFILE.into()),
+        Err(error) if is_of_this_machine(&error) => Err(error),
+        // A system that hides its devices is no reason to refuse anything.
+        _ => Ok(()),
+    }
 }
 
 /// Whether the system refused something for a reason of this machine or process, which says nothing about the other
