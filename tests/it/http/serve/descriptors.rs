@@ -56,7 +56,7 @@ fn operators_are_answered_where_calls_hold_all_descriptors() {
     // Each call takes a connection of its client and one to the server.
     let (mut calls, mut refused) = (Vec::new(), 0);
     for id in 0..90 {
-        let body = call(&id.to_string(), "");
+        let body = call(id.to_string(), "");
         calls.push(Exchange::send(proxy.address(), "POST", "/a", &POST, &body));
         if proxy.descriptors() >= 84 {
             refused += 1;
