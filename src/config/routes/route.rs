@@ -66,8 +66,7 @@ pub struct Server {
     pub front_header: FrontHeader,
     /// The header in which they name the user for whom they ask; `None`: in none.
     pub principal: Option<HeaderName>,
-    /// Requests are refused that a page of another site can send without its origin, or with a body of
-    /// a form's type.
+    /// Requests are refused that a page of another site can send without its origin, or as a form.
     pub check_pages: bool,
     /// Every host name is answered: `allowed_hosts` is not asked.
     pub insecure: bool,
@@ -75,8 +74,7 @@ pub struct Server {
     pub public_url: Option<Url>,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
-    /// PEM file with the authorities of the certificates that clients have to present; `None`: clients
-    /// present none.
+    /// PEM file with the authorities of the certificates that clients have to present; `None`: they present none.
     pub client_ca_file: Option<PathBuf>,
     /// The token that clients have to present as `Authorization: Bearer`; none by default.
     pub bearer: Option<Secret>,

@@ -9,10 +9,10 @@ use super::format::{
 };
 use super::places::{CommandEnv, FilePath, Inherited, StateFolder};
 use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
+use crate::config::routes::FrontHeader;
 use crate::config::routes::route::{
     Admin, Cors, ForwardedRule, Route, Server, ServerTls, StateSettings, StdioUpstream, Upstream,
 };
-use crate::config::routes::{FrontHeader, HttpEngine};
 use crate::config::values::OFF;
 use crate::config::values::principal_header::PrincipalHeader;
 use crate::config::values::text::{
