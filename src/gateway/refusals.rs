@@ -42,35 +42,41 @@ pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
     response
 }
 
-/// The response to a stream for which there is no room.
-pub(crate) fn no_room(no_room: &NoRoom) -> Response<Body> {
+/// The response to a stream for which there is no room: an error for the request `id`, if there is one.
+pub(crate) fn no_room(no_room: &NoRoom, id: Option<&[u8]>) -> Response<Body> {
     let why = no_room.to_string();
+    let answer = |status| error_or_text(status, &why, id);
     match no_room {
         NoRoom::Route => {
             if let Some(left_out) = may_log_refusal() {
                 tracing::warn!(why, left_out = (left_out > 0).then_some(left_out), "refused");
             }
-            text(StatusCode::SERVICE_UNAVAILABLE, &why)
+            retry_later(answer(StatusCode::SERVICE_UNAVAILABLE))
         }
-        NoRoom::Client(over) => over_limit(over, |status| text(status, &why)),
+        NoRoom::Client(over) => over_limit(over, answer),
     }
+}
+
+/// A response to a request that may be sent again soon.
+pub(crate) fn retry_later(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    response
+}
+
+/// A response of Milepost's own: an error for the request `id`, or text if there is none.
+fn error_or_text(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
+    let Some(id) = id else { return text(status, why) };
+    let mut response = Response::new(Body::from(own_error(id, why, None)));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }
 
 /// The response to the first request of a session at a replica that ends: another replica will take it.
 pub(crate) fn leaving(id: Option<&[u8]>) -> Response<Body> {
     let why = "this replica is stopping; send the request again, and another replica will take it";
-    let mut response = match id {
-        None => text(StatusCode::SERVICE_UNAVAILABLE, why),
-        Some(id) => {
-            let mut response = Response::new(Body::from(own_error(id, why, None)));
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            let json = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(header::CONTENT_TYPE, json);
-            response
-        }
-    };
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
-    response
+    retry_later(error_or_text(StatusCode::SERVICE_UNAVAILABLE, why, id))
 }
 
 /// The response to a client that has as much as it may: `answer` makes it from the status.
@@ -109,11 +115,11 @@ fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
         let left_out = (left_out > 0).then_some(left_out);
         tracing::info!(route = state.route.path, why, left_out, "refused");
     }
-    let mut response = text(unread.status(), &why);
-    if unread.status() == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    let response = text(unread.status(), &why);
+    match unread.status() {
+        StatusCode::SERVICE_UNAVAILABLE => retry_later(response),
+        _ => response,
     }
-    response
 }
 
 /// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
@@ -126,7 +132,7 @@ pub(crate) fn read_or_refuse(
     // No `async fn`: such a future has room for its arguments twice.
     async move {
         let reading = state.reading(parts.extensions.get());
-        let _reading = reading.map_err(|none| Box::new(no_room(&none)))?;
+        let _reading = reading.map_err(|none| Box::new(no_room(&none, None)))?;
         let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
         let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
         read.map_err(|unread| Box::new(refuse(state, &unread, version)))
@@ -157,18 +163,9 @@ pub(crate) fn unreachable(
         _ => StatusCode::BAD_GATEWAY,
     };
     let why = error.for_clients();
-    let mut response = match id {
-        None => text(status, &why),
-        Some(id) => {
-            let mut response = Response::new(Body::from(own_error(&id, &why, None)));
-            *response.status_mut() = status;
-            let json = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(header::CONTENT_TYPE, json);
-            response
-        }
-    };
-    if let UpstreamError::StreamsFull(_) = error {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    let response = error_or_text(status, &why, id.as_deref());
+    match error {
+        UpstreamError::StreamsFull(_) => retry_later(response),
+        _ => response,
     }
-    response
 }

@@ -15,7 +15,7 @@ use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::shared_servers::{EndNotice, caller};
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::launch::Launch;
-use crate::gateway::refusals::over_limit;
+use crate::gateway::refusals::{over_limit, retry_later};
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::log::may_log_refusal;
 use crate::progress::StreamPacing;
@@ -116,7 +116,10 @@ impl Bridge {
         &self,
         request: &SessionRequest<'_>,
     ) -> Result<ServerPermit, Box<Response<Body>>> {
-        let busy = |why: &str| self.no_session(StatusCode::SERVICE_UNAVAILABLE, why, request.id);
+        let busy = |why: &str| {
+            let refused = self.no_session(StatusCode::SERVICE_UNAVAILABLE, why, request.id);
+            Box::new(retry_later(*refused))
+        };
         if self.state.shared.shutdown.has_ended() {
             return Err(busy(SHUTTING_DOWN));
         }

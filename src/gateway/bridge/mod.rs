@@ -21,7 +21,7 @@ use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
 use crate::gateway::client_limits::fair_share::FairShare;
-use crate::gateway::refusals::over_limit;
+use crate::gateway::refusals::{over_limit, retry_later};
 use crate::gateway::route_state::{NoRoom, RouteState, StreamPermit};
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
@@ -187,7 +187,7 @@ fn permit_or_refuse(
     permit.map(Arc::new).map_err(|none| {
         let answer = |status| refusal(status, &none.to_string(), id);
         Box::new(match &none {
-            NoRoom::Route => answer(StatusCode::SERVICE_UNAVAILABLE),
+            NoRoom::Route => retry_later(answer(StatusCode::SERVICE_UNAVAILABLE)),
             NoRoom::Client(over) => over_limit(over, answer),
         })
     })

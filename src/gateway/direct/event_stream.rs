@@ -21,8 +21,9 @@ use crate::protocol::sse::{Events, Piece, SseEvent, SseFrame};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, BodyProducer};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::UpstreamError;
 use crate::transport::http::client_pacing::ClientPacing;
+use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_message::{UNENDED_WAIT, has_whole_message, text_of};
 
@@ -135,7 +136,7 @@ pub(crate) trait Chunks<J>: Send {
     ) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
 
-impl<J> Chunks<J> for UpstreamBody {
+impl<J> Chunks<J> for PlainBody {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -8,6 +8,7 @@ use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::endpoints::PROTECTED_RESOURCE;
+use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::public_metadata::{read_document, with_public_resource};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::PipedStream;
@@ -15,6 +16,7 @@ use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
+use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::Target;
 use http::Method;
 use http::Response;
@@ -137,9 +139,9 @@ impl Direct {
         target: &Target,
         parts: Parts,
         proxy_auth: bool,
-    ) -> Result<(http::response::Parts, UpstreamBody, StreamPermit), Box<Response<Body>>> {
+    ) -> Result<(http::response::Parts, PlainBody, StreamPermit), Box<Response<Body>>> {
         let permit = self.state.permit(parts.extensions.get());
-        let permit = permit.map_err(|none| Box::new(no_room(&none)))?;
+        let permit = permit.map_err(|none| Box::new(no_room(&none, None)))?;
         let request = self.state.forwarder.request(
             target.address(parts.uri.query()),
             parts,
@@ -150,12 +152,14 @@ impl Direct {
             Ok(response) => response,
             Err(error) => return Err(Box::new(unreachable(&self.state, &error, None))),
         };
-        let is_events = Content::of(response.headers()) == Content::Events;
-        if !response.status().is_success() || !is_events {
+        let observes = self.state.policy.observes();
+        let coding = events_coding(response.headers(), observes);
+        let Some(coding) = coding.filter(|_| response.status().is_success()) else {
             return Err(Box::new(self.state.forwarder.piped(response, None)));
-        }
+        };
         let (mut head, body) = response.into_parts();
-        if !self.state.policy.observes() {
+        let body = take_events(&mut head, body, coding);
+        if !observes {
             // Some clients take a stream for one only under this status.
             head.status = StatusCode::OK;
         }

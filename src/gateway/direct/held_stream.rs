@@ -19,12 +19,13 @@ use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
 use crate::transport::http::body::{Body, BodyProducer};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
-use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
+use crate::transport::mcp_http::response_body::{events_coding, take_events};
 
 /// A client that opens its own stream does so at once.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
@@ -33,7 +34,7 @@ const HOLD_AFTER: Duration = Duration::from_secs(2);
 /// the oldest message is dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
-type HeldEventStream = EventStream<Listening, UpstreamBody>;
+type HeldEventStream = EventStream<Listening, PlainBody>;
 
 /// Why a stream is held no longer.
 enum HeldEnd {
@@ -129,10 +130,12 @@ impl Direct {
                 return HeldEnd::Over;
             }
         };
-        if !response.status().is_success() || Content::of(response.headers()) != Content::Events {
+        let coding = events_coding(response.headers(), self.state.policy.observes());
+        let Some(coding) = coding.filter(|_| response.status().is_success()) else {
             return HeldEnd::Over;
-        }
+        };
         let (mut head, body) = response.into_parts();
+        let body = take_events(&mut head, body, coding);
         head.status = StatusCode::OK;
         let mut quiet = Silence::of(&self.state.route);
         quiet.keep_alive = None;

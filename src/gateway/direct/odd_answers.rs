@@ -109,10 +109,27 @@ impl Post {
         self.direct.state.forwarder.response(parts, true, Body::from(body))
     }
 
+    /// A body that is no message, or cannot be read.
+    pub(crate) fn unread(
+        &self,
+        parts: Parts,
+        body: UpstreamBody,
+        exchange: Box<Exchange>,
+    ) -> Response<Body> {
+        if parts.headers.contains_key(header::CONTENT_ENCODING) {
+            tracing::warn!(
+                route = self.direct.state.route.path,
+                "the server compresses although it was asked not to; the response is forwarded unread"
+            );
+        }
+        let open = exchange.release();
+        self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
+    }
+
     /// A body without a type, or with one that says nothing: its first bytes decide.
     pub(crate) async fn untyped(
         self: Box<Self>,
-        mut parts: Parts,
+        parts: Parts,
         mut body: UpstreamBody,
         exchange: Box<Exchange>,
         deadline: Option<Instant>,
@@ -138,12 +155,7 @@ impl Post {
             None => Content::Other,
         };
         match kind {
-            Content::Events => {
-                self.make_readable(&mut parts, kind);
-                let response = self.direct.state.forwarder.response(parts, true, Body::empty());
-                let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
-                response.map(|_| stream)
-            }
+            Content::Events => self.events(parts, body.into(), exchange, permit),
             Content::Json => self.json(parts, body, exchange, deadline, permit).await,
             Content::Other => self.unread(parts, body, exchange),
         }

@@ -35,11 +35,13 @@ use crate::protocol::mcp::Revision;
 use crate::relay::origin_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::outliving::{Outlives, set_outlives};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::{Content, is_untyped};
 use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
@@ -178,7 +180,10 @@ impl Post {
     ) -> Response<Body> {
         let permit = match self.direct.state.permit(self.client.as_ref()) {
             Ok(permit) => permit,
-            Err(none) => return no_room(&none),
+            Err(none) => {
+                let id = self.message.as_ref().and_then(Message::id);
+                return no_room(&none, id.as_deref());
+            }
         };
         let cancel = control_sender(&self.policy, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
@@ -394,25 +399,37 @@ impl Post {
         }
         self.begin(response.headers(), &mut exchange);
         exchange.accept(&self.policy);
-        let kind = Content::of(response.headers());
         let (mut parts, body) = response.into_parts();
         if says_nothing(&parts, &body) {
             let body = Body::piped(None, body, None);
             return Box::pin(self.answer_elsewhere(parts, body, exchange, permit)).await;
         }
+        if let Some(coding) = events_coding(&parts.headers, self.policy.observes()) {
+            let body = take_events(&mut parts, body, coding);
+            return self.events(parts, body, exchange, permit);
+        }
+        let kind = Content::of(&parts.headers);
         if kind == Content::Other && is_untyped(&parts.headers) {
             return Box::pin(self.untyped(parts, body, exchange, deadline, permit)).await;
         }
         match kind {
-            Content::Events => {
-                self.make_readable(&mut parts, kind);
-                let response = self.direct.state.forwarder.response(parts, true, Body::empty());
-                let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
-                response.map(|_| stream)
-            }
             Content::Json => self.json(parts, body, exchange, deadline, permit).await,
-            Content::Other => self.unread(parts, body, exchange),
+            Content::Events | Content::Other => self.unread(parts, body, exchange),
         }
+    }
+
+    /// Passes a stream of events on.
+    pub(crate) fn events(
+        self: Box<Self>,
+        mut parts: http::response::Parts,
+        body: PlainBody,
+        exchange: Box<Exchange>,
+        permit: StreamPermit,
+    ) -> Response<Body> {
+        self.make_readable(&mut parts, Content::Events);
+        let response = self.direct.state.forwarder.response(parts, true, Body::empty());
+        let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
+        response.map(|_| stream)
     }
 
     /// The status and the type under which each client reads an answer: the body says what it is.
@@ -421,23 +438,6 @@ impl Post {
             parts.status = StatusCode::OK;
             kind.name_in(&mut parts.headers);
         }
-    }
-
-    /// A body that is no message, or cannot be read.
-    pub(crate) fn unread(
-        &self,
-        parts: http::response::Parts,
-        body: UpstreamBody,
-        exchange: Box<Exchange>,
-    ) -> Response<Body> {
-        if parts.headers.contains_key(header::CONTENT_ENCODING) {
-            tracing::warn!(
-                route = self.direct.state.route.path,
-                "the server compresses although it was asked not to; the response is forwarded unread"
-            );
-        }
-        let open = exchange.release();
-        self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
     }
 
     /// Gives the client a stream now; the server's answer will be an event of the stream.

@@ -4,8 +4,10 @@
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::content::{Content, on_one_line};
 use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
+use crate::transport::mcp_http::server_words;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -20,13 +22,11 @@ use crate::transport::http::inflate::PlainBody;
 pub(crate) enum UpstreamAnswer {
     /// Nothing yet.
     Head(Sending),
-    Events(UpstreamBody),
-    /// The same body, which may have been compressed.
-    Unpacked(PlainBody),
+    Events(PlainBody),
     /// JSON, which the client gets as an event.
     Json(JsonBody),
-    /// A status that is no success, and the beginning of its body.
-    Failure(StatusCode, ErrorBody),
+    /// A status that is no success, the seconds after which to try again, and the beginning of its body.
+    Failure(StatusCode, Option<u64>, ErrorBody),
     /// Nothing in the response: what there is comes on the GET stream of the session.
     Elsewhere,
     Over,
@@ -69,10 +69,11 @@ impl PostUpstream {
             return;
         }
         self.answer = match ResponseBody::new(body, &parts.headers) {
-            ResponseBody::Events(body) if is_ok => UpstreamAnswer::Unpacked(body),
+            ResponseBody::Events(body) if is_ok => UpstreamAnswer::Events(body),
             ResponseBody::Json(body) if is_ok => UpstreamAnswer::Json(JsonBody::new(body, [])),
             ResponseBody::Events(body) | ResponseBody::Json(body) | ResponseBody::Other(body) => {
-                UpstreamAnswer::Failure(parts.status, ErrorBody::new(body))
+                let again = server_words::retry_after(&parts.headers, SystemTime::now());
+                UpstreamAnswer::Failure(parts.status, again, ErrorBody::new(body))
             }
             ResponseBody::Unreadable => {
                 tracing::warn!(
@@ -121,10 +122,6 @@ impl Chunks<Exchange> for PostUpstream {
                     None => return self.end_of_events(exchange),
                     data => return Poll::Ready(data),
                 },
-                UpstreamAnswer::Unpacked(body) => match std::task::ready!(body.poll_data(cx)) {
-                    None => return self.end_of_events(exchange),
-                    data => return Poll::Ready(data),
-                },
                 UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx))
                 {
                     Ok(response) => self.begin(response, exchange),
@@ -151,11 +148,14 @@ impl Chunks<Exchange> for PostUpstream {
                         }
                     }
                 }
-                UpstreamAnswer::Failure(status, body) => {
+                UpstreamAnswer::Failure(status, again, body) => {
                     if std::task::ready!(body.poll(cx)) {
                         continue;
                     }
-                    let (status, answer) = (*status, Message::parse(body.take()));
+                    let (status, read) = (*status, body.take());
+                    let why =
+                        server_words::refused(status, &read) + &server_words::try_again(*again);
+                    let answer = Message::parse(read);
                     self.answer = UpstreamAnswer::Over;
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
@@ -165,10 +165,7 @@ impl Chunks<Exchange> for PostUpstream {
                         %status,
                         "the server refused a request whose response had begun as a stream"
                     );
-                    exchange.fail(
-                        &format!("the server answered with HTTP status {status}"),
-                        Some(status.as_u16()),
-                    );
+                    exchange.fail(&why, Some(status.as_u16()));
                 }
             }
         }

@@ -352,14 +352,24 @@ pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     error_answer(id, INTERNAL_ERROR, why, status)
 }
 
+/// As [`own_error`], with the seconds after which the server wants to be asked again as `retryAfter`.
+pub fn refused_error(id: &[u8], why: &str, status: u16, retry_after: Option<u64>) -> Bytes {
+    let Some(seconds) = retry_after else { return own_error(id, why, Some(status)) };
+    let data = format!(r#","httpStatus":{status},"retryAfter":{seconds}"#);
+    error_with(id, INTERNAL_ERROR, why, &data)
+}
+
 /// An error answer with a code of the specification.
 pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Bytes {
+    let data = status.map(|status| format!(r#","httpStatus":{status}"#));
+    error_with(id, code, why, data.as_deref().unwrap_or_default())
+}
+
+/// An error answer with these members behind the first of `data`.
+fn error_with(id: &[u8], code: i32, why: &str, data: &str) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let code = format!(r#","error":{{"code":{code},"message":"#);
-    let tail = match status {
-        None => r#","data":{"proxy":"milepost"}}}"#.to_owned(),
-        Some(status) => format!(r#","data":{{"proxy":"milepost","httpStatus":{status}}}}}}}"#),
-    };
+    let tail = format!(r#","data":{{"proxy":"milepost"{data}}}}}}}"#);
     Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat())
 }
 

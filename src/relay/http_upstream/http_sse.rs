@@ -148,7 +148,7 @@ impl HttpSseStream {
             Err(parts) if parts.status.is_success() => {
                 Err("the server answered with no stream of events".to_owned())
             }
-            Err(parts) => Err(error_status::explain(parts.status, &parts.headers)),
+            Err(parts) => Err(error_status::explain(&parts, b"")),
         }
     }
 

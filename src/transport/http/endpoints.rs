@@ -47,6 +47,9 @@ pub struct RouteTable {
     upstreams: Vec<Option<String>>,
     /// Whether each route has a public URL.
     public: Vec<bool>,
+    /// By the path of the public URL, without the slash that may end it, where that is not the root. The first route
+    /// that has such a URL counts.
+    public_paths: BTreeMap<String, usize>,
 }
 
 impl RouteTable {
@@ -63,6 +66,10 @@ impl RouteTable {
         self.routes.insert(without_slash(&route.path).to_owned(), number);
         self.upstreams.push(upstream_path(&route.upstream).filter(|_| !late));
         self.public.push(route.public_url.is_some());
+        let public = route.public_url.as_ref().map(|url| without_slash(url.path()));
+        if let Some(path) = public.filter(|path| !late && !path.is_empty()) {
+            self.public_paths.entry(path.to_owned()).or_insert(number);
+        }
     }
 
     /// The route and endpoint of a path, if there is one. The path of an endpoint may end with a
@@ -92,8 +99,9 @@ impl RouteTable {
         })
     }
 
-    /// The route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728;
-    /// and of `/.well-known/NAME` alone, which means a route only if there is no other route.
+    /// The route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728, where `/a` is
+    /// the path of the route, or else that of its public URL: a client knows no other. And of
+    /// `/.well-known/NAME` alone, which means a route only if there is no other route.
     fn beside(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (name, rest) = DOCUMENTS.iter().find_map(|name| {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
@@ -109,7 +117,8 @@ impl RouteTable {
         let ends: Vec<usize> = ends.collect();
         let (route, below) = ends.iter().rev().find_map(|end| {
             let (path, below) = rest.split_at(*end);
-            Some((self.exact(path)?, below))
+            let public = || self.public_paths.get(path).copied();
+            Some((self.exact(path).or_else(public)?, below))
         })?;
         let upstream = self.upstreams[route].as_ref().filter(|_| is_descendant(below))?;
         Some((route, EndpointKind::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
@@ -193,6 +202,26 @@ mod tests {
         assert_eq!(find(&route, "oauth-protected-resource"), Some(beside));
         let other = document("/mcp/.well-known/openid-configuration");
         assert_eq!(find(&route, "openid-configuration"), Some(other));
+    }
+
+    #[test]
+    fn documents_are_found_by_the_path_of_the_public_url_too() {
+        let mut public = http("/a", "https://up.example/mcp");
+        public.public_url = Some("https://front.example/x/a/".parse().unwrap());
+        let table = RouteTable::new(&[public, http("/x", "https://up.example/other")]);
+        let beside = |rest: &str| format!("/.well-known/oauth-protected-resource{rest}");
+        for (path, expected) in [
+            ("/x/a", Some((0, document(&beside("/mcp"))))),
+            ("/a", Some((0, document(&beside("/mcp"))))),
+            ("/x/a/b", Some((0, document(&beside("/mcp/b"))))),
+            ("/x/b", Some((1, document(&beside("/other/b"))))),
+            ("/y/a", None),
+        ] {
+            let expected = expected.map(|(route, part)| RouteMatch { route, part });
+            assert_eq!(table.find(&beside(path)), expected, "{path}");
+        }
+        // Only documents are found so: all else reaches a route by its own path.
+        assert_eq!(table.find("/x/a"), None);
     }
 
     #[test]

@@ -14,6 +14,27 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 /// Compressed bytes that are read at a time: at most a megabyte after decompression.
 const STEP: usize = 1 << 10;
 
+/// A compression that Milepost can take away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    None,
+    Gzip,
+    Deflate,
+}
+
+impl Coding {
+    /// The compression of a body; `None` if it is not known.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
+        match coding.unwrap_or_default().to_ascii_lowercase().trim_ascii() {
+            b"" | b"identity" => Some(Self::None),
+            b"gzip" | b"x-gzip" => Some(Self::Gzip),
+            b"deflate" => Some(Self::Deflate),
+            _ => None,
+        }
+    }
+}
+
 /// The decoder of a body, by its compression.
 enum Decoder {
     None,
@@ -32,14 +53,17 @@ pub(crate) struct PlainBody {
 impl PlainBody {
     /// A decompressed body; `None` if the compression is not known.
     pub(crate) fn new(body: UpstreamBody, headers: &HeaderMap) -> Option<Self> {
-        let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
-        let decoder = match coding.unwrap_or_default().to_ascii_lowercase().trim_ascii() {
-            b"" | b"identity" => Decoder::None,
-            b"gzip" | b"x-gzip" => Decoder::Gzip(Box::new(GzDecoder::new(Vec::new()))),
-            b"deflate" => Decoder::Deflate(Box::new(ZlibDecoder::new(Vec::new()))),
-            _ => return None,
+        Some(Self::coded(body, Coding::of(headers)?))
+    }
+
+    /// A decompressed body that was compressed in this way.
+    pub(crate) fn coded(body: UpstreamBody, coding: Coding) -> Self {
+        let decoder = match coding {
+            Coding::None => Decoder::None,
+            Coding::Gzip => Decoder::Gzip(Box::new(GzDecoder::new(Vec::new()))),
+            Coding::Deflate => Decoder::Deflate(Box::new(ZlibDecoder::new(Vec::new()))),
         };
-        Some(Self { body, decoder, waiting: VecDeque::new() })
+        Self { body, decoder, waiting: VecDeque::new() }
     }
 
     pub(crate) fn poll_data(

@@ -2,6 +2,7 @@
 //! URL that it uses (RFC 9728).
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ const METADATA_MAX: usize = 256 << 10;
 const METADATA_TIME: Duration = Duration::from_secs(30);
 
 /// The parameter of a challenge that names the document.
-const PARAMETER: &str = "resource_metadata=\"";
+const PARAMETER: &str = "resource_metadata";
 
 /// A public URL without the slash at its end.
 fn plain(public: &Url) -> &str {
@@ -40,11 +41,77 @@ pub(crate) fn rewrite_challenges(headers: &mut HeaderMap, public: &Url) {
 
 fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
     let text = challenge.to_str().ok()?;
-    let start = text.find(PARAMETER)? + PARAMETER.len();
-    let end = start + text.get(start..)?.find('"')?;
-    let (before, after) = (&text[..start], &text[end..]);
-    let named = format!("{}/.well-known/{PROTECTED_RESOURCE}", plain(public));
-    HeaderValue::try_from([before, &named, after].concat()).ok()
+    let named = format!("\"{}/.well-known/{PROTECTED_RESOURCE}\"", plain(public));
+    let mut new = String::new();
+    let mut copied = 0;
+    for value in parameter_values(text, PARAMETER) {
+        new.push_str(&text[copied..value.start]);
+        new.push_str(&named);
+        copied = value.end;
+    }
+    new.push_str(&text[copied..]);
+    (copied > 0).then(|| HeaderValue::try_from(new).ok())?
+}
+
+/// The places of the values of a parameter in the challenges of one header (RFC 9110, section 11.2): a token or a
+/// quoted string, its quotes included. Servers also write URLs without quotes: such a value ends at a comma, a space
+/// or a semicolon. A quoted string without its end has no place.
+fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut values = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let start = at;
+        if byte == b'"' {
+            let Some(end) = quoted_end(bytes, at) else { break };
+            at = end;
+        } else if is_token(byte) {
+            at += count(&bytes[at..], is_token);
+            let is_named = text[start..at].eq_ignore_ascii_case(name);
+            if let Some(value) = parameter_value(bytes, at).filter(|_| is_named) {
+                at = value.end;
+                values.push(value);
+            }
+        } else {
+            at += 1;
+        }
+    }
+    values
+}
+
+/// The place of the value of a parameter whose name ends here.
+fn parameter_value(bytes: &[u8], name_end: usize) -> Option<Range<usize>> {
+    let is_space = |byte| matches!(byte, b' ' | b'\t');
+    let equals = name_end + count(&bytes[name_end..], is_space);
+    bytes.get(equals).filter(|&&byte| byte == b'=')?;
+    let start = equals + 1 + count(&bytes[equals + 1..], is_space);
+    let end = match bytes.get(start) {
+        Some(b'"') => quoted_end(bytes, start)?,
+        _ => start + count(&bytes[start..], |byte| !matches!(byte, b',' | b';' | b' ' | b'\t')),
+    };
+    Some(start..end)
+}
+
+/// The end of the quoted string that begins here.
+fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// How many bytes at the beginning are such.
+fn count(bytes: &[u8], is_such: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().take_while(|&&byte| is_such(byte)).count()
+}
+
+/// Whether a byte is one of a token (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Reads a document; `None` if the document is too long, breaks off, or does not arrive in time.
@@ -82,21 +149,37 @@ mod tests {
 
     #[test]
     fn a_challenge_names_the_document_below_the_public_url() {
-        let named = "https://front.example/mcp/tools/.well-known/oauth-protected-resource";
+        let named = "\"https://front.example/mcp/tools/.well-known/oauth-protected-resource\"";
         for (challenge, expected) in [
+            ("Bearer resource_metadata=\"https://up/x\"", "Bearer resource_metadata=NAMED"),
+            ("Bearer resource_metadata=https://up/x", "Bearer resource_metadata=NAMED"),
             (
-                "Bearer resource_metadata=\"https://up/x\"",
-                Some(format!("Bearer resource_metadata=\"{named}\"")),
+                "Bearer Resource_Metadata = https://up/x?a=b, scope=\"s\"",
+                "Bearer Resource_Metadata = NAMED, scope=\"s\"",
             ),
             (
                 "Bearer error=\"e\", resource_metadata=\"\", scope=\"s\"",
-                Some(format!("Bearer error=\"e\", resource_metadata=\"{named}\", scope=\"s\"")),
+                "Bearer error=\"e\", resource_metadata=NAMED, scope=\"s\"",
             ),
-            ("Bearer resource_metadata=\"https://up/x", None),
-            ("Basic realm=\"x\"", None),
+            (
+                "DPoP resource_metadata=a, Bearer resource_metadata=\"b\"",
+                "DPoP resource_metadata=NAMED, Bearer resource_metadata=NAMED",
+            ),
+            (
+                r#"Bearer error="resource_metadata=\"x\"", resource_metadata=""#,
+                r#"Bearer error="resource_metadata=\"x\"", resource_metadata=""#,
+            ),
+            ("Bearer x_resource_metadata=\"u\"", "Bearer x_resource_metadata=\"u\""),
+            ("Bearer resource_metadata", "Bearer resource_metadata"),
+            ("Bearer resource_metadata=\"https://up/x", "Bearer resource_metadata=\"https://up/x"),
+            ("Basic realm=\"x\"", "Basic realm=\"x\""),
         ] {
-            let found = rewritten(&HeaderValue::from_static(challenge), &public());
-            assert_eq!(found.map(|value| value.to_str().unwrap().to_owned()), expected);
+            let mut headers = HeaderMap::new();
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+            rewrite_challenges(&mut headers, &public());
+            let found: Vec<_> = headers.get_all(WWW_AUTHENTICATE).iter().collect();
+            assert_eq!(found, ["Basic", &expected.replace("NAMED", named)]);
         }
     }
 

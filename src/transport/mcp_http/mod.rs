@@ -11,6 +11,7 @@ pub(crate) mod request_body;
 pub(crate) mod request_head;
 pub(crate) mod response_body;
 pub(crate) mod response_reader;
+pub(crate) mod server_words;
 pub(crate) mod sse_endpoint;
 pub mod target;
 pub(crate) mod tool_headers;

@@ -3,10 +3,10 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Response, response};
+use http::{HeaderMap, Response, header, response};
 
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::http::inflate::PlainBody;
+use crate::transport::http::inflate::{Coding, PlainBody};
 use crate::transport::mcp_http::content::{Content, on_one_line};
 
 /// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
@@ -42,6 +42,26 @@ pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<
         ResponseBody::Events(body) if parts.status.is_success() => Ok(body),
         _ => Err(Box::new(parts)),
     }
+}
+
+/// The compression of a stream of events that is to be read; `None` if the body is no such stream. Some servers compress
+/// events although they were asked not to; where all is only observed, these pass as they are.
+pub(crate) fn events_coding(headers: &HeaderMap, observes: bool) -> Option<Coding> {
+    let is_events = Content::unpacked(headers) == Content::Events;
+    let coding = Coding::of(headers).filter(|_| is_events)?;
+    (coding == Coding::None || !observes).then_some(coding)
+}
+
+/// The body of such a stream without its compression, whose header is removed.
+pub(crate) fn take_events(
+    parts: &mut response::Parts,
+    body: UpstreamBody,
+    coding: Coding,
+) -> PlainBody {
+    if coding != Coding::None {
+        parts.headers.remove(header::CONTENT_ENCODING);
+    }
+    PlainBody::coded(body, coding)
 }
 
 /// The read part of the body of an error status, which may be a JSON-RPC answer.

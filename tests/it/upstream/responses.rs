@@ -8,7 +8,7 @@ use milepost::relay::http_upstream::Bearer;
 
 use super::rig::{Rig, error, initialize};
 use crate::http::rig::{ms, pass, secs, settle};
-use crate::support::messages::{agreement_to, call, log, progress, result};
+use crate::support::messages::{agreement_to, call, log, own_error, progress, result};
 
 #[tokio::test(start_paused = true)]
 async fn a_post_says_what_clients_of_streamable_http_say() {
@@ -261,6 +261,29 @@ async fn events_may_be_cut_anywhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_is_told_the_words_of_the_server_and_when_to_try_again() {
+    let again = |seconds| format!(r#","httpStatus":429,"retryAfter":{seconds}"#);
+    let cases = [
+        (429, "Retry-After: 17", r#"{"message":"slow down"}"#, "slow down", again(17)),
+        (429, "Retry-After: 0", r#"{"detail":"full"}"#, "full", again(0)),
+        (503, "X: y", "come back\nlater", "come back later", r#","httpStatus":503"#.to_owned()),
+    ];
+    for (status, header, body, words, data) in cases {
+        let mut rig = Rig::new();
+        rig.session(None, "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        let status = http::StatusCode::from_u16(status).unwrap();
+        rig.asked().await.answer(&status.to_string(), &[header], body);
+        let mut why =
+            format!("the server answered with HTTP status {status} and the words {words:?}");
+        if let Some(seconds) = header.strip_prefix("Retry-After: ") {
+            why += &format!("; try again in {seconds} s");
+        }
+        assert_eq!(rig.line().await, own_error("1", &why, &data));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn statuses_become_errors_of_their_requests() {
     let own = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"mine"}}"#;
     let nobodys =
@@ -268,7 +291,7 @@ async fn statuses_become_errors_of_their_requests() {
     let under_its_id =
         r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"bad","data":{"a":1.0}}}"#;
     let json = "Content-Type: application/json";
-    let token = "the server answered with HTTP status 401 Unauthorized: the token for it is missing \
+    let token = "the server answered with HTTP status 401 Unauthorized and the words \"bad\": the token for it is missing \
                  or not accepted (in `milepost wrap` --bearer-file, --bearer-env or --header, in a \
                  route file `headers.request`)";
     let moved = "the server answered with HTTP status 307 Temporary Redirect: it is at \

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use tokio::time::Instant;
 
 use super::UpstreamClient;
@@ -24,6 +24,7 @@ use crate::relay::http_upstream::tool_refresh::ToolRefresh;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::lost_session;
+use crate::transport::mcp_http::server_words;
 use crate::transport::mcp_http::sse_endpoint::same_origin;
 
 /// Responses to POSTs.
@@ -54,7 +55,7 @@ impl UpstreamClient {
             }
             HeadOutcome::Refused(status) => {
                 self.drop_exchange(stream);
-                let why = error_status::explain(status, &HeaderMap::new());
+                let why = server_words::refused(status, b"");
                 tracing::warn!(why, "a message was refused");
                 self.refuse_all(stream, &why, Some(status.as_u16()));
             }
@@ -95,7 +96,7 @@ impl UpstreamClient {
         if session.is_some() && lost_session::is_told(status, &read) {
             return self.renew_after(out, session, status);
         }
-        let answer = Message::parse(read);
+        let answer = Message::parse(read.clone());
         let is_answer = answer.kind() == Kind::Response;
         let id = answer.id_key();
         if is_answer && id.as_ref().is_some_and(|id| self.pending.has_request(stream, id)) {
@@ -105,7 +106,7 @@ impl UpstreamClient {
             // The answer says why the server refuses the request.
             return self.receive_message(ResponseStream::Exchange(stream), answer);
         }
-        let why = error_status::explain(status, &parts.headers);
+        let why = error_status::explain(&parts, &read);
         if self.may_be_http_sse(&out, status) {
             self.pending.take(stream);
             return self.try_http_sse(out, why, status);
@@ -113,7 +114,7 @@ impl UpstreamClient {
         tracing::warn!(why, "a message was refused");
         let error = answer.error().filter(|_| is_answer && id.is_none());
         for request in self.pending.take(stream) {
-            let text = error_status::answer(&request.id, error.as_ref(), &why, status);
+            let text = error_status::answer(&request.id, error.as_ref(), &why, &parts);
             self.fail(&request, text, &why);
         }
     }

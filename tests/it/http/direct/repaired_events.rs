@@ -1,6 +1,11 @@
 //! Events and bodies that clients cannot read: events that are no message, text that is no Unicode, null members,
 //! errors without an id or an envelope, several messages in one event, a last event without its blank line.
 
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;
@@ -22,6 +27,57 @@ const STRAY: [&str; 7] = [
     "data\r\ndata\r\n\r\n",
     "data: null\r\r",
 ];
+
+/// A stream that a server compresses, event by event.
+struct Compressed(GzEncoder<Vec<u8>>);
+
+impl Compressed {
+    fn new() -> Self {
+        Self(GzEncoder::new(Vec::new(), Compression::default()))
+    }
+
+    fn say(&mut self, server: &Asked, message: &str) {
+        self.0.write_all(event(message).as_bytes()).unwrap();
+        self.0.flush().unwrap();
+        server.chunk(std::mem::take(self.0.get_mut()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn compressed_events_are_read_and_reach_the_client_without_their_compression() {
+    let (mut rig, answer, server) = called("", "2025-06-18").await;
+    assert_eq!(server.request.header("accept-encoding"), Some("identity"));
+    server.events(&["Content-Encoding: gzip"]);
+    let mut stream = Compressed::new();
+    stream.say(&server, &report("\"x\"", "1", "m"));
+    settle().await;
+    assert_eq!(answer.header("content-encoding"), None);
+    assert_eq!(answer.messages(), [report("7", "1", "m")]);
+    stream.say(&server, &result("1"));
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages().last(), Some(&result("1")));
+    check([&answer]);
+
+    let listens = rig.get(&[S]);
+    let server = rig.asked().await;
+    server.events(&["Content-Encoding: GZIP"]);
+    Compressed::new().say(&server, &log("m"));
+    settle().await;
+    assert_eq!((listens.header("content-encoding"), listens.messages()), (None, vec![log("m")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_whose_compression_is_broken_end_in_an_error() {
+    let (_rig, answer, server) = called("", "2025-06-18").await;
+    server.events(&["Content-Encoding: gzip"]);
+    server.chunk("no gzip at all");
+    settle().await;
+    let messages = answer.messages();
+    let error = messages.last().expect("an error");
+    assert!(error.contains(r#""id":1,"error":"#), "{error}");
+    assert!(answer.is_over());
+}
 
 async fn called(keys: &str, revision: &str) -> (Rig, Answer, Asked) {
     let mut rig = Rig::new(&format!("{QUIET}\n{keys}"));

@@ -843,17 +843,20 @@ async fn headers_pass_as_they_are_and_in_their_order() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_server_compresses_all_the_same_passes_unread() {
-    let mut rig = Rig::new("");
-    for (kind, body) in [
-        ("text/event-stream", &b"\x1f\x8b\x08\x00data: \n\n\xff"[..]),
-        ("application/json", b"\x1f\x8b{}"),
+    let events = &b"\x1f\x8b\x08\x00data: \n\n\xff"[..];
+    for (settings, kind, coding, body) in [
+        ("", "text/event-stream", "br", events),
+        ("mode = \"observe\"", "text/event-stream", "gzip", events),
+        ("", "application/json", "gzip", b"\x1f\x8b{}"),
     ] {
+        let mut rig = Rig::new(settings);
         let answer = rig.post(&[], call("1", "7"));
         let kind = format!("Content-Type: {kind}");
-        rig.asked().await.answer("200 OK", &[&kind, "Content-Encoding: gzip"], body);
+        let packed = format!("Content-Encoding: {coding}");
+        rig.asked().await.answer("200 OK", &[&kind, &packed], body);
         settle().await;
         assert_eq!(answer.body(), body);
-        assert_eq!(answer.header("content-encoding").as_deref(), Some("gzip"));
+        assert_eq!(answer.header("content-encoding").as_deref(), Some(coding));
         assert_eq!(answer.header("content-length"), Some(body.len().to_string()));
     }
 }

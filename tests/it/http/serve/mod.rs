@@ -38,7 +38,7 @@ use std::net::TcpStream;
 use crate::http::serve::scripted_server::Upstream;
 use crate::support::STUCK;
 use crate::support::exchange::Exchange;
-use crate::support::messages::{call, result};
+use crate::support::messages::{call, own_error, result};
 use proxy::Proxy;
 
 /// What clients of Streamable HTTP send with every POST.

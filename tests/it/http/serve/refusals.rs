@@ -180,11 +180,14 @@ fn more_streams_than_the_limit_are_503_until_one_ends() {
     let mut two = upstream.asked();
     two.events();
     assert_eq!(second.status(), 200);
-    for mut third in
-        [post(&proxy, &call("3", "")), Exchange::send(proxy.address(), "GET", "/a", &listen, "")]
-    {
+    let why = "too many streams are open on this route";
+    for (mut third, expected) in [
+        (post(&proxy, &call("3", "")), own_error("3", why, "")),
+        (Exchange::send(proxy.address(), "GET", "/a", &listen, ""), format!("{why}\n")),
+    ] {
         assert_eq!(third.status(), 503);
-        assert_eq!(third.rest(), "too many streams are open on this route\n");
+        assert_eq!(third.header("retry-after").as_deref(), Some("1"));
+        assert_eq!(third.rest(), expected);
     }
     proxy.logged(&["WARN refused", "too many streams are open on this route"]);
     assert!(upstream.is_idle());

@@ -1,0 +1,152 @@
+//! Servers whose endpoint has moved to another path of the same origin, often by the slash at its end: Milepost follows
+//! such a redirect, because a client that followed it would look for the path at Milepost.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
+use url::Url;
+
+use super::content::Content;
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::connection_pool::ConnectionPool;
+use crate::transport::http::request_body::RequestBody;
+
+/// The redirects of one endpoint.
+pub(crate) struct Redirects {
+    /// The URL of the endpoint.
+    endpoint: Url,
+    /// Whether requests are kept until their answer, so that they can be sent again. The first answer that is no
+    /// redirect ends this, and a redirect begins it again.
+    expects: AtomicBool,
+    /// The path to which the endpoint has moved, once an answer from there was one of MCP.
+    moved: RwLock<Option<String>>,
+}
+
+/// A request without its body's pieces: it can be sent again if its body is held whole.
+type Kept = Request<RequestBody>;
+
+impl Redirects {
+    pub(crate) fn new(endpoint: Url) -> Self {
+        Self { endpoint, expects: AtomicBool::new(true), moved: RwLock::default() }
+    }
+
+    /// Sends a request to the endpoint, or to the place to which the endpoint has moved, and follows one redirect within
+    /// the origin.
+    ///
+    /// # Errors
+    /// As [`ConnectionPool::send`]; and [`UpstreamError::Redirected`] for a redirect that is not followed.
+    pub(crate) async fn send(
+        &self,
+        client: &std::sync::Arc<ConnectionPool>,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        if request.uri().path() != self.endpoint.path() {
+            return client.send(request).await;
+        }
+        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(path) = &moved {
+            move_to(request.uri_mut(), path, None);
+        }
+        let kept = self.expects.load(Ordering::Relaxed).then(|| copy(&request)).flatten();
+        let asked = request.uri().path().to_owned();
+        let response = client.send(request).await?;
+        if !response.status().is_redirection() {
+            self.note(response.status(), moved.is_some());
+            return Ok(response);
+        }
+        let Some((path, query)) = self.place(&response, &asked)? else { return Ok(response) };
+        self.expects.store(true, Ordering::Relaxed);
+        let Some(mut again) = kept else {
+            // The body is gone: the next request goes there.
+            self.remember(path);
+            return Err(UpstreamError::Redirected("its path has moved; send the request again"));
+        };
+        drop(response);
+        move_to(again.uri_mut(), &path, query.as_deref());
+        let response = client.send(again).await?;
+        if response.status().is_redirection() {
+            return Err(UpstreamError::Redirected("it redirects again"));
+        }
+        if speaks_mcp(response.status(), response.headers()) {
+            self.remember(path);
+        }
+        Ok(response)
+    }
+
+    /// Takes note of an answer that is no redirect. A place that is not found any more is forgotten.
+    fn note(&self, status: StatusCode, was_moved: bool) {
+        if was_moved && status == StatusCode::NOT_FOUND {
+            *self.moved.write().unwrap_or_else(PoisonError::into_inner) = None;
+        } else if status.is_success() {
+            self.expects.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn remember(&self, path: String) {
+        tracing::warn!(
+            endpoint = self.endpoint.path(),
+            path,
+            "the server redirects to another path, and Milepost follows: name this path in the address of the server"
+        );
+        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = Some(path);
+    }
+
+    /// The path and the query to which a response redirects a request for the path `asked`; `None` if the redirect is
+    /// not one for all methods. 301 and 302 are only followed where a slash at the end is all that is new: they also
+    /// lead to sign-ins.
+    fn place(
+        &self,
+        response: &Response<UpstreamBody>,
+        asked: &str,
+    ) -> Result<Option<(String, Option<String>)>, UpstreamError> {
+        let status = response.status();
+        let is_old = [StatusCode::MOVED_PERMANENTLY, StatusCode::FOUND].contains(&status);
+        let is_new =
+            [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT].contains(&status);
+        let place = response.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
+        let Some(place) = place.filter(|_| is_old || is_new) else { return Ok(None) };
+        let mut base = self.endpoint.clone();
+        base.set_path(asked);
+        let Ok(place) = base.join(place) else { return Ok(None) };
+        if place.origin() != self.endpoint.origin() {
+            return if is_new {
+                Err(UpstreamError::Redirected("it redirects to another origin"))
+            } else {
+                Ok(None)
+            };
+        }
+        let is_slash = place.path().trim_end_matches('/') == asked.trim_end_matches('/');
+        let is_followed = place.path() != asked && (is_new || is_slash);
+        Ok(is_followed.then(|| (place.path().to_owned(), place.query().map(str::to_owned))))
+    }
+}
+
+/// Whether an answer is one of MCP, not the page of a sign-in.
+fn speaks_mcp(status: StatusCode, headers: &HeaderMap) -> bool {
+    status == StatusCode::ACCEPTED
+        || status.is_success() && Content::unpacked(headers) != Content::Other
+}
+
+/// The same request again, if its body is held whole.
+fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let RequestBody::Whole(body) = request.body() else { return None };
+    let mut copy = Request::new(RequestBody::Whole(body.clone()));
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}
+
+/// Another path in the place of that of `uri`, with this query, or with that of `uri`.
+fn move_to(uri: &mut Uri, path: &str, query: Option<&str>) {
+    let text = match query.or(uri.query()) {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let Ok(place) = PathAndQuery::try_from(text) else { return };
+    let mut parts = std::mem::take(uri).into_parts();
+    parts.path_and_query = Some(place);
+    *uri = Uri::from_parts(parts).unwrap_or_default();
+}
