@@ -149,7 +149,10 @@ pub(crate) fn unreachable(
         return not_taken(state, unread);
     }
     let why = error_chain(error);
-    tracing::warn!(route = state.route.path, error = why, "the request to the server failed");
+    if !matches!(error, UpstreamError::CredentialRefused) {
+        // That has a line of its own, with the cure.
+        tracing::warn!(route = state.route.path, error = why, "the request to the server failed");
+    }
     if let Some(kind) = error.kind() {
         state.shared.counts.upstream_error(kind);
     }
@@ -157,7 +160,7 @@ pub(crate) fn unreachable(
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
             StatusCode::GATEWAY_TIMEOUT
         }
-        UpstreamError::BrokenOff(_) | UpstreamError::StreamsFull(_) => {
+        UpstreamError::BrokenOff(_) | UpstreamError::StreamsFull(_) | UpstreamError::Moved => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         _ => StatusCode::BAD_GATEWAY,
@@ -165,7 +168,7 @@ pub(crate) fn unreachable(
     let why = error.for_clients();
     let response = error_or_text(status, &why, id.as_deref());
     match error {
-        UpstreamError::StreamsFull(_) => retry_later(response),
+        UpstreamError::StreamsFull(_) | UpstreamError::Moved => retry_later(response),
         _ => response,
     }
 }

@@ -224,6 +224,11 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.events.drop_mark();
     }
 
+    /// The client only listens: it gets a comment soon if the server says nothing.
+    pub(crate) fn begin_listening(&mut self) {
+        self.pacing.begin_listening();
+    }
+
     /// The stream has a client now, which is kept from falling asleep.
     pub(crate) fn set_client(&mut self, write_state: WriteState, silence: Silence) {
         self.pacing.set_client(write_state, silence.keep_alive);

@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 /// otherwise fill the disk. All of them are counted in the metrics.
 const REFUSALS_LOGGED_MAX: u32 = 10;
 
-/// The time after which as many lines may be written again.
-const WINDOW: Duration = Duration::from_secs(1);
-
 /// The log lines about refused requests, of all listeners.
-static REFUSALS: LogBudget = LogBudget::new(REFUSALS_LOGGED_MAX);
+static REFUSALS: LogBudget = LogBudget::new(REFUSALS_LOGGED_MAX, Duration::from_secs(1));
 
 /// How many lines may be written until when.
-struct LogBudget {
+pub(crate) struct LogBudget {
     max: u32,
+    /// The time after which as many lines may be written again.
+    window: Duration,
     state: Mutex<BudgetState>,
 }
 
@@ -26,14 +25,20 @@ struct BudgetState {
 }
 
 impl LogBudget {
-    const fn new(max: u32) -> Self {
-        Self { max, state: Mutex::new(BudgetState { begun: None, written: 0, left_out: 0 }) }
+    const fn new(max: u32, window: Duration) -> Self {
+        let state = Mutex::new(BudgetState { begun: None, written: 0, left_out: 0 });
+        Self { max, window, state }
+    }
+
+    /// One line a minute: for what an operator has to know, and each request would say again.
+    pub(crate) const fn one_a_minute() -> Self {
+        Self::new(1, Duration::from_secs(60))
     }
 
     /// Whether a line may be written: the number of lines that were left out before it, or `None`.
-    fn take(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= WINDOW) {
+        if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= self.window) {
             (state.begun, state.written) = (Some(now), 0);
         }
         if state.written == self.max {
@@ -57,11 +62,12 @@ mod tests {
 
     #[test]
     fn ten_lines_a_second_are_written_and_the_next_tells_what_is_missing() {
-        let budget = LogBudget::new(REFUSALS_LOGGED_MAX);
+        let window = Duration::from_secs(1);
+        let budget = LogBudget::new(REFUSALS_LOGGED_MAX, window);
         let start = Instant::now();
         let written = (0..1000).filter(|_| budget.take(start).is_some()).count();
         assert_eq!(written, 10);
-        assert_eq!(budget.take(start + WINDOW), Some(990));
-        assert_eq!(budget.take(start + WINDOW), Some(0));
+        assert_eq!(budget.take(start + window), Some(990));
+        assert_eq!(budget.take(start + window), Some(0));
     }
 }

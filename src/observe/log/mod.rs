@@ -21,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
+pub(crate) use budget::LogBudget;
 pub use budget::may_log_refusal;
 pub use directives::{DirectiveError, read_level};
 pub use messages::MessageLog;

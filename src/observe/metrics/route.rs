@@ -21,7 +21,7 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// The kinds of errors of servers.
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 11] = [
     "connect",
     "connect-timeout",
     "proxy",
@@ -31,6 +31,8 @@ const ERRORS: [&str; 9] = [
     "idle",
     "child",
     "endpoint",
+    "redirected",
+    "credential",
 ];
 
 /// The reasons for which bodies of requests are not taken.
@@ -83,7 +85,7 @@ pub struct RouteCounts {
     dropped_mail: Counter,
     unspilled_answers: Counter,
     upgrades: Counter,
-    upstream_errors: Each<9>,
+    upstream_errors: Each<11>,
     traffic: Traffic,
     children: Gauge,
     child_starts: Counter,
@@ -283,7 +285,7 @@ impl RouteCounts {
     }
 
     /// The server has failed in this way: one of `connect`, `connect-timeout`, `proxy`, `streams-full`,
-    /// `http`, `compressed`, `idle`, `child`, `endpoint`.
+    /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
             self.upstream_errors.add(place, 1);

@@ -1,5 +1,7 @@
 //! The HTTP requests of the leg: POST for a message, GET for events, DELETE for the end of a session.
 
+use std::time::SystemTime;
+
 use futures::FutureExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Uri, header};
@@ -25,6 +27,22 @@ fn send(target: &Target, request: Request<RequestBody>) -> Sending {
     async move { client.send(request).await }.boxed()
 }
 
+/// Sends a request of a session, with the cookies of the session, and keeps those that the response sets.
+fn send_in_session(
+    target: &Target,
+    mut request: Request<RequestBody>,
+    session: &UpstreamSession,
+) -> Sending {
+    let (target, uri, cookies) = (target.clone(), request.uri().clone(), session.cookies.clone());
+    cookies.add_to(request.headers_mut(), target.cookie_place(&uri), SystemTime::now());
+    async move {
+        let response = target.client.send(request).await?;
+        cookies.keep(response.headers(), target.cookie_place(&uri), SystemTime::now());
+        Ok(response)
+    }
+    .boxed()
+}
+
 /// The POST of a message.
 ///
 /// # Errors
@@ -38,7 +56,10 @@ pub(crate) fn post(
 ) -> Result<Sending, String> {
     let json = HeaderValue::from_static("application/json");
     let mut own = vec![(header::ACCEPT, BOTH), (CONTENT_TYPE, json)];
-    if let Some(repeats) = header_mirror::repeats(&out.message) {
+    let repeats = header_mirror::repeats(&out.message);
+    // 2026-07-28 has no sessions, and its requests may be those of different clients.
+    let in_session = repeats.is_none();
+    if let Some(repeats) = repeats {
         let repeated = repeats
             .into_iter()
             .filter_map(|(name, text)| Some((name, header_mirror::encoded(&text?)?)));
@@ -52,7 +73,7 @@ pub(crate) fn post(
     let body = RequestBody::from(raw.slice(..end));
     let headers = if out.headers.is_some() { &out.headers } else { &session.client_headers };
     let request = upstream.request(target, uri, Method::POST, headers, own, body)?;
-    Ok(send(target, request))
+    Ok(if in_session { send_in_session(target, request, session) } else { send(target, request) })
 }
 
 /// A GET for events: a new stream, or the rest of one behind the event of an id.
@@ -70,7 +91,7 @@ pub(crate) fn get(
     own.extend(behind.map(|id| (LAST_EVENT_ID, id.clone())));
     let (uri, body) = (target.uri(None), RequestBody::empty());
     let request = upstream.request(target, uri, Method::GET, &session.client_headers, own, body)?;
-    Ok(send(target, request))
+    Ok(send_in_session(target, request, session))
 }
 
 /// The DELETE that ends a session; `None` without one.
@@ -81,5 +102,5 @@ pub(crate) fn delete(upstream: &UpstreamTarget, session: &UpstreamSession) -> Op
     let (uri, body) = (target.uri(None), RequestBody::empty());
     let client = &session.client_headers;
     let request = upstream.request(target, uri, Method::DELETE, client, own, body).ok()?;
-    Some(send(target, request))
+    Some(send_in_session(target, request, session))
 }

@@ -14,6 +14,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
 use crate::relay::legs::{ClientHead, ClientHeaders};
+use crate::transport::http::cookies::SessionCookies;
 use crate::transport::mcp_http::header_names::REVISION;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 
@@ -52,6 +53,8 @@ pub(crate) struct UpstreamSession {
     pub(crate) client_headers: ClientHeaders,
     /// Whether the server has accepted these.
     has_accepted: bool,
+    /// The cookies that the server has set.
+    pub(crate) cookies: SessionCookies,
 }
 
 impl UpstreamSession {

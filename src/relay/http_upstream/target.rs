@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use crate::config::routes::{HeaderRules, Route};
 use crate::observe::metrics::{RouteCounts, Traffic};
 use crate::relay::legs::ClientHeaders;
-use crate::transport::http::client::InProcess;
+use crate::transport::http::client::{InProcess, RouteCredential};
 use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
 use crate::transport::http::request_body::RequestBody;
@@ -213,6 +213,10 @@ impl UpstreamTarget {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::request_headers(all, &passage, &onward);
+        if self.counts.is_some() {
+            // The client of `wrap` has set the credential, and reads the answer itself.
+            RouteCredential::mark(&mut request, passage.rules);
+        }
         if let Some(bearer) = &self.bearer {
             request.headers_mut().insert(AUTHORIZATION, bearer.header()?);
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::Response;
+use http::header::AUTHORIZATION;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -21,6 +22,7 @@ use super::forward_proxy::ProxyRefusal;
 use super::http2_connections::Http2Stream;
 use super::hyper_link::Http1Link;
 use super::io::Io;
+use crate::config::routes::HeaderRules;
 use crate::observe::error_chain::error_chain;
 use crate::transport::http::request_body::RequestBodyError;
 
@@ -83,6 +85,20 @@ pub enum UpstreamError {
     /// The server sent nothing for too long.
     #[error("the server sent nothing for {0:?}")]
     Idle(Duration),
+    /// The server redirects to a place where Milepost does not follow.
+    #[error("the server redirects {why}: {to}; the address of the server has to say so")]
+    Redirected {
+        /// Where to: another origin, or once more.
+        why: &'static str,
+        /// The place, without what may be secret.
+        to: String,
+    },
+    /// The server has moved to another path of its origin, and the request cannot be sent again.
+    #[error("the server has moved to another path; send the request again")]
+    Moved,
+    /// The server answers 401 to the credential that the route sets: no sign-in of the client could help.
+    #[error("the server refuses the credential of the route")]
+    CredentialRefused,
     /// The server switched to another protocol without a request.
     #[error("the server switched to another protocol without a request")]
     Switched,
@@ -119,6 +135,7 @@ impl UpstreamError {
             Self::Proxy(refusal) => {
                 format!("the proxy on the way to the server answers {}", refusal.status)
             }
+            Self::Redirected { why, .. } => format!("the server redirects {why}"),
             other => error_chain(other),
         }
     }
@@ -133,7 +150,22 @@ impl UpstreamError {
             Self::Http(_) | Self::Io(_) | Self::Malformed(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),
             Self::Idle(_) => Some("idle"),
+            Self::Redirected { .. } | Self::Moved => Some("redirected"),
+            Self::CredentialRefused => Some("credential"),
             Self::RequestBody(_) | Self::BrokenOff(_) => None,
+        }
+    }
+}
+
+/// Marks a request that has the credential of its route, not that of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RouteCredential;
+
+impl RouteCredential {
+    /// Marks a request if these rules of its route set `Authorization`.
+    pub(crate) fn mark<B>(request: &mut Request<B>, rules: &HeaderRules) {
+        if rules.set.iter().any(|(name, _)| *name == AUTHORIZATION) {
+            request.extensions_mut().insert(Self);
         }
     }
 }

@@ -34,6 +34,10 @@ const RELAPSE_WITHIN: Duration = Duration::from_secs(10);
 /// before that shows.
 const CAUGHT_UP_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
+/// A stream on which a client only listens begins with a comment if it is silent for so long: some fronts hold the head
+/// of a response back until a byte of its body comes.
+const FIRST_COMMENT_AFTER: Duration = Duration::from_millis(100);
+
 /// The time for which nothing is read for a client that takes nothing.
 const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
@@ -43,6 +47,8 @@ pub(crate) struct ClientPacing {
     timer: Option<Pin<Box<Sleep>>>,
     /// After so long without a byte a comment is written.
     keep_alive: Option<Duration>,
+    /// The client only listens, and has got nothing yet.
+    is_new_listener: bool,
     /// The time of the last write.
     written: Instant,
     /// The time when the client got bytes, unless the client has asked for more since.
@@ -65,6 +71,7 @@ impl ClientPacing {
             write_state,
             timer: None,
             keep_alive,
+            is_new_listener: false,
             written: Instant::now(),
             waiting_since: None,
             asked: false,
@@ -85,9 +92,15 @@ impl ClientPacing {
         self.slow
     }
 
+    /// The client only listens: a stream that begins with silence gets its first comment soon.
+    pub(crate) fn begin_listening(&mut self) {
+        self.is_new_listener = true;
+    }
+
     /// The client is given something now.
     pub(crate) fn give(&mut self) {
         let now = Instant::now();
+        self.is_new_listener = false;
         self.written = now;
         self.waiting_since.get_or_insert(now);
         self.asked = false;
@@ -95,17 +108,20 @@ impl ClientPacing {
 
     /// The time when a comment is due.
     pub(crate) fn comment_due(&self) -> Option<Instant> {
-        self.keep_alive.map(|after| self.written + after)
+        let first = if self.is_new_listener { FIRST_COMMENT_AFTER } else { Duration::MAX };
+        self.keep_alive.map(|after| self.written + after.min(first))
     }
 
     /// The silence ends now, by a comment.
     pub(crate) fn comment(&mut self) {
+        self.is_new_listener = false;
         self.written = Instant::now();
     }
 
     /// Another connection reads now, and is kept from falling silent.
     pub(crate) fn set_client(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
         (self.write_state, self.keep_alive) = (write_state, keep_alive);
+        self.begin_listening();
         self.written = Instant::now();
     }
 

@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, response};
 
 use super::body::Body;
-use super::client::UpstreamBody;
+use super::client::{RouteCredential, UpstreamBody};
 use super::headers::{Onward, Passage, move_cookies, request_headers, response_headers};
 use super::in_flight::InFlightGuard;
 use super::public_metadata;
@@ -53,6 +53,9 @@ impl Forwarder {
         *request.method_mut() = parts.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = request_headers(parts.headers, &passage, &onward);
+        if !self.route.opaque {
+            RouteCredential::mark(&mut request, &self.route.request_headers);
+        }
         request
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod header_names;
 pub(crate) mod lifecycle;
 pub(crate) mod lost_session;
 pub mod raw_client;
+pub(crate) mod redirects;
 pub(crate) mod request_body;
 pub(crate) mod request_head;
 pub(crate) mod response_body;

@@ -2,10 +2,10 @@
 //! such a redirect, because a client that followed it would look for the path at Milepost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use url::Url;
 
 use super::content::Content;
@@ -24,9 +24,6 @@ pub(crate) struct Redirects {
     moved: RwLock<Option<String>>,
 }
 
-/// A request without its body's pieces: it can be sent again if its body is held whole.
-type Kept = Request<RequestBody>;
-
 impl Redirects {
     pub(crate) fn new(endpoint: Url) -> Self {
         Self { endpoint, expects: AtomicBool::new(true), moved: RwLock::default() }
@@ -36,10 +33,11 @@ impl Redirects {
     /// the origin.
     ///
     /// # Errors
-    /// As [`ConnectionPool::send`]; and [`UpstreamError::Redirected`] for a redirect that is not followed.
+    /// As [`ConnectionPool::send`]; [`UpstreamError::Redirected`] for a redirect that is not followed, and
+    /// [`UpstreamError::Moved`] for one that comes when the body is gone.
     pub(crate) async fn send(
         &self,
-        client: &std::sync::Arc<ConnectionPool>,
+        client: &Arc<ConnectionPool>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         if request.uri().path() != self.endpoint.path() {
@@ -49,28 +47,44 @@ impl Redirects {
         if let Some(path) = &moved {
             move_to(request.uri_mut(), path, None);
         }
-        let kept = self.expects.load(Ordering::Relaxed).then(|| copy(&request)).flatten();
-        let asked = request.uri().path().to_owned();
+        let expects = self.expects.load(Ordering::Relaxed);
+        let kept = if expects { copy(&request).map(Box::new) } else { None };
         let response = client.send(request).await?;
         if !response.status().is_redirection() {
             self.note(response.status(), moved.is_some());
             return Ok(response);
         }
-        let Some((path, query)) = self.place(&response, &asked)? else { return Ok(response) };
+        let asked = moved.as_deref().unwrap_or_else(|| self.endpoint.path());
+        match self.place(&response, asked) {
+            None => Ok(response),
+            // In a box: it is rare, and must not make the way of a call larger.
+            Some(place) => Box::pin(self.follow(client, place, kept)).await,
+        }
+    }
+
+    /// Sends the request `kept` to this place.
+    async fn follow(
+        &self,
+        client: &Arc<ConnectionPool>,
+        place: Url,
+        kept: Option<Box<Request<RequestBody>>>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        if place.origin() != self.endpoint.origin() {
+            return Err(redirected("to another origin", &place));
+        }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
             // The body is gone: the next request goes there.
-            self.remember(path);
-            return Err(UpstreamError::Redirected("its path has moved; send the request again"));
+            self.remember(place.path());
+            return Err(UpstreamError::Moved);
         };
-        drop(response);
-        move_to(again.uri_mut(), &path, query.as_deref());
-        let response = client.send(again).await?;
-        if response.status().is_redirection() {
-            return Err(UpstreamError::Redirected("it redirects again"));
+        move_to(again.uri_mut(), place.path(), place.query());
+        let response = client.send(*again).await?;
+        if let Some(place) = self.place(&response, place.path()) {
+            return Err(redirected("again", &place));
         }
         if speaks_mcp(response.status(), response.headers()) {
-            self.remember(path);
+            self.remember(place.path());
         }
         Ok(response)
     }
@@ -79,48 +93,44 @@ impl Redirects {
     fn note(&self, status: StatusCode, was_moved: bool) {
         if was_moved && status == StatusCode::NOT_FOUND {
             *self.moved.write().unwrap_or_else(PoisonError::into_inner) = None;
+            self.expects.store(true, Ordering::Relaxed);
         } else if status.is_success() {
             self.expects.store(false, Ordering::Relaxed);
         }
     }
 
-    fn remember(&self, path: String) {
+    fn remember(&self, path: &str) {
         tracing::warn!(
             endpoint = self.endpoint.path(),
             path,
             "the server redirects to another path, and Milepost follows: name this path in the address of the server"
         );
-        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = Some(path);
+        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
     }
 
-    /// The path and the query to which a response redirects a request for the path `asked`; `None` if the redirect is
-    /// not one for all methods. 301 and 302 are only followed where a slash at the end is all that is new: they also
-    /// lead to sign-ins.
-    fn place(
-        &self,
-        response: &Response<UpstreamBody>,
-        asked: &str,
-    ) -> Result<Option<(String, Option<String>)>, UpstreamError> {
-        let status = response.status();
-        let is_old = [StatusCode::MOVED_PERMANENTLY, StatusCode::FOUND].contains(&status);
-        let is_new =
-            [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT].contains(&status);
-        let place = response.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
-        let Some(place) = place.filter(|_| is_old || is_new) else { return Ok(None) };
+    /// The place to which a response redirects a request for the path `asked`; `None` if it is not followed. 301 and 302
+    /// are only followed where a slash at the end is all that is new: they also lead to sign-ins.
+    fn place(&self, response: &Response<UpstreamBody>, asked: &str) -> Option<Url> {
+        let is_slash = match response.status() {
+            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => true,
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => false,
+            _ => return None,
+        };
+        let place = response.headers().get(header::LOCATION)?.to_str().ok()?;
         let mut base = self.endpoint.clone();
         base.set_path(asked);
-        let Ok(place) = base.join(place) else { return Ok(None) };
-        if place.origin() != self.endpoint.origin() {
-            return if is_new {
-                Err(UpstreamError::Redirected("it redirects to another origin"))
-            } else {
-                Ok(None)
-            };
-        }
-        let is_slash = place.path().trim_end_matches('/') == asked.trim_end_matches('/');
-        let is_followed = place.path() != asked && (is_new || is_slash);
-        Ok(is_followed.then(|| (place.path().to_owned(), place.query().map(str::to_owned))))
+        let place = base.join(place).ok()?;
+        let is_here = place.origin() == self.endpoint.origin();
+        let has_new_slash = place.path().trim_end_matches('/') == asked.trim_end_matches('/');
+        let is_new = !is_here || place.path() != asked;
+        (is_new && (!is_slash || is_here && has_new_slash)).then_some(place)
     }
+}
+
+/// The error for a redirect. A query may hold a secret, and so may what stands before the host.
+fn redirected(why: &'static str, place: &Url) -> UpstreamError {
+    let to = format!("{}{}", place.origin().ascii_serialization(), place.path());
+    UpstreamError::Redirected { why, to }
 }
 
 /// Whether an answer is one of MCP, not the page of a sign-in.
@@ -141,7 +151,7 @@ fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
 
 /// Another path in the place of that of `uri`, with this query, or with that of `uri`.
 fn move_to(uri: &mut Uri, path: &str, query: Option<&str>) {
-    let text = match query.or(uri.query()) {
+    let text = match query.or_else(|| uri.query()) {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };

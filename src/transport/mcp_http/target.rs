@@ -3,17 +3,22 @@
 use std::sync::Arc;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
 use super::lifecycle::LifecycleResponder;
+use super::redirects::Redirects;
 use crate::config::routes;
 use crate::config::routes::{Environment, HttpUpstream, Route, Upstream};
+use crate::observe::log::LogBudget;
 use crate::observe::metrics::Traffic;
-use crate::transport::http::client::{Connector, InProcess, UpstreamBody, UpstreamError};
+use crate::transport::http::client::{
+    Connector, InProcess, RouteCredential, UpstreamBody, UpstreamError,
+};
 use crate::transport::http::connection_pool::ConnectionPool;
+use crate::transport::http::cookies::CookiePlace;
 use crate::transport::http::dialer::Dialer;
 use crate::transport::http::forward_proxy::{ForwardProxy, ProxyDecision};
 use crate::transport::http::request_body::RequestBody;
@@ -47,6 +52,10 @@ pub enum TargetError {
 pub(crate) struct ServerClient {
     client: Arc<ConnectionPool>,
     lifecycle: Option<Arc<LifecycleResponder>>,
+    /// The redirects of the endpoint; `None` on a route that is opaque, and for a server within this process.
+    redirects: Option<Arc<Redirects>>,
+    /// The log lines about refused credentials of the route.
+    refused_credentials: Arc<LogBudget>,
 }
 
 impl ServerClient {
@@ -59,10 +68,28 @@ impl ServerClient {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        match &self.lifecycle {
-            None => self.client.send(request).await,
+        let is_of_route = request.extensions().get::<RouteCredential>().is_some();
+        let response = match (&self.lifecycle, &self.redirects) {
+            (None, None) => self.client.send(request).await,
+            (None, Some(redirects)) => redirects.send(&self.client, request).await,
             // In a box: it is rare, and must not make the way of a call larger.
-            Some(lifecycle) => Box::pin(lifecycle.send(&self.client, request)).await,
+            (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
+        }?;
+        if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
+            self.tell_of_refusal();
+            return Err(UpstreamError::CredentialRefused);
+        }
+        Ok(response)
+    }
+
+    /// Says in the log that the server refuses the credential of the route.
+    fn tell_of_refusal(&self) {
+        if let Some(left_out) = self.refused_credentials.take(std::time::Instant::now()) {
+            tracing::warn!(
+                left_out = (left_out > 0).then_some(left_out),
+                "the server refuses the credential of the route with 401, and clients get 502: renew `authorization` in \
+                 `headers.request.set`, or remove it so that clients sign in themselves"
+            );
         }
     }
 }
@@ -95,6 +122,15 @@ impl Target {
             }
         };
         self.at(path)
+    }
+
+    /// The place of a request to this URI, for its cookies.
+    pub(crate) fn cookie_place<'a>(&'a self, uri: &'a Uri) -> CookiePlace<'a> {
+        CookiePlace {
+            host: self.authority.host(),
+            path: uri.path(),
+            is_secure: self.scheme == Scheme::HTTPS,
+        }
     }
 
     /// The value of `Host` and the URI of a request to the endpoint, with the query of the client's request.
@@ -153,7 +189,12 @@ fn in_process(route: &Route, connect: &InProcess, traffic: &Traffic) -> Target {
     let connector = Connector::InProcess(Arc::clone(connect));
     let client = Arc::new(ConnectionPool::new(connector, route.connect_timeout, traffic));
     Target {
-        client: ServerClient { client, lifecycle: None },
+        client: ServerClient {
+            client,
+            lifecycle: None,
+            redirects: None,
+            refused_credentials: Arc::new(LogBudget::one_a_minute()),
+        },
         authority: Authority::from_static("localhost"),
         host: HeaderValue::from_static("localhost"),
         scheme: Scheme::HTTP,
@@ -216,8 +257,15 @@ fn target(
     };
     let client =
         ConnectionPool::new(connector, route.connect_timeout, traffic).with_engine(upstream.engine);
+    let redirects = (!route.opaque).then(|| Arc::new(Redirects::new(url.clone())));
+    let lifecycle = lifecycle.map(Arc::new);
     Ok(Target {
-        client: ServerClient { client: Arc::new(client), lifecycle: lifecycle.map(Arc::new) },
+        client: ServerClient {
+            client: Arc::new(client),
+            lifecycle,
+            redirects,
+            refused_credentials: Arc::new(LogBudget::one_a_minute()),
+        },
         host: authority.parse().map_err(|_| wrong())?,
         authority: authority.parse().map_err(|_| wrong())?,
         scheme,

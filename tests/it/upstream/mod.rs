@@ -12,4 +12,5 @@ mod modern_clients;
 mod modern_face;
 mod responses;
 mod rig;
+mod session_cookies;
 mod wrap_url;

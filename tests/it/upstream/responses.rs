@@ -261,6 +261,23 @@ async fn events_may_be_cut_anywhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_redirect_within_the_origin_is_followed_with_the_body_and_remembered() {
+    let mut rig = Rig::new();
+    rig.say(initialize("2025-06-18")).await;
+    rig.asked().await.answer("307 Temporary Redirect", &["Location: /base/mcp/"], "");
+    let asked = rig.asked().await;
+    assert_eq!((asked.what(), asked.text()), ("POST /base/mcp/", initialize("2025-06-18")));
+    asked.json(&["Mcp-Session-Id: s"], &agreement_to("0", "2025-06-18"));
+    assert_eq!(rig.line().await, agreement_to("0", "2025-06-18"));
+    rig.say(call("1", "1")).await;
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "POST /base/mcp/");
+    assert_eq!(asked.request.header("mcp-session-id"), Some("s"));
+    asked.json(&[], &result("1"));
+    assert_eq!(rig.line().await, result("1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_is_told_the_words_of_the_server_and_when_to_try_again() {
     let again = |seconds| format!(r#","httpStatus":429,"retryAfter":{seconds}"#);
     let cases = [
@@ -284,6 +301,28 @@ async fn a_client_is_told_the_words_of_the_server_and_when_to_try_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn redirects_elsewhere_are_errors_that_name_the_place() {
+    let moved = "the server answered with HTTP status 302 Found: it is at \"http://up.example/login\" \
+                 now, and its address has to say so";
+    let away = "the server redirects to another origin: http://other.example/mcp/; the address of the \
+                server has to say so";
+    for (status, header, expected) in [
+        ("302 Found", "Location: http://up.example/login?key=secret", error("1", moved, Some(302))),
+        (
+            "307 Temporary Redirect",
+            "Location: http://user:secret@other.example/mcp/?key=secret",
+            error("1", away, None),
+        ),
+    ] {
+        let mut rig = Rig::new();
+        rig.session(None, "2025-06-18").await;
+        rig.say(call("1", "1")).await;
+        rig.asked().await.answer(status, &[header], "");
+        assert_eq!(rig.line().await, expected, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn statuses_become_errors_of_their_requests() {
     let own = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"mine"}}"#;
     let nobodys =
@@ -294,8 +333,6 @@ async fn statuses_become_errors_of_their_requests() {
     let token = "the server answered with HTTP status 401 Unauthorized and the words \"bad\": the token for it is missing \
                  or not accepted (in `milepost wrap` --bearer-file, --bearer-env or --header, in a \
                  route file `headers.request`)";
-    let moved = "the server answered with HTTP status 307 Temporary Redirect: it is at \
-                 \"http://up.example/base/mcp/\" now, and its address has to say so";
     let cases = [
         ("400 Bad Request", json, own, own.to_owned()),
         ("400 Bad Request", json, nobodys, under_its_id.to_owned()),
@@ -306,12 +343,6 @@ async fn statuses_become_errors_of_their_requests() {
             error("1", "the server answered with HTTP status 500 Internal Server Error", Some(500)),
         ),
         ("401 Unauthorized", json, nobodys, error("1", token, Some(401))),
-        (
-            "307 Temporary Redirect",
-            "Location: http://up.example/base/mcp/?key=secret",
-            "",
-            error("1", moved, Some(307)),
-        ),
         (
             "200 OK",
             "Content-Type: text/html",

@@ -78,7 +78,10 @@ impl UpstreamClient {
     /// Answers the requests of a POST that has no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         let why = error_chain(error);
-        tracing::warn!(error = why, "the request to the server failed");
+        if !matches!(error, UpstreamError::CredentialRefused) {
+            // That has a line of its own, with the cure.
+            tracing::warn!(error = why, "the request to the server failed");
+        }
         if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
             counts.upstream_error(kind);
         }
@@ -106,12 +109,14 @@ impl UpstreamClient {
             // The answer says why the server refuses the request.
             return self.receive_message(ResponseStream::Exchange(stream), answer);
         }
-        let why = error_status::explain(&parts, &read);
+        // No log has words of a server.
+        let logged = error_status::explain(&parts, b"");
         if self.may_be_http_sse(&out, status) {
             self.pending.take(stream);
-            return self.try_http_sse(out, why, status);
+            return self.try_http_sse(out, logged, status);
         }
-        tracing::warn!(why, "a message was refused");
+        tracing::warn!(why = logged, "a message was refused");
+        let why = error_status::explain(&parts, &read);
         let error = answer.error().filter(|_| is_answer && id.is_none());
         for request in self.pending.take(stream) {
             let text = error_status::answer(&request.id, error.as_ref(), &why, &parts);
@@ -399,6 +404,7 @@ impl UpstreamClient {
             && out.kind() == RequestKind::Initialize
             && self.http_sse.is_none()
             && status.is_client_error()
+            && status != StatusCode::TOO_MANY_REQUESTS
             && !is_about_access(status)
     }
 

@@ -189,7 +189,7 @@ async fn a3_comments_come_after_fifteen_seconds_of_silence_with_and_without_a_to
     let mut rig = Rig::new("");
     let (answer, _server) = listens(&mut rig, &[]).await;
     pass(secs(46)).await;
-    assert_eq!(answer.text(), ": keep-alive\n\n".repeat(3));
+    assert_eq!(answer.text(), ": keep-alive\n\n".repeat(4), "the first one at the beginning");
     let mut rig = Rig::new("keep_alive = \"off\"");
     let (answer, _server) = listens(&mut rig, &[]).await;
     pass(secs(3600)).await;
@@ -904,4 +904,27 @@ async fn the_name_of_an_array_is_repaired_once() {
         assert_eq!((count("event-name"), count("batch").min(1.0)), (1.0 - batches, batches));
         assert!(!answer.text().contains("update"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_begins_with_silence_has_a_first_byte_soon() {
+    let mut rig = Rig::new("");
+    let quiet = rig.get(&[]);
+    rig.asked().await.events(&[]);
+    settle().await;
+    assert_eq!((quiet.status(), quiet.text()), (200, String::new()));
+    pass(ms(101)).await;
+    let comment = ": keep-alive\n\n";
+    assert_eq!(quiet.text(), comment);
+    pass(secs(14)).await;
+    assert_eq!(quiet.text(), comment);
+    pass(secs(1)).await;
+    assert_eq!(quiet.text(), comment.repeat(2));
+    // A server that speaks gives that byte itself.
+    let lively = rig.get(&[]);
+    let server = rig.asked().await;
+    server.events(&[]);
+    server.say(log("m"));
+    pass(secs(1)).await;
+    assert_eq!(lively.text(), event(&log("m")));
 }

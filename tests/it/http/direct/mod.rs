@@ -13,6 +13,7 @@ mod learned_durations;
 mod lifecycle;
 mod log_messages;
 mod questions;
+mod redirects;
 mod repaired_events;
 mod requests;
 mod settings_change;

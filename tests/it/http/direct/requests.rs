@@ -927,21 +927,6 @@ async fn the_metadata_of_a_sign_in_names_the_public_url() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redirects_are_for_the_client() {
-    let mut rig = Rig::new("");
-    for status in ["301 Moved Permanently", "307 Temporary Redirect", "308 Permanent Redirect"] {
-        let answer = rig.post(&["Authorization: Bearer t"], call("1", "7"));
-        let location = "Location: https://other.example/mcp";
-        rig.asked().await.answer(status, &[location], "moved");
-        settle().await;
-        assert_eq!(answer.spoken().unwrap().start, format!("HTTP/1.1 {status}"));
-        assert_eq!(answer.header("location").as_deref(), Some("https://other.example/mcp"));
-        assert_eq!(answer.text(), "moved");
-        assert!(rig.try_asked().await.is_none(), "nobody else is asked");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
     let mut rig = Rig::new("");
     // Whatever it is, even if it answers nothing.
@@ -1306,4 +1291,29 @@ async fn of_many_sessions_that_nobody_ends_those_in_use_are_remembered_and_the_o
         assert_eq!(called.messages(), [progress("8", "1"), result("1")], "{n}");
     }
     assert!(known(&rig) <= 16.0, "{}", known(&rig));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_credential_of_the_route_is_no_challenge_for_clients() {
+    let challenge = "WWW-Authenticate: Bearer resource_metadata=\"http://up.example/x\"";
+    let mut rig = Rig::new("headers.request.set.authorization = \"Bearer old\"");
+    let answer = rig.post(&[], call("1", "7"));
+    rig.asked().await.answer("401 Unauthorized", &[challenge], "no");
+    settle().await;
+    assert_eq!((answer.status(), answer.header("www-authenticate")), (502, None));
+    let why = "the server refuses the credential of the route";
+    assert_eq!(answer.text(), own_error("1", why, ""));
+    let get = rig.get(&[]);
+    rig.asked().await.answer("401 Unauthorized", &[challenge], "no");
+    settle().await;
+    assert_eq!((get.status(), get.text()), (502, format!("{why}\n")));
+    // The credential of a client is the client's.
+    for settings in ["", "opaque = true\nheaders.request.set.authorization = \"Bearer old\""] {
+        let mut rig = Rig::new(settings);
+        let answer = rig.post(&["Authorization: Bearer t"], call("1", "7"));
+        rig.asked().await.answer("401 Unauthorized", &[challenge], "no");
+        settle().await;
+        assert_eq!((answer.status(), answer.text().as_str()), (401, "no"));
+        assert!(answer.header("www-authenticate").is_some());
+    }
 }
