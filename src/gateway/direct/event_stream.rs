@@ -181,7 +181,7 @@ pub(crate) struct EventStream<J, U> {
     events: Events,
     large: LargeEvent,
     out: Batch,
-    pacing: ClientPacing,
+    pub(crate) pacing: ClientPacing,
     /// The silence after which a server is given up.
     idle: Option<Duration>,
     last_read: Instant,
@@ -222,11 +222,6 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     pub(crate) fn send_comment_first(&mut self) {
         self.has_greeting = true;
         self.events.drop_mark();
-    }
-
-    /// The client only listens: it gets a comment soon if the server says nothing.
-    pub(crate) fn begin_listening(&mut self) {
-        self.pacing.begin_listening();
     }
 
     /// The stream has a client now, which is kept from falling asleep.

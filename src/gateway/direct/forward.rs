@@ -130,7 +130,7 @@ impl Direct {
         let listening = held_stream::listening(self, &request_head);
         let silence = Silence::of(&self.state.route);
         let mut stream = EventStream::new(listening, body, silence, write_state);
-        stream.begin_listening();
+        stream.pacing.begin_listening();
         let body = stream_body::of_listener(stream, permit);
         self.state.forwarder.response(head, true, body)
     }
