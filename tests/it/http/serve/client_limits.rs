@@ -28,14 +28,15 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     // Neither what the client itself says nor an invented token makes it another one.
     let invented = [("authorization", "Bearer invented")];
     let listen = [("accept", "text/event-stream"), invented[0]];
-    for (method, headers, body) in
-        [("POST", &invented[..], call("2", "")), ("GET", &listen, String::new())]
-    {
+    let why = "this client has as many streams as it may: see max_client_streams of [server]";
+    for (method, headers, body, expected) in [
+        ("POST", &invented[..], call("2", ""), own_error("2", why, "")),
+        ("GET", &listen, String::new(), format!("{why}\n")),
+    ] {
         let mut refused = ask(&proxy, method, "6.6.6.6, 203.0.113.7", headers, &body);
         assert_eq!(refused.status(), 429, "{method}");
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
-        let why = "this client has as many streams as it may: see max_client_streams of [server]\n";
-        assert_eq!(refused.rest(), why);
+        assert_eq!(refused.rest(), expected);
     }
     proxy.logged(&["WARN refused", "max_client_streams", "client=203.0.113.7"]);
     assert_eq!(refusals(&proxy, "streams"), 2.0);

@@ -121,8 +121,10 @@ fn sessions_live_on_where_only_settings_change() {
 #[test]
 fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_is_let_go() {
     let (old, new) = (Upstream::start(), Upstream::start());
-    let route =
-        |to: &Upstream| format!("[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n", to.url());
+    // Without comments all that is read comes from a server.
+    let route = |to: &Upstream| {
+        format!("[[route]]\npath = \"/a\"\nkeep_alive = \"off\"\nupstream.url = \"{}\"\n", to.url())
+    };
     let proxy = Proxy::of_file(&Start::default(), &file("", &route(&old)));
     let named = [("mcp-session-id", "s1"), ("accept", "text/event-stream")];
     let mut listening = Exchange::send(proxy.address(), "GET", "/a", &named, "");
