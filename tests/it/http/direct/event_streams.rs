@@ -909,9 +909,7 @@ async fn the_name_of_an_array_is_repaired_once() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_begins_with_silence_has_a_first_byte_soon() {
     let mut rig = Rig::new("");
-    let quiet = rig.get(&[]);
-    rig.asked().await.events(&[]);
-    settle().await;
+    let (quiet, _server) = listens(&mut rig, &[]).await;
     assert_eq!((quiet.status(), quiet.text()), (200, String::new()));
     pass(ms(500)).await;
     let comment = ": keep-alive\n\n";
