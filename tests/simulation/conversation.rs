@@ -243,9 +243,11 @@ impl Call {
         const MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
         let Self { number, id, token, tool, .. } = self;
         let first = self.first();
-        let own =
-            if self.again.is_some() { format!(r#""title":"c{number}.","#) } else { String::new() };
         let mut meta = Vec::new();
+        if self.again.is_some() {
+            // A call joins work whatever the baggage of its trace is.
+            meta.push(format!(r#""baggage":"c{number}.""#));
+        }
         if modern {
             meta.push(MODERN.to_owned());
         }
@@ -255,6 +257,11 @@ impl Call {
         let meta = match meta.join(",") {
             none if none.is_empty() => none,
             some => format!(r#","_meta":{{{some}}}"#),
+        };
+        // The call's own number comes first.
+        let (own, meta) = match meta.strip_prefix(',') {
+            Some(first) if self.again.is_some() => (format!("{first},"), String::new()),
+            _ => (String::new(), meta),
         };
         let task = if self.is_task() { r#","task":{"ttl":86400000}"# } else { "" };
         format!(
