@@ -13,7 +13,7 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::{Origin, Payload};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{FromServer, ServerLeg};
-use crate::relay::spooled_response::{SpoolError, SpooledBytes, SpooledResponse};
+use crate::relay::spooled_response::{SpoolError, SpooledBytes, SpooledResponse, SpooledScan};
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::spill::Spill;
 
@@ -39,11 +39,11 @@ enum SpoolState {
     /// A large message is coming.
     Coming(Box<Coming>),
     /// A piece of the message is being written.
-    Writing(Box<Scan>, BoxFuture<'static, Result<SpooledBytes, SpoolError>>),
+    Writing(Box<SpooledScan>, BoxFuture<'static, Result<SpooledBytes, SpoolError>>),
 }
 
 struct Coming {
-    scan: Box<Scan>,
+    scan: Box<SpooledScan>,
     /// The file so far, or the error after which the rest is not kept.
     kept: Result<SpooledBytes, SpoolError>,
 }
@@ -98,12 +98,14 @@ impl SpoolLarge {
         else {
             return None;
         };
-        let Coming { scan, kept } = *coming;
-        if scan.kind() != Kind::Response {
-            refuse(&scan, server);
+        let Coming { mut scan, kept } = *coming;
+        scan.end();
+        let envelope = &scan.envelope;
+        if envelope.kind() != Kind::Response {
+            refuse(envelope, server);
             return None;
         }
-        let id = scan.id()?;
+        let id = envelope.id()?;
         let why = match kept {
             Ok(kept) if whole => {
                 return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, kept))));

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
-use crate::progress::{LargeRepairs, Origin, Payload, Repairs, SpooledAnswer, StreamId};
+use crate::progress::{LargeRepairs, Origin, Payload, Repair, Repairs, SpooledAnswer, StreamId};
 use crate::protocol::jsonrpc::{Key, Message, Scan};
+use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
 use crate::transport::byte_budget::{BudgetExceeded, ByteRoom};
 use crate::transport::spill::{Spill, SpillError};
 
@@ -34,9 +35,33 @@ pub(super) enum SpoolError {
     NoRoom,
 }
 
-/// A whole response in a file, and the ids and kind that a scan has found in it.
+/// What is learned from a large message while it is written to a file.
+#[derive(Default)]
+pub(super) struct SpooledScan {
+    /// The ids and the kind.
+    pub(super) envelope: Scan,
+    /// Finds characters that JSON does not allow.
+    characters: ReadablePieces,
+}
+
+impl SpooledScan {
+    /// Reads the next piece.
+    pub(super) fn feed(&mut self, piece: &[u8]) {
+        self.envelope.feed(piece);
+        let _ = self.characters.feed(piece, TextEnd::Open);
+    }
+
+    /// The message is over.
+    pub(super) fn end(&mut self) {
+        let _ = self.characters.feed(&[], TextEnd::Here);
+    }
+}
+
+/// A whole response in a file, and what a scan has found in it.
 pub struct SpooledResponse {
     scan: Scan,
+    /// Every client can read its characters.
+    is_readable: bool,
     kept: SpooledBytes,
     /// The id of the request in whose place the client has made another.
     renamed: Option<Key>,
@@ -44,8 +69,9 @@ pub struct SpooledResponse {
 
 impl SpooledResponse {
     /// A response of which `scan` has read all, in a file.
-    pub(super) fn new(scan: Scan, kept: SpooledBytes) -> Self {
-        Self { scan, kept, renamed: None }
+    pub(super) fn new(scan: SpooledScan, kept: SpooledBytes) -> Self {
+        let SpooledScan { envelope: scan, characters } = scan;
+        Self { scan, is_readable: !characters.is_changed(), kept, renamed: None }
     }
 
     /// The id that it answers, as the server knows it.
@@ -60,7 +86,8 @@ impl SpooledResponse {
 
     /// The repairs that it needs, if its request allows them.
     pub(crate) fn needed_repairs(&self) -> Repairs {
-        LargeRepairs::needed(&self.scan)
+        let unicode = (!self.is_readable).then_some(Repair::Unicode);
+        LargeRepairs::needed(&self.scan).iter().chain(unicode).collect()
     }
 
     /// Bytes of the response.
@@ -84,7 +111,9 @@ impl SpooledResponse {
         let SpooledAnswer { stream, repairs } = answer;
         let SpooledBytes { spill, room } = self.kept;
         let rest = Some(spill.into_reader().boxed());
-        SpoolReader { stream, scan: self.scan, repairs, rest, begun: false, _room: room }
+        let is_mended = !self.is_readable && repairs.allows(Repair::Unicode);
+        let readable = is_mended.then(ReadablePieces::default);
+        SpoolReader { stream, scan: self.scan, repairs, readable, rest, begun: false, _room: room }
     }
 }
 
@@ -93,6 +122,8 @@ pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
     scan: Scan,
     repairs: LargeRepairs,
+    /// Makes the characters readable, behind all other repairs: these know places in the text as it came.
+    readable: Option<ReadablePieces>,
     /// `None` behind the last piece.
     rest: Option<BoxStream<'static, std::io::Result<Bytes>>>,
     /// A part of the response has been given out: nothing may come between its parts.
@@ -119,7 +150,14 @@ impl SpoolReader {
                 self.rest = None;
             }
             let text = 0..piece.len();
-            let repaired = self.repairs.apply(&self.scan, piece, text, is_last).to_bytes();
+            let mut repaired = self.repairs.apply(&self.scan, piece, text, is_last).to_bytes();
+            if let Some(readable) = &mut self.readable {
+                let end = if is_last { TextEnd::Here } else { TextEnd::Open };
+                match readable.feed(&repaired, end) {
+                    ReadablePiece::AsItIs(length) => repaired.truncate(length),
+                    ReadablePiece::Instead(new) => repaired = new.into(),
+                }
+            }
             if !repaired.is_empty() {
                 return Poll::Ready(Some(repaired));
             }

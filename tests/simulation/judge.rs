@@ -98,6 +98,11 @@ const HELD: u64 = 1000;
 const REPEATED: u64 = 5000;
 /// For this long the names of jobs in an answer are no names of calls.
 const NAMED: u64 = 60_000;
+/// Bytes of one answer, and of all answers, in which names of jobs are remembered.
+const NAMED_BYTES_EACH: usize = 8 << 10;
+const NAMED_BYTES_MAX: usize = 32 << 10;
+/// Bytes of the longest message that is held whole.
+const HELD_MAX: usize = 1 << 20;
 /// For this long a name of an ended call of a shared server is nobody's.
 const SHARED_PAUSE: u64 = 10_000;
 
@@ -614,6 +619,18 @@ impl Judge {
 
     /// The server gets what no client has just sent.
     fn took_more(&mut self, text: &str) {
+        // What is given up once more under a name of the client's own, the server was told of under another.
+        let is_repeated = |state: &&CallState| {
+            let is_renamed = !same(&state.known[0], &state.call.id);
+            is_renamed && state.cancelled.is_some() && text == cancellation(&state.call.id)
+        };
+        let repeated = self.calls.values().filter(is_repeated);
+        let wanted: Vec<String> = repeated.map(|state| cancellation(&state.known[0])).collect();
+        let is_wanted = |gave: &&mut (u64, String, usize)| gave.2 == 0 && wanted.contains(&gave.1);
+        if let Some(gave) = self.gave.iter_mut().rev().find(is_wanted) {
+            gave.2 = 1;
+            return;
+        }
         // A client may give up what it has read the answer of; what comes of that is the client's affair.
         let is_idle = |state: &CallState| {
             let is_read = state.answer_heard.is_some_and(|heard| state.cancelled > Some(heard));
@@ -812,7 +829,9 @@ impl Judge {
         let right = match (self.world, say.kind, say.about) {
             (World::Wire { .. }, ..) => place == Place::Wire,
             (world, Kind::Answer | Kind::Odd, Some(call)) if world.reads_streams() => {
-                place == Place::Post(call)
+                // What is too large to be moved is told where it came.
+                let is_moved = text.len() <= HELD_MAX || !world.is_direct();
+                place == Place::Post(call) || !is_moved && place == say.place
             }
             (World::Shared, ..) => self.shared_note_may_be_at(index, place),
             (world, ..) if world.is_direct() => place == say.place,
@@ -873,7 +892,12 @@ impl Judge {
         }
     }
 
-    /// On one stream what is no progress keeps its order, but for answers that wait for their guard.
+    /// Whether a message of the server is too large to be held in memory.
+    fn is_too_large(&self, index: usize) -> bool {
+        self.said[index].say.with("", "").len() > HELD_MAX
+    }
+
+    /// On one stream what is no progress keeps its order, but for answers that wait for their guard, or in a file.
     fn in_order(&mut self, place: Place, index: usize) {
         let later = |(of, other): &&(Place, usize)| {
             *of == place
@@ -883,6 +907,10 @@ impl Judge {
         };
         let kind = |index: usize| self.said[index].say.kind;
         let passes = |other: usize| {
+            let is_in_file = |index: usize| kind(index).ends_call() && self.is_too_large(index);
+            if is_in_file(index) {
+                return true;
+            }
             self.world.is_paced()
                 && matches!(kind(other), Kind::Answer | Kind::Odd | Kind::Request)
                 && kind(index) != Kind::Request
@@ -970,7 +998,8 @@ impl Judge {
         // Progress that joins some work goes on from where it stands.
         let state = &self.calls[&number];
         let (before, last, asked) = (state.value, state.progress.last().copied(), state.began);
-        let apart = race > 0 && self.calls[&number].place != Some(place);
+        // Under a token that a client gives twice each call has figures of its own.
+        let apart = race > 0 && self.calls[&number].place != Some(place) || self.has_twin(number);
         self.calls.get_mut(&number).unwrap().place = Some(place);
         if !(value.is_finite() && before.is_none_or(|before| value > before || apart)) {
             self.find("rise", format!("{before:?}, then {text}"));
@@ -1061,6 +1090,11 @@ impl Judge {
         target.iter().chain(known).any(|own| same(name, own))
     }
 
+    /// Whether a token of another session is the id of an open call beside this one.
+    fn is_id_beside(&self, call: &Call, token: &str) -> bool {
+        self.beside(call).any(|other| same(&other.known[0], token))
+    }
+
     /// Whether a report may be shown for a call.
     fn belongs(&mut self, index: usize, number: usize, text: &str) {
         let SaidState { say, at, .. } = &self.said[index];
@@ -1073,7 +1107,8 @@ impl Judge {
             scope.is_some_and(|scope| *scope != self.sessions[state.call.client])
         });
         let on_own = say.about.is_some_and(|call| say.place == Place::Post(call));
-        let exact = !shared && !on_own && self.is_name_of(&say, number);
+        let is_named = |call: usize| self.is_name_of(&say, call);
+        let exact = !shared && !on_own && (is_named(number) || self.twins(number).any(is_named));
         // A name that a server invents twice is that of the call that had it first, or was taken to have it.
         let had = |earlier: &SaidState| {
             earlier.say.about == Some(number) || earlier.shown.contains(&number)
@@ -1094,12 +1129,14 @@ impl Judge {
                 || state.left.is_some_and(|over| over <= at)
         });
         let after_end = about.and_then(CallState::over_said).is_some_and(|over| over < at);
-        let same_client = about.is_none_or(|state| state.call.client == target.client);
+        let is_beside = |client: usize| self.sessions[client] == self.sessions[target.client];
+        let same_client = about.is_none_or(|state| is_beside(state.call.client));
         let tokenless = about.is_some_and(|state| state.call.token.is_empty());
+        let is_id_here = about.is_some_and(|state| self.is_id_beside(target, &state.known[1]));
         let unnamed = match say.names {
             // After its call a token means as little in another session as a name that a server invents:
             // servers may count their tokens, and each client's begin with the same.
-            Names::Token => tokenless || foreign && (over || after_end),
+            Names::Token => tokenless || foreign && (over || after_end || is_id_here),
             // Ids are not compared between sessions, because every client counts its own.
             Names::Id => foreign,
             Names::Other(_) | Names::Tool | Names::Nothing => true,
@@ -1200,11 +1237,20 @@ impl Judge {
             earlier.say.kind == Kind::Answer
                 && earlier.say.text.contains(&format!("\"jobId\":{name}}}"))
                 && earlier.at + NAMED > said.at + self.edge()
+                && self.remembers(earlier.say.mark)
                 && earlier.heard.iter().any(|(heard, _)| *heard <= said.at)
         };
         ended.iter().any(|state| state.known.iter().any(|own| alike(own, name)))
             || earlier().any(is_job)
             || earlier().find(is_named).is_some_and(|first| first.is_idle)
+    }
+
+    /// Whether so little was answered since an answer that the names in it are remembered.
+    fn remembers(&self, mark: usize) -> bool {
+        let since = self.said.iter().filter(|said| said.say.mark >= mark);
+        let answers = since.filter(|said| said.say.kind.ends_call());
+        let bytes = answers.map(|said| said.say.with("", "").len().min(NAMED_BYTES_EACH));
+        bytes.sum::<usize>() + 2 * NAMED_BYTES_EACH <= NAMED_BYTES_MAX
     }
 
     /// Whether the server was seen to put ids, and nothing but ids, in the place of tokens: of another an id
@@ -1382,13 +1428,18 @@ impl Judge {
     /// Whether another call of this client has the same token: that of a task that runs may be given to another call.
     /// What the server says under the token is either's, and the other is told that it goes on.
     fn has_twin(&self, number: usize) -> bool {
+        self.twins(number).next().is_some()
+    }
+
+    fn twins(&self, number: usize) -> impl Iterator<Item = usize> {
         let state = &self.calls[&number];
-        self.calls.values().any(|other| {
+        let is_twin = move |other: &&CallState| {
             other.call.number != number
                 && other.over_heard().is_none()
                 && other.call.client == state.call.client
-                && same(&other.known[1], &state.known[1])
-        })
+                && same(&other.call.token, &state.call.token)
+        };
+        self.calls.values().filter(is_twin).map(|other| other.call.number)
     }
 
     /// What the proxy says itself comes after a silence, and pretends no work.

@@ -422,6 +422,7 @@ impl EventHandler for Exchange {
                 Mail::Settled(message) => {
                     self.filter.apply(now(), Input::NoteDelivery(None, message));
                 }
+                Mail::AllSettled => self.settle_own(),
                 Mail::Answer(message) => drop(self.handle_message(&message, out)),
                 Mail::SessionOver => {
                     self.fail("the session has ended before the answer came", None);

@@ -124,6 +124,11 @@ impl EventHandler for Listening {
         }
     }
 
+    fn end_large(&mut self, out: &mut Batch) {
+        self.member.session.end_large(self.member.stream);
+        self.collect(out);
+    }
+
     fn collect(&mut self, out: &mut Batch) {
         let session = &self.member.session;
         let judged = session.collect(self.member.stream, out);

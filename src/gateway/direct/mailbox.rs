@@ -39,6 +39,8 @@ pub(crate) enum Mail {
     Question(Message),
     /// The request has been answered on another stream.
     Settled(Message),
+    /// All requests have been answered on other streams.
+    AllSettled,
     /// The answer to the request, received on another stream: the server says nothing on the stream of the request.
     Answer(Message),
     /// The session has ended, and with it the stream on which the answer could come.
@@ -66,7 +68,7 @@ impl Mail {
             | Self::Settled(message)
             | Self::Answer(message) => message.raw().len(),
             Self::Event(event) => event.len(),
-            Self::TasksOver | Self::Replaced | Self::SessionOver => 0,
+            Self::AllSettled | Self::TasksOver | Self::Replaced | Self::SessionOver => 0,
         }
     }
 }

@@ -124,10 +124,11 @@ impl LargeRepairs {
     }
 
     /// Whether the request of an answer in a file allows a repair.
-    pub(crate) fn allows(&self, repair: Repair) -> bool {
+    pub fn allows(&self, repair: Repair) -> bool {
         self.switches.is_some_and(|switches| match repair {
             Repair::BareResult => self.bare && switches.bare_result,
             Repair::Envelope => switches.envelope,
+            Repair::Unicode => switches.unicode,
             _ => switches.error_shape,
         })
     }

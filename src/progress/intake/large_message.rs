@@ -283,8 +283,10 @@ impl Filter {
         let likely = likely.and_then(|id| self.correlator.ledger.get(id));
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
         let known = call.and_then(|id| self.correlator.ledger.get(id));
-        // A client that has come back reads the stream on which the answer comes.
-        let is_read = |call: &Call| call.shadow && self.has_stream(call.stream);
+        // A client that has come back reads the stream on which it did; another filter writes the stream of the request.
+        let is_read = |call: &Call| {
+            call.shadow && self.has_stream(call.stream) && !self.gate.is_exchange(call.stream)
+        };
         let moves = known.is_some_and(|call| self.topology.is_whole() || is_read(call));
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };

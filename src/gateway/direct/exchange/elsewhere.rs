@@ -25,6 +25,10 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The error for a request whose answer cannot come any more.
 const NO_STREAM: &str = "the server took the request, said nothing in its response, and the GET stream for the answer is closed";
 
+/// The error for a request whose answer has come where Milepost reads in the client's place.
+const TOO_LARGE: &str =
+    "the server's answer came on the GET stream, and is too large to be moved to the response";
+
 /// The wait of a response for what comes on another stream.
 pub(super) struct Elsewhere {
     /// The last time at which the session had a GET stream.
@@ -72,13 +76,24 @@ impl Exchange {
         self.open.take()
     }
 
+    /// The session has no open request of this response. An answer to one that is open here was too large to be
+    /// moved, and has passed on the GET stream where it came.
+    pub(super) fn settle_own(&mut self) {
+        if self.filter.open_calls() == 0 {
+            return;
+        }
+        if self.member.as_ref().is_some_and(|member| member.session.is_held()) {
+            return self.fail(TOO_LARGE, None);
+        }
+        self.filter.apply(now(), Input::SettleStream(super::OWN));
+        self.answered |= self.elsewhere.is_some();
+    }
+
     /// Looks whether the answers can still come.
     pub(super) fn look_elsewhere(&mut self, at: Instant) {
         let (Some(wait), Some(member)) = (&mut self.elsewhere, &self.member) else { return };
         if !member.session.has_calls_on(member.stream) && !member.mailbox.is_filled() {
-            // The answer was too large to be moved, and has passed on the stream where it came.
-            self.filter.apply(at, Input::SettleStream(super::OWN));
-            self.answered = true;
+            self.settle_own();
             return;
         }
         if at < wait.next_look() {

@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use super::{Session, SessionState};
 use crate::gateway::direct::claim::ClaimSender;
 use crate::gateway::direct::mailbox::Mail;
-use crate::progress::StreamId;
+use crate::progress::{Origin, StreamId};
+use crate::transport::clock::now;
 
 impl Session {
     /// A stream is held that `caller` may come for; false if one is already.
@@ -24,6 +25,11 @@ impl Session {
         free
     }
 
+    /// Whether Milepost holds a stream in the client's place.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lock().held.is_some()
+    }
+
     pub(crate) fn release(&self) {
         self.lock().held = None;
     }
@@ -34,6 +40,21 @@ impl Session {
         for mailbox in shared.streams.values().filter(|mailbox| mailbox.takes_answers()) {
             // News of which there is one for each response fit.
             let _ = mailbox.put(Mail::SessionOver);
+        }
+    }
+
+    /// A large message on a listening stream is over. Responses without an open request are told: it may have been
+    /// the answer to one.
+    pub(crate) fn end_large(&self, on: StreamId) {
+        let mut shared = self.lock();
+        let SessionState { filter, streams, listening, .. } = &mut *shared;
+        filter.finish_large(now(), Origin::Stream(on), None);
+        let responses = streams.iter().filter(|(id, _)| !listening.contains(id));
+        for (id, mailbox) in responses {
+            if filter.try_with(|filter| filter.has_calls_on(*id)) == Some(false) {
+                // News of which there are few for each response fit.
+                let _ = mailbox.put(Mail::AllSettled);
+            }
         }
     }
 

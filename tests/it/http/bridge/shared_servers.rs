@@ -280,6 +280,35 @@ async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
 }
 
 #[tokio::test]
+async fn an_answer_in_a_file_has_characters_that_every_client_reads() {
+    let large = |id: &str, characters: &str| {
+        let text = "x".repeat(300_000);
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":["{characters}","{text}","{characters}"]}}}}"#
+        )
+    };
+    for (kept, expected) in [("", "a\\ufffdb \\u0001"), ("\"unicode\"", "a\\ud800b \u{1}")] {
+        let keys = format!("upstream.max_frame = 65536\nno_repair = [{kept}]");
+        let (rig, mut servers) = Rig::of_lines(&keys);
+        let (one, server, id) = first(&rig, &mut servers, &call("1")).await;
+        server.say(large(&id, "a\\ud800b \u{1}"));
+        // A file is written and read by other threads.
+        for _ in 0..500 {
+            if !one.messages().is_empty() {
+                break;
+            }
+            tokio::time::sleep(ms(20)).await;
+        }
+        let told = one.messages()[0].replace(&"x".repeat(300_000), "");
+        assert_eq!(
+            told.trim_end(),
+            large("1", expected).replace(&"x".repeat(300_000), ""),
+            "{kept}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn large_answers_in_files_have_one_budget_which_a_read_answer_gives_back() {
     let keys = "upstream.max_frame = 65536\n[server]\nmax_spilled_bytes = 1_048_576";
     let (rig, mut servers) = Rig::of_lines(keys);

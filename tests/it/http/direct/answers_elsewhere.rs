@@ -194,6 +194,56 @@ async fn a_client_that_leaves_gets_the_answer_on_its_get_stream() {
     assert_eq!(get.messages(), [progress("7", 1), result("1")]);
 }
 
+/// An answer that is too large to be held.
+fn large_result(id: &str) -> String {
+    result(id)
+        .replace(r#""content":["#, &format!(r#""note":"{}","content":["#, "x".repeat(3 << 20)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_too_large_to_be_moved_is_told_where_it_came() {
+    for said in [None, Some(progress("7", 1))] {
+        let mut rig = Rig::new(QUIET);
+        let (get, wire) = listening(&mut rig, "2025-06-18").await;
+        let post = rig.post(&[SESSION], call("1", "7"));
+        let asked = rig.asked().await;
+        match &said {
+            None => asked.accept(),
+            Some(progress) => {
+                asked.events(&[]);
+                asked.say(progress);
+            }
+        }
+        settle().await;
+        wire.say(large_result("1"));
+        settle().await;
+        assert!(get.messages() == [large_result("1")], "{said:?}: {:?}", get.messages().len());
+        assert_eq!(post.messages(), Vec::from_iter(said.clone()));
+        // A response that has begun ends as the server ends it.
+        if said.is_some() {
+            asked.end();
+        }
+        assert!(rig.calls_done().await && post.is_over());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_too_large_to_be_moved_is_an_error_where_milepost_listens() {
+    let mut rig = Rig::new(&format!("own_get = true\n{QUIET}"));
+    rig.session("s", "2025-06-18").await;
+    pass(secs(3)).await;
+    let wire = rig.asked().await;
+    wire.events(&[]);
+    settle().await;
+    let post = rig.post(&[SESSION], call("1", "7"));
+    rig.asked().await.accept();
+    settle().await;
+    wire.say(large_result("1"));
+    settle().await;
+    assert_eq!(post.messages().len(), 1);
+    assert!(post.messages()[0].contains("too large to be moved"), "{:?}", post.messages());
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_milepost_listens_for_the_client_the_answer_reaches_the_post_too() {
     let mut rig = Rig::new(&format!("own_get = true\n{QUIET}"));
