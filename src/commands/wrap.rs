@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::config::routes::Route;
+use crate::config::routes::{BearerFile, Route};
 use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::platform::signals::Signals;
@@ -16,7 +16,7 @@ use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE};
-use crate::relay::http_upstream::{Bearer, HttpUpstreamLeg, UpstreamTarget};
+use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay, remote_session};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
@@ -80,7 +80,7 @@ pub async fn run_remote(
     emitter: Option<EventEmitter>,
 ) -> Result<u8, RemoteError> {
     let upstream =
-        UpstreamTarget::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
+        UpstreamTarget::new(route, Via::random()?, bearer_file.map(BearerFile::in_file), None)?;
     let server = HttpUpstreamLeg::new(upstream);
     let reach = server.reachability();
     let server = FaceLeg::new(server, ModernFace::of(&policy));

@@ -1,6 +1,7 @@
 //! A route file as it is written. Its JSON Schema is made from these types and their comments.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -17,7 +18,7 @@ use super::route::{Admin, Server, StateSettings};
 use super::table_schemas::{
     AdminSchema, DefaultsSchema, FleetSchema, RouteTableSchema, ServerSchema, StateSchema,
 };
-use crate::config::values::compound::{FinalSection, OneOrMore, Sources};
+use crate::config::values::compound::{FinalSection, HeaderText, OneOrMore, Sources};
 use crate::config::values::text::{JsonPointer, OneOf, Reference, TextValue};
 use crate::progress::dialect;
 
@@ -147,9 +148,10 @@ pub(super) struct HeadersSection {
 )]
 #[cfg_attr(test, schemars(rename = "HeaderRules"))]
 pub(super) struct HeaderRulesSection {
-    /// Headers that are set, whatever their value was.
-    #[cfg_attr(test, schemars(with = "BTreeMap<String, String>"))]
-    pub(super) set: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// Headers that are set, whatever their value was: a text, or { bearer_file = "/run/secrets/token" } of
+    /// `headers.request`, which is `Bearer ` and the content of the file, read again when the file changes.
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, HeaderText>"))]
+    pub(super) set: BTreeMap<Spanned<String>, Spanned<HeaderText>>,
     /// Headers that are removed.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub(super) remove: Vec<Spanned<String>>,
@@ -157,6 +159,15 @@ pub(super) struct HeaderRulesSection {
     /// clients know the route. Default: false.
     #[cfg_attr(test, schemars(with = "bool"))]
     pub(super) cookie_path: Option<Spanned<bool>>,
+}
+
+impl HeaderRulesSection {
+    /// The place of the first value that is the token of a file.
+    pub(super) fn bearer_file(&self) -> Option<Range<usize>> {
+        let is_file =
+            |value: &&Spanned<HeaderText>| matches!(value.get_ref(), HeaderText::BearerFile(_));
+        self.set.values().find(is_file).map(Spanned::span)
+    }
 }
 
 /// A dialect of progress that is not built in: JSON Pointers (RFC 6901) to the parts of its messages. A

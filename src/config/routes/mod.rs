@@ -5,6 +5,7 @@
 
 mod all_errors;
 mod authorities;
+mod bearer_file;
 mod client_maxima;
 mod diagnostics;
 mod env;
@@ -12,6 +13,7 @@ mod faults;
 mod file;
 pub(crate) mod fleet;
 pub(crate) mod front_header;
+mod header_rules;
 pub(crate) mod http_engine;
 mod import;
 mod import_forms;
@@ -33,11 +35,13 @@ mod table_schemas;
 mod writers;
 
 pub use authorities::Authorities;
+pub use bearer_file::BearerFile;
 pub use client_maxima::ClientMaxima;
 pub use env::Environment;
 pub use faults::{ConfigFault, ConfigFaults, Severity};
 pub use fleet::{Fleet, FleetKey};
 pub use front_header::FrontHeader;
+pub use header_rules::HeaderRules;
 pub use http_engine::HttpEngine;
 pub use import::import;
 pub use inherited_env::InheritedEnv;
@@ -46,8 +50,8 @@ pub use presets::Preset;
 pub use referenced_files::named_files;
 pub use resolve::PresetSettings;
 pub use route::{
-    Admin, Cors, ForwardedRule, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls,
-    StdioUpstream, Upstream,
+    Admin, Cors, ForwardedRule, HttpUpstream, Route, Secret, Server, ServerTls, StdioUpstream,
+    Upstream,
 };
 pub use route_file::{Routes, RoutesError};
 pub use schema::schema;

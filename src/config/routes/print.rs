@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::fmt::{Display, Write};
 use std::path::Path;
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::env::EnvValues;
+use super::header_rules::HeaderRules;
 use super::lifecycle::{Lifecycle, ServerInfo};
-use super::route::{HeaderRules, HttpUpstream, Route, StateSettings, StdioUpstream, Upstream};
+use super::route::{HttpUpstream, Route, StateSettings, StdioUpstream, Upstream};
 use super::route_file::Routes;
 use crate::config::settings::toml_text::{ShowText, key, list, path, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};
@@ -249,7 +250,14 @@ impl RoutePrinter<'_> {
             Ok(text) if !value.is_sensitive() && !is_secret_value(text) => self.text(text),
             _ => quote(HIDDEN),
         };
-        let set = rules.set.iter().map(|(name, text)| format!("{name} = {}", value(text)));
+        let file_of = |name: &HeaderName| {
+            let file = rules.bearer_files.iter().find(|(known, _)| known == name);
+            file.map(|(_, bearer)| self.text(&bearer.file().to_string_lossy()))
+        };
+        let set = rules.set.iter().map(|(name, text)| match file_of(name) {
+            Some(file) => format!("{name} = {{ bearer_file = {file} }}"),
+            None => format!("{name} = {}", value(text)),
+        });
         let remove = list(rules.remove.iter().map(|name| quote(name.as_str())));
         let cookies = if rules.cookie_path { ", cookie_path = true" } else { "" };
         let rules = format!("{{ set = {}, remove = {remove}{cookies} }}", table(set));

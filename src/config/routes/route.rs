@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,6 +16,7 @@ use url::Url;
 use super::authorities::Authorities;
 use super::client_maxima::ClientMaxima;
 use super::front_header::FrontHeader;
+use super::header_rules::HeaderRules;
 use super::http_engine::HttpEngine;
 use super::inherited_env::InheritedEnv;
 use super::lifecycle::Lifecycle;
@@ -339,17 +340,6 @@ impl fmt::Debug for HttpUpstream {
             .field("http2", &self.http2)
             .finish_non_exhaustive()
     }
-}
-
-/// The changes of the headers of one direction. Hop-by-hop headers never pass.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HeaderRules {
-    /// Headers that are set, whatever they were.
-    pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Headers that are taken out.
-    pub remove: Vec<HeaderName>,
-    /// Whether cookies that the upstream sets get the route's path; of responses only.
-    pub cookie_path: bool,
 }
 
 /// The handling of headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded`.

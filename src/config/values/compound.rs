@@ -36,6 +36,42 @@ impl<'de> Deserialize<'de> for OneOrMore {
     }
 }
 
+/// The value of a header that a route sets.
+pub(crate) enum HeaderText {
+    Text(String),
+    /// The path of a file with a bearer token.
+    BearerFile(String),
+}
+
+/// A file with a bearer token.
+#[derive(serde::Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct TokenFile {
+    /// The path of the file.
+    bearer_file: String,
+}
+
+impl<'de> Deserialize<'de> for HeaderText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = HeaderText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or { bearer_file = \"/run/secrets/token\" }")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<HeaderText, E> {
+                Ok(HeaderText::Text(text.to_owned()))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<HeaderText, A::Error> {
+                let file = TokenFile::deserialize(MapAccessDeserializer::new(table))?;
+                Ok(HeaderText::BearerFile(file.bearer_file))
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
 /// A word, or a list of strings.
 pub(crate) enum WordOrList {
     Word(String),

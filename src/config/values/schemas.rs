@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::compound::{FinalSection, Marker, OneOrMore, Scalar, Sources, WordOrList};
+use super::compound::{
+    FinalSection, HeaderText, Marker, OneOrMore, Scalar, Sources, TokenFile, WordOrList,
+};
 use super::text::{AtLeast, JsonPointer, OneOf, Spelling, TextValue};
 use crate::config::settings::format::JsonTable;
 use crate::progress::dialect::TextSource;
@@ -101,6 +103,21 @@ impl JsonSchema for FinalSection {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let both = [or_variable(JsonPointer::schema()), generator.subschema_for::<Marker>()];
         json_schema!({ "anyOf": both })
+    }
+}
+
+impl JsonSchema for HeaderText {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "HeaderText".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let text = json_schema!({ "type": "string" });
+        json_schema!({ "anyOf": [text, generator.subschema_for::<TokenFile>()] })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::events_head;
 use crate::transport::http::body::Body;
+use crate::transport::http::forwarded::public_path;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::takes_events;
@@ -62,7 +63,7 @@ impl Bridge {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
-        let path = self.state.route.public_path();
+        let path = public_path(&self.state.route, &parts.extensions);
         let query = format!("{KEY}={}", session.id);
         let query = match FleetSession::of(parts) {
             Some(fleet) => fleet.endpoint_query(&query),

@@ -27,6 +27,7 @@ use crate::relay::{SOLE_STREAM, origin_of};
 use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
+use crate::transport::http::forwarded::public_path;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_ids::EventIds;
@@ -39,6 +40,8 @@ use crate::transport::mcp_http::target::Target;
 struct SseServerHandler {
     direct: Arc<Direct>,
     stream: Arc<DirectSseStream>,
+    /// The path of the route as the client reaches it.
+    public_path: String,
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
     /// Seals the endpoint.
@@ -74,7 +77,7 @@ impl SseServerHandler {
             self.refused = true;
             return;
         };
-        let path = self.direct.state.route.public_path();
+        let path = &self.public_path;
         let sealed = self.fleet.as_ref().map(|fleet| fleet.endpoint_query(&key));
         let query = sealed.as_deref().unwrap_or(&key);
         let event = format!("event: endpoint\ndata: {path}/messages?{query}\n\n");
@@ -279,6 +282,7 @@ impl Direct {
             return self.forward(target, parts, body, proxy_auth).await;
         }
         let fleet = FleetSession::of(&parts).cloned();
+        let public_path = public_path(&self.state.route, &parts.extensions);
         let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => return *response,
@@ -300,6 +304,7 @@ impl Direct {
         let speaking = SseServerHandler {
             direct: Arc::clone(self),
             stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
+            public_path,
             key: None,
             fleet,
             refused: false,

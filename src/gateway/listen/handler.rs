@@ -32,7 +32,7 @@ use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::endpoints::RouteMatch;
-use crate::transport::http::forwarded::{self, ForwardedBy};
+use crate::transport::http::forwarded::{self, ForwardedBy, ForwardedPrefix};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -119,6 +119,11 @@ impl Routed {
         let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
         if is_local && !proxy_auth && !has_own_sessions {
             request.extensions_mut().insert(LoopbackCaller);
+        }
+        // Before the rule of the route, which may leave the header out.
+        let prefix = ForwardedPrefix::read(request.headers()).filter(|_| is_front);
+        if let Some(prefix) = prefix {
+            request.extensions_mut().insert(prefix);
         }
         let rule = served.route().forwarded;
         let mut is_foreign =

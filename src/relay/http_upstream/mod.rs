@@ -29,4 +29,4 @@ mod tool_refresh;
 pub use client::Reachability;
 pub use leg::HttpUpstreamLeg;
 pub(crate) use target::HeadersAccepted;
-pub use target::{Bearer, UpstreamTarget};
+pub use target::UpstreamTarget;

@@ -3,15 +3,13 @@
 
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
-use crate::config::routes::{HeaderRules, Route};
+use crate::config::routes::{BearerFile, HeaderRules, Route};
 use crate::observe::metrics::{RouteCounts, Traffic};
 use crate::relay::legs::ClientHeaders;
 use crate::transport::http::client::{InProcess, RouteCredential};
@@ -19,62 +17,6 @@ use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::via::Via;
-
-/// Bytes of a file with a bearer token. A longer file is not a token and is refused.
-const TOKEN_MAX: u64 = 64 << 10;
-
-/// A token that is presented as `Authorization: Bearer`.
-pub struct Bearer {
-    file: PathBuf,
-    /// The last token read, and the file's modification time then.
-    read: Mutex<Option<(SystemTime, HeaderValue)>>,
-}
-
-impl Bearer {
-    /// The token in a file. The file is read when a token is needed, and again after each change.
-    pub fn in_file(file: PathBuf) -> Self {
-        Self { file, read: Mutex::default() }
-    }
-
-    /// The header; why there is none otherwise.
-    fn header(&self) -> Result<HeaderValue, String> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let unreadable =
-            |error| format!("cannot read the token in {}: {error}", self.file.display());
-        // A small local file: waiting for it takes no longer than handing it to a thread would.
-        let about = fs::metadata(&self.file).map_err(unreadable)?;
-        let changed = about.modified().map_err(unreadable)?;
-        if let Some((at, header)) = &*read
-            && *at == changed
-        {
-            return Ok(header.clone());
-        }
-        let no_token = || format!("{} holds no token", self.file.display());
-        if about.len() > TOKEN_MAX {
-            return Err(no_token());
-        }
-        let text = fs::read_to_string(&self.file).map_err(unreadable)?;
-        let header = bearer(&text).ok_or_else(no_token)?;
-        *read = Some((changed, header.clone()));
-        Ok(header)
-    }
-
-    /// The file.
-    pub fn file(&self) -> &Path {
-        &self.file
-    }
-}
-
-/// The `Authorization` header with this token; `None` if the text is not a token.
-fn bearer(token: &str) -> Option<HeaderValue> {
-    let token = token.trim();
-    if token.is_empty() {
-        return None;
-    }
-    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-    header.set_sensitive(true);
-    Some(header)
-}
 
 /// Is told the headers of each client's request that the server answers with success.
 pub(crate) type HeadersAccepted = Box<dyn Fn(&HeaderMap) + Send + Sync>;
@@ -93,7 +35,7 @@ pub struct UpstreamTarget {
     /// served.
     latest: LatestRoute,
     via: Via,
-    bearer: Option<Bearer>,
+    bearer: Option<BearerFile>,
     /// Whether the clients' `Authorization` is for Milepost.
     authorization_was_ours: bool,
     /// Bytes of a client's message; a longer one is refused.
@@ -116,7 +58,7 @@ impl UpstreamTarget {
     pub fn new(
         route: &Route,
         via: Via,
-        bearer: Option<Bearer>,
+        bearer: Option<BearerFile>,
         connect: Option<&InProcess>,
     ) -> Result<Self, TargetError> {
         let (endpoint, sse) = targets(route, connect, &Traffic::default())?;

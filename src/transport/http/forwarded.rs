@@ -1,17 +1,52 @@
-//! Headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded` (RFC 7239). All
+//! Headers in which a front says for whom it asks and below which path: `X-Forwarded-*` and `Forwarded` (RFC 7239). All
 //! functions are pure.
 
 use std::net::IpAddr;
 
 use http::header::FORWARDED;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::routes::ForwardedRule;
+use crate::config::routes::{ForwardedRule, Route};
 use crate::config::values::ip_net::IpNet;
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// Bytes of a path in `X-Forwarded-Prefix`.
+const PREFIX_MAX: usize = 256;
+
+/// The path that a trusted front has removed from the path of a request: an absolute path without a slash at its end.
+#[derive(Debug, Clone)]
+pub struct ForwardedPrefix(Box<str>);
+
+impl ForwardedPrefix {
+    /// Reads `X-Forwarded-Prefix`. `None` unless there is one such header, and its value is a plain absolute path:
+    /// a client resolves the value as a part of a URL, and must stay at the same host.
+    pub fn read(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(PREFIX).iter();
+        let (Some(value), None) = (values.next(), values.next()) else { return None };
+        let path = value.to_str().ok().filter(|path| path.len() <= PREFIX_MAX)?;
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let is_of_a_path =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+;=:@".contains(&byte);
+        let is_plain = path.starts_with('/')
+            && path.bytes().all(is_of_a_path)
+            && !path.contains("//")
+            && !path.contains("..")
+            // URL parsers of browsers read these as dots.
+            && !path.to_ascii_lowercase().contains("%2e");
+        is_plain.then(|| Self(path.into()))
+    }
+}
+
+/// The path of a route as the client of a request reaches it, without a slash at its end. A route with a `public_url`
+/// has the path of that URL, which already includes what fronts remove.
+pub fn public_path(route: &Route, extensions: &Extensions) -> String {
+    let prefix = extensions.get::<ForwardedPrefix>().filter(|_| route.public_url.is_none());
+    format!("{}{}", prefix.map_or("", |prefix| &prefix.0), route.public_path())
+}
 
 /// What is known of a request besides its headers.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +213,47 @@ fn set(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_is_a_plain_absolute_path() {
+        let read = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(PREFIX, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            ForwardedPrefix::read(&headers).map(|prefix| prefix.0.into_string())
+        };
+        for (value, path) in [("/mcp", "/mcp"), ("/a/b-c_d%20/", "/a/b-c_d%20"), ("/a.b", "/a.b")] {
+            assert_eq!(read(&[value]).as_deref(), Some(path));
+        }
+        let (longest, long) = (format!("/{}", "a".repeat(255)), format!("/{}", "a".repeat(256)));
+        assert_eq!(read(&[&longest]), Some(longest.clone()));
+        let wrong = [
+            "",
+            "/",
+            "//",
+            "a",
+            "//evil.example",
+            "/a//b",
+            "/a//",
+            "/../a",
+            "/a/..",
+            "/a/%2E%2e/b",
+            "/a?b",
+            "/a#b",
+            "/a b",
+            "/a\\b",
+            "/a, /b",
+            "/a\tb",
+            "/\u{e9}",
+            "http://evil.example/a",
+            &long,
+        ];
+        for value in wrong {
+            assert_eq!(read(&[value]), None, "{value:?}");
+        }
+        assert_eq!((read(&[]), read(&["/a", "/a"])), (None, None));
+    }
 
     const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
 

@@ -1,8 +1,10 @@
-//! The headers that pass from one side to the other. All functions are pure.
+//! The headers that pass from one side to the other. All functions are pure, but for the files of `bearer_file`.
 //!
 //! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in
 //! their order and number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says
 //! (`forwarded.rs`).
+
+use std::time::Instant;
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
@@ -194,6 +196,21 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     for (name, value) in &passage.rules.set {
         if !is_hop_by_hop(name) {
             passed.insert(name, value.clone());
+        }
+    }
+    for (name, bearer) in &passage.rules.bearer_files {
+        let (header, fault) = bearer.header_or_last(Instant::now());
+        if let Some(error) = fault {
+            tracing::warn!(
+                header = name.as_str(),
+                error,
+                "the file of `bearer_file` cannot be used, and the last good token stays in use: write the token into \
+                 the file again"
+            );
+        }
+        // `set` already has the token of the load.
+        if let Some(header) = header {
+            passed.insert(name, header);
         }
     }
 }

@@ -35,6 +35,7 @@ pub(crate) fn folder() -> &'static Path {
         write("key.pem", own.signing_key.serialize_pem());
         write("other-key.pem", other.serialize_pem());
         write("empty.pem", "nothing\n".to_owned());
+        write("token", " s3cret-of-a-file\n".to_owned());
         folder
     });
     FOLDER.path()

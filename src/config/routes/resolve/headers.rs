@@ -1,12 +1,16 @@
 //! `headers`: what is set and what is taken out.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use http::{HeaderName, HeaderValue};
 use toml::Spanned;
 
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file;
-use crate::config::routes::route::HeaderRules;
+use crate::config::routes::{BearerFile, HeaderRules};
+use crate::config::values::compound::HeaderText;
 use crate::config::values::nearest;
 
 /// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
@@ -41,29 +45,40 @@ const COMMON: [&str; 8] = [
     "x-request-id",
 ];
 
+/// Reads the rules of one direction. Relative paths begin at `folder`.
 pub(super) fn read(
     section: &file::HeaderRulesSection,
+    folder: &Path,
     env_values: &EnvValues,
 ) -> Result<HeaderRules, ConfigError> {
     let cookie_path = section.cookie_path.as_ref().is_some_and(|key| *key.get_ref());
     let mut rules = HeaderRules { cookie_path, ..HeaderRules::default() };
-    for (name, text) in &section.set {
+    for (name, value) in &section.set {
         let header = header(name)?;
         if rules.set.iter().any(|(known, _)| *known == header) {
             return Err(ConfigError::new(name.span(), format!("`{header}` is set twice")));
         }
+        let text = match value.get_ref() {
+            HeaderText::Text(text) => text,
+            HeaderText::BearerFile(path) => {
+                let bearer = BearerFile::in_file(folder.join(path));
+                let token = bearer.header().map_err(|why| ConfigError::new(value.span(), why))?;
+                rules.set.push((header.clone(), token));
+                rules.bearer_files.push((header, Arc::new(bearer)));
+                continue;
+            }
+        };
         // The error does not repeat the value, which may be a secret.
-        let value = HeaderValue::from_str(text.get_ref());
-        let mut value = value.map_err(|_| {
+        let read = HeaderValue::from_str(text);
+        let mut read = read.map_err(|_| {
             ConfigError::new(
-                text.span(),
+                value.span(),
                 "a value without line breaks and other control signs is expected",
             )
         })?;
-        let is_secret =
-            env_values.written(text.get_ref()).is_some() || SECRETS.contains(&header.as_str());
-        value.set_sensitive(is_secret);
-        rules.set.push((header, value));
+        let is_secret = env_values.written(text).is_some() || SECRETS.contains(&header.as_str());
+        read.set_sensitive(is_secret);
+        rules.set.push((header, read));
     }
     for name in &section.remove {
         let header = header(name)?;

@@ -178,8 +178,13 @@ fn route(
         let what = "cookies of requests have no path; `cookie_path` belongs to `headers.response`";
         return Err(ConfigError::new(key.span(), what));
     }
-    route.request_headers = headers::read(&section.headers.request, env_values)?;
-    route.response_headers = headers::read(&section.headers.response, env_values)?;
+    route.request_headers = headers::read(&section.headers.request, folder, env_values)?;
+    if let Some(value) = section.headers.response.bearer_file() {
+        let what =
+            "the token of a file is for requests; `bearer_file` belongs to `headers.request`";
+        return Err(ConfigError::new(value, what));
+    }
+    route.response_headers = headers::read(&section.headers.response, folder, env_values)?;
     route.settings =
         dialects::choose(section.settings.settings(), section.settings.dialects(), own)?;
     Ok(route)

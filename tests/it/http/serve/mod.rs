@@ -11,6 +11,7 @@ pub(crate) mod crowd;
 mod descriptors;
 mod fleet;
 mod forward_proxies;
+mod forwarded_prefixes;
 mod http2_upstream;
 mod http_client;
 pub(crate) mod idle_connections;
@@ -31,6 +32,7 @@ mod sigterm;
 mod startup;
 mod stdio_servers;
 pub(crate) mod tls_and_http2;
+mod token_files;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,0 +1,143 @@
+//! Files that hold a bearer token, read again when they change.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use http::HeaderValue;
+
+/// Bytes of a file with a bearer token. A longer file is not a token and is refused.
+const TOKEN_MAX: u64 = 64 << 10;
+
+/// The time between two reports about a file that cannot be used any more.
+const REPORTED_EVERY: Duration = Duration::from_secs(60);
+
+/// A token that is presented as `Authorization: Bearer`.
+pub struct BearerFile {
+    file: PathBuf,
+    last: Mutex<LastRead>,
+}
+
+#[derive(Default)]
+struct LastRead {
+    /// The last token read, with the file's modification time and length then.
+    token: Option<((SystemTime, u64), HeaderValue)>,
+    reported: Option<Instant>,
+}
+
+impl BearerFile {
+    /// The token in a file. The file is read when a token is needed, and again after each change.
+    pub fn in_file(file: PathBuf) -> Self {
+        Self { file, last: Mutex::default() }
+    }
+
+    /// Returns the header with the token of the file as it is now.
+    ///
+    /// # Errors
+    /// If the file cannot be read or holds no token, in words that name the file and show nothing of it.
+    pub fn header(&self) -> Result<HeaderValue, String> {
+        self.read(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the header with the token of the file, or with the last good token where the file cannot be used now.
+    /// The second value says why the file cannot be used, once a minute.
+    pub fn header_or_last(&self, now: Instant) -> (Option<HeaderValue>, Option<String>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.read(&mut last) {
+            Ok(header) => (Some(header), None),
+            Err(why) => {
+                let is_due = last
+                    .reported
+                    .is_none_or(|at| now.saturating_duration_since(at) >= REPORTED_EVERY);
+                if is_due {
+                    last.reported = Some(now);
+                }
+                (last.token.as_ref().map(|(_, header)| header.clone()), is_due.then_some(why))
+            }
+        }
+    }
+
+    fn read(&self, last: &mut LastRead) -> Result<HeaderValue, String> {
+        let unreadable =
+            |error| format!("cannot read the token in {}: {error}", self.file.display());
+        // A small local file: waiting for it takes no longer than handing it to a thread would.
+        let about = fs::metadata(&self.file).map_err(unreadable)?;
+        let changed = (about.modified().map_err(unreadable)?, about.len());
+        if let Some((at, header)) = &last.token
+            && *at == changed
+        {
+            return Ok(header.clone());
+        }
+        let no_token = || format!("{} holds no token", self.file.display());
+        // Opening a pipe or a device would wait for another process.
+        if about.len() > TOKEN_MAX || !about.is_file() {
+            return Err(no_token());
+        }
+        let text = fs::read_to_string(&self.file).map_err(unreadable)?;
+        let header = bearer(&text).ok_or_else(no_token)?;
+        last.token = Some((changed, header.clone()));
+        Ok(header)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl PartialEq for BearerFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file
+    }
+}
+
+impl fmt::Debug for BearerFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BearerFile").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// The `Authorization` header with this token; `None` if the text is not a token.
+fn bearer(token: &str) -> Option<HeaderValue> {
+    let token = token.trim();
+    if token.is_empty() {
+        return None;
+    }
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_good_token_stays_and_the_fault_is_told_once_a_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, " first\n").unwrap();
+        let file = BearerFile::in_file(path.clone());
+        let start = Instant::now();
+        let text = |(header, why): (Option<HeaderValue>, Option<String>)| {
+            (header.map(|header| header.to_str().unwrap().to_owned()), why.is_some())
+        };
+        assert!(file.header().unwrap().is_sensitive());
+        assert_eq!(text(file.header_or_last(start)), (Some("Bearer first".to_owned()), false));
+        fs::write(&path, "  \n").unwrap();
+        assert_eq!(text(file.header_or_last(start)), (Some("Bearer first".to_owned()), true));
+        fs::remove_file(&path).unwrap();
+        let later = start + Duration::from_secs(59);
+        assert_eq!(text(file.header_or_last(later)), (Some("Bearer first".to_owned()), false));
+        let later = start + Duration::from_secs(60);
+        assert_eq!(text(file.header_or_last(later)), (Some("Bearer first".to_owned()), true));
+        fs::write(&path, "second-token").unwrap();
+        assert_eq!(
+            text(file.header_or_last(later)),
+            (Some("Bearer second-token".to_owned()), false)
+        );
+        assert!(file.header().is_ok());
+    }
+}
