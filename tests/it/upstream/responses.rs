@@ -4,7 +4,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-use milepost::relay::http_upstream::Bearer;
+use milepost::config::routes::BearerFile;
 
 use super::rig::{Rig, error, initialize};
 use crate::http::rig::{ms, pass, secs, settle};
@@ -476,7 +476,7 @@ async fn a_token_in_a_file_is_read_again_when_it_changes() {
     let file = folder.path().join("token");
     let mut rig = Rig::presenting(
         "upstream.url = \"http://up.example/base/mcp\"",
-        Some(Bearer::in_file(file.clone())),
+        Some(BearerFile::in_file(file.clone())),
     );
     rig.say(initialize("2025-06-18")).await;
     let line = rig.line().await;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use milepost::config::routes::{Environment, Routes};
+use milepost::config::routes::{BearerFile, Environment, Routes};
 use milepost::observe::log::Connection;
 use milepost::relay::child_session::OPEN_CALLS_GRACE;
-use milepost::relay::http_upstream::{Bearer, HttpUpstreamLeg, Reachability, UpstreamTarget};
+use milepost::relay::http_upstream::{HttpUpstreamLeg, Reachability, UpstreamTarget};
 use milepost::relay::remote_session;
 use milepost::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay};
 use milepost::transport::http::via::Via;
@@ -60,11 +60,11 @@ impl Rig {
     }
 
     /// The same with a token.
-    pub(crate) fn presenting(keys: &str, bearer: Option<Bearer>) -> Self {
+    pub(crate) fn presenting(keys: &str, bearer: Option<BearerFile>) -> Self {
         Self::start(keys, bearer, ROOM)
     }
 
-    fn start(keys: &str, bearer: Option<Bearer>, room: usize) -> Self {
+    fn start(keys: &str, bearer: Option<BearerFile>, room: usize) -> Self {
         let file = format!(
             "[[route]]\npath = \"/r\"\nfirst_after = \"0s\"\nhold = \"0s\"\nguard = \"0s\"\n{keys}\n"
         );
