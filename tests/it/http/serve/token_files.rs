@@ -39,7 +39,7 @@ fn the_token_of_a_file_is_read_again_and_the_last_good_one_stays() {
             "WARN",
             "`bearer_file` cannot be used",
             "holds no token",
-            "header=authorization",
+            "header=\"authorization\"",
         ]);
         std::fs::remove_file(&file).unwrap();
         assert_eq!(presented(&proxy, &upstream), "c4n4ry-second");
