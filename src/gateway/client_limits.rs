@@ -19,6 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use self::start_rate::StartRate;
 use crate::config::routes::ClientMaxima;
 use crate::config::values::ip_net::IpNet;
+use crate::observe::log::LogBudget;
 use crate::observe::metrics::Metrics;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::forwarded;
@@ -171,6 +172,24 @@ pub(crate) struct OverLimit {
     pub(crate) limit: ClientLimit,
     /// The time after which the client may try again.
     pub(crate) retry_after: Duration,
+}
+
+impl OverLimit {
+    /// Says in the log which client has reached which limit.
+    pub(crate) fn tell(&self) {
+        static TOLD: [LogBudget; ClientLimit::ALL.len()] =
+            [const { LogBudget::one_a_minute() }; ClientLimit::ALL.len()];
+        if let Some(left_out) = TOLD[self.limit as usize].take(Instant::now()) {
+            let (things, key) = self.limit.texts();
+            tracing::warn!(
+                client = %self.client,
+                limit = key,
+                left_out = (left_out > 0).then_some(left_out),
+                "refused: the client has as many {things} as one client may, and gets 429: raise the limit, or name \
+                 the front of many users in `trusted_proxies`"
+            );
+        }
+    }
 }
 
 /// The permits of one client.

@@ -4,7 +4,7 @@
 use crate::gateway::client_limits::OverLimit;
 use crate::gateway::route_state::{NoRoom, RouteState};
 use crate::observe::error_chain::error_chain;
-use crate::observe::log::may_log_refusal;
+use crate::observe::log::{LogBudget, may_log_refusal};
 use crate::protocol::jsonrpc::own_error;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
@@ -15,6 +15,7 @@ use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
+use std::time::Instant;
 
 /// The seconds after which a client may try again what there is no room for now.
 const RETRY_AFTER: &str = "1";
@@ -43,17 +44,29 @@ pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
 }
 
 /// The response to a stream for which there is no room: an error for the request `id`, if there is one.
-pub(crate) fn no_room(no_room: &NoRoom, id: Option<&[u8]>) -> Response<Body> {
+pub(crate) fn no_room(state: &RouteState, no_room: &NoRoom, id: Option<&[u8]>) -> Response<Body> {
     let why = no_room.to_string();
     let answer = |status| error_or_text(status, &why, id);
     match no_room {
         NoRoom::Route => {
-            if let Some(left_out) = may_log_refusal() {
-                tracing::warn!(why, left_out = (left_out > 0).then_some(left_out), "refused");
-            }
+            tell_of_full_route(state);
             retry_later(answer(StatusCode::SERVICE_UNAVAILABLE))
         }
         NoRoom::Client(over) => over_limit(over, answer),
+    }
+}
+
+/// Says in the log that a route has as many streams as it may.
+pub(crate) fn tell_of_full_route(state: &RouteState) {
+    static TOLD: LogBudget = LogBudget::one_a_minute();
+    if let Some(left_out) = TOLD.take(Instant::now()) {
+        tracing::warn!(
+            route = state.route.path,
+            limit = "max_streams",
+            max = state.route.max_streams,
+            left_out = (left_out > 0).then_some(left_out),
+            "refused: the route has as many open streams as it may, and clients get 503: raise `max_streams` of the route"
+        );
     }
 }
 
@@ -84,10 +97,7 @@ pub(crate) fn over_limit(
     over: &OverLimit,
     answer: impl FnOnce(StatusCode) -> Response<Body>,
 ) -> Response<Body> {
-    if let Some(left_out) = may_log_refusal() {
-        let left_out = (left_out > 0).then_some(left_out);
-        tracing::warn!(why = %over, client = %over.client, left_out, "refused");
-    }
+    over.tell();
     let mut response = answer(StatusCode::TOO_MANY_REQUESTS);
     let seconds = over.retry_after.as_secs_f64().ceil() as u64;
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -132,7 +142,7 @@ pub(crate) fn read_or_refuse(
     // No `async fn`: such a future has room for its arguments twice.
     async move {
         let reading = state.reading(parts.extensions.get());
-        let _reading = reading.map_err(|none| Box::new(no_room(&none, None)))?;
+        let _reading = reading.map_err(|none| Box::new(no_room(state, &none, None)))?;
         let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
         let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
         read.map_err(|unread| Box::new(refuse(state, &unread, version)))

@@ -21,7 +21,7 @@ use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
 use crate::gateway::client_limits::fair_share::FairShare;
-use crate::gateway::refusals::{over_limit, retry_later};
+use crate::gateway::refusals::{over_limit, retry_later, tell_of_full_route};
 use crate::gateway::route_state::{NoRoom, RouteState, StreamPermit};
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
@@ -88,7 +88,7 @@ impl Bridge {
         parts: &Parts,
         id: Option<&[u8]>,
     ) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
-        permit_or_refuse(self.state.permit(parts.extensions.get()), id)
+        permit_or_refuse(&self.state, self.state.permit(parts.extensions.get()), id)
     }
 
     /// The same for a call on a child that clients share.
@@ -105,7 +105,7 @@ impl Bridge {
             }
             Ok(permit)
         });
-        permit_or_refuse(permit, id)
+        permit_or_refuse(&self.state, permit, id)
     }
 
     /// The number of the caller that a new session belongs to. `None` where the server does not see the
@@ -181,13 +181,17 @@ impl Bridge {
 
 /// The permit, or the refusal of the request `id`.
 fn permit_or_refuse(
+    state: &RouteState,
     permit: Result<StreamPermit, NoRoom>,
     id: Option<&[u8]>,
 ) -> Result<Arc<StreamPermit>, Box<Response<Body>>> {
     permit.map(Arc::new).map_err(|none| {
         let answer = |status| refusal(status, &none.to_string(), id);
         Box::new(match &none {
-            NoRoom::Route => retry_later(answer(StatusCode::SERVICE_UNAVAILABLE)),
+            NoRoom::Route => {
+                tell_of_full_route(state);
+                retry_later(answer(StatusCode::SERVICE_UNAVAILABLE))
+            }
             NoRoom::Client(over) => over_limit(over, answer),
         })
     })

@@ -143,7 +143,7 @@ impl Direct {
         proxy_auth: bool,
     ) -> Result<(http::response::Parts, PlainBody, StreamPermit), Box<Response<Body>>> {
         let permit = self.state.permit(parts.extensions.get());
-        let permit = permit.map_err(|none| Box::new(no_room(&none, None)))?;
+        let permit = permit.map_err(|none| Box::new(no_room(&self.state, &none, None)))?;
         let request = self.state.forwarder.request(
             target.address(parts.uri.query()),
             parts,

@@ -116,12 +116,6 @@ impl Post {
         body: UpstreamBody,
         exchange: Box<Exchange>,
     ) -> Response<Body> {
-        if parts.headers.contains_key(header::CONTENT_ENCODING) {
-            tracing::warn!(
-                route = self.direct.state.route.path,
-                "the server compresses although it was asked not to; the response is forwarded unread"
-            );
-        }
         let open = exchange.release();
         self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
     }

@@ -182,7 +182,7 @@ impl Post {
             Ok(permit) => permit,
             Err(none) => {
                 let id = self.message.as_ref().and_then(Message::id);
-                return no_room(&none, id.as_deref());
+                return no_room(&self.direct.state, &none, id.as_deref());
             }
         };
         let cancel = control_sender(&self.policy, &client, &request);

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::{Response, StatusCode, header};
+use http::{Response, StatusCode};
 
 use super::exchange::Exchange;
 use super::post::Post;
@@ -76,10 +76,6 @@ impl PostUpstream {
                 UpstreamAnswer::Failure(parts.status, again, ErrorBody::new(body))
             }
             ResponseBody::Unreadable => {
-                tracing::warn!(
-                    coding = ?parts.headers.get(header::CONTENT_ENCODING),
-                    "the server compresses in an unknown way; its response cannot be read"
-                );
                 exchange.fail("the server compressed its answer although asked not to", None);
                 UpstreamAnswer::Over
             }

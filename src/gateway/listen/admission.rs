@@ -211,6 +211,15 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
     }
 }
 
+/// The loopback host that a request names, if it names one. Behind the published port of a container, clients name
+/// such a host, and the listener has another address.
+pub fn loopback_name(parts: &Parts) -> Option<String> {
+    match host(parts).ok()?.filter(Authority::is_loopback)?.host {
+        Host::Name(name) => Some(name),
+        Host::Address(address) => Some(address.to_string()),
+    }
+}
+
 /// Whether a listener accepts a host: its own address, loopback names on loopback, and configured
 /// names; every host if configured so.
 ///

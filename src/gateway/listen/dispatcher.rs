@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -19,16 +19,18 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use tokio::time::timeout;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::fleet::peers::LEAVING;
-use crate::gateway::listen::admission::{admit, admit_body, admit_page, authorize, principal};
+use crate::gateway::listen::admission::{
+    admit, admit_body, admit_page, authorize, loopback_name, principal,
+};
 use crate::gateway::listen::foreign_headers::foreign_headers;
 use crate::gateway::live_routes::ServedRoute;
-use crate::observe::log::may_log_refusal;
+use crate::observe::log::{LogBudget, may_log_refusal};
 use crate::transport::http::cors;
 use crate::transport::http::endpoints::{EndpointKind, RouteTable};
 use crate::transport::http::refusal::Refusal;
@@ -296,6 +298,9 @@ fn handled<H: Handler>(
 /// Writes one log line about a refused request, unless there are too many. Paths and queries may be
 /// private.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
+    if refusal == Refusal::Host {
+        tell_of_loopback_name(parts);
+    }
     let Some(left_out) = may_log_refusal() else { return };
     let header = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -313,6 +318,21 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
         left_out = (left_out > 0).then_some(left_out),
         "refused"
     );
+}
+
+/// Says in the log that a loopback name was refused.
+fn tell_of_loopback_name(parts: &Parts) {
+    static TOLD: LogBudget = LogBudget::one_a_minute();
+    if let Some(host) = loopback_name(parts)
+        && let Some(left_out) = TOLD.take(Instant::now())
+    {
+        warn!(
+            host,
+            left_out = (left_out > 0).then_some(left_out),
+            "refused: clients name a loopback host, which only a listener on a loopback address answers to: add the \
+             name to `allowed_hosts` of [server]"
+        );
+    }
 }
 
 /// Reads a small part of a body that no handler needs.

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, error, info};
+use tracing::{debug, error};
 
 use super::connection::{AnswerFuture, ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
@@ -29,7 +29,6 @@ use super::last_use::{LastUse, SilentConnections};
 use super::shortage::Shortage;
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
-use crate::observe::log::may_log_refusal;
 use crate::observe::metrics::Traffic;
 use crate::platform::sockets::limit_waiting;
 use crate::transport::child::is_reserved;
@@ -312,10 +311,7 @@ impl HttpListener {
     /// Room for a connection from `remote`.
     fn room(&mut self, terms: &ConnectionTerms, remote: SocketAddr) -> Result<Room, TurnedAway> {
         let client = terms.admit(remote).map_err(|over| {
-            if let Some(left_out) = may_log_refusal() {
-                let left_out = (left_out > 0).then_some(left_out);
-                info!(why = %over, client = %over.client, left_out, "refused");
-            }
+            over.tell();
             TurnedAway::OverLimit(over)
         })?;
         let (room, is_free) = Room::take(&self.open, terms.connections_max, client);

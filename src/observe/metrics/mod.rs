@@ -29,7 +29,7 @@ use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 pub use config::{Config, Reload};
 pub use fleet::{FleetCounts, FleetEvent};
 pub use route::{ChildGauge, RouteCounts, Tables};
-pub use traffic::{MeteredIo, Traffic};
+pub use traffic::{MeteredIo, ServerNotice, Traffic};
 
 /// The `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -163,6 +163,8 @@ families! {
         "Requests that got a stream because the server had not answered in time");
     upstream_errors: Counters = counters("upstream_errors",
         "Failures of connections to servers and of servers, by kind");
+    server_notices: Counters = counters("server_notices",
+        "Facts about servers that make no request fail, by kind: redirected, closed-early, proxy, proxy-unused, undecoded");
     server_received: Counters = bytes("server_received", "Bytes that servers have sent");
     server_sent: Counters = bytes("server_sent", "Bytes that were sent to servers");
     children: Gauges = gauges("children", "Servers running as child processes");
@@ -188,6 +190,7 @@ impl Metrics {
             sent: to
                 .bytes("client_sent", "Bytes that were sent to clients, HTTP included")
                 .get_or_create_owned(&Vec::new()),
+            notices: Arc::default(),
         };
         let without_token = to.counters(
             "calls_without_token",

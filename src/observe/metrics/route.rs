@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::{Counters, Families, Labels, Traffic};
+use super::{Counters, Families, Labels, ServerNotice, Traffic};
 use crate::progress::{
     FilterEvent, LateEvent, Outcome, Reason, RefusalRule, Repair, Summary, TaskEvent, Verdict,
 };
@@ -172,6 +172,9 @@ impl RouteCounts {
             traffic: Traffic {
                 received: of.server_received.get_or_create_owned(&labels),
                 sent: of.server_sent.get_or_create_owned(&labels),
+                notices: Arc::new(ServerNotice::ALL.map(|notice| {
+                    of.server_notices.get_or_create_owned(&with("kind", notice.name()))
+                })),
             },
             children: of.children.get_or_create_owned(&labels),
             child_starts: of.child_starts.get_or_create_owned(&labels),

@@ -2,19 +2,58 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes from and to a peer. The default belongs to no metric.
+/// A fact about the way to a server that an operator should know, and that makes no request fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerNotice {
+    /// A redirect of the server was followed.
+    Redirected,
+    /// The server has closed an idle connection before its time.
+    ClosedEarly,
+    /// The route began to use a proxy.
+    Proxy,
+    /// The route began without the proxy that the environment names.
+    ProxyUnused,
+    /// A response has a compression that Milepost does not know.
+    Undecoded,
+}
+
+impl ServerNotice {
+    /// Every notice once.
+    pub(super) const ALL: [Self; 5] =
+        [Self::Redirected, Self::ClosedEarly, Self::Proxy, Self::ProxyUnused, Self::Undecoded];
+
+    /// The name in metrics.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Redirected => "redirected",
+            Self::ClosedEarly => "closed-early",
+            Self::Proxy => "proxy",
+            Self::ProxyUnused => "proxy-unused",
+            Self::Undecoded => "undecoded",
+        }
+    }
+}
+
+/// Bytes from and to a peer, and notices about a server. The default belongs to no metric.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
     pub(super) received: Counter,
     pub(super) sent: Counter,
+    pub(super) notices: Arc<[Counter; ServerNotice::ALL.len()]>,
 }
 
 impl Traffic {
+    /// Counts a notice about the server.
+    pub(crate) fn notice(&self, notice: ServerNotice) {
+        self.notices[notice as usize].inc();
+    }
+
     /// Counts the bytes of `io` in both directions.
     pub fn over<I>(&self, io: I) -> MeteredIo<I> {
         MeteredIo { io, traffic: self.clone() }

@@ -28,7 +28,7 @@ use super::hyper_link::Http1Link;
 use super::io::Io;
 use super::keep_alive::KeepAlive;
 use crate::config::routes::HttpEngine;
-use crate::observe::metrics::Traffic;
+use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 
 /// The longest time between a request on a connection that was idle and the failure of the connection, where the
@@ -275,6 +275,7 @@ impl ConnectionPool {
     }
 
     fn note_closed(&self, idle: Duration) {
+        self.traffic.notice(ServerNotice::ClosedEarly);
         if self.idle.lock().is_ok_and(|mut links| links.note_closed(Instant::now(), idle)) {
             tracing::warn!(
                 server = self.name(),
@@ -456,8 +457,13 @@ impl ConnectionPool {
         UpstreamError::ConnectTimeout { to: self.name(), within: self.connect_timeout }
     }
 
+    /// The counters of the server.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     /// Host and port, for people.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match &self.connector {
             Connector::Network(dialer) => dialer.name(),
             Connector::InProcess(_) => "the embedded server".to_owned(),

@@ -22,6 +22,7 @@ use super::tls::{self, ClientTlsError, TlsPeer};
 use crate::config::routes::{Authorities, Environment};
 use crate::config::values::proxy_url::{ProxyChoice, ProxyUrl};
 use crate::observe::error_chain::error_chain;
+use crate::observe::metrics::ServerNotice;
 
 /// Bytes of the head of a proxy's answer to `CONNECT` that are read.
 const ANSWER_MAX: usize = 16 << 10;
@@ -70,6 +71,8 @@ pub(crate) enum ProxyDecision {
     Direct,
     /// A proxy, and the setting or the variable that names it.
     Through(ProxyUrl, &'static str),
+    /// The variable of a proxy that is not used, because the server is on this machine.
+    Local(&'static str),
     /// The variable of a proxy that is not used, and the reason.
     Unused(&'static str, String),
 }
@@ -83,6 +86,7 @@ impl ProxyDecision {
             None => match ProxyVariable::of(environment, url) {
                 ProxyVariable::Unset => Self::Direct,
                 ProxyVariable::Used(proxy, variable) => Self::Through(proxy, variable),
+                ProxyVariable::Local(variable) => Self::Local(variable),
                 ProxyVariable::Unused(variable, why) => Self::Unused(variable, why),
             },
         }
@@ -103,6 +107,13 @@ impl ProxyDecision {
                     "connections to the server go through a proxy"
                 );
             }
+            // Usual on the machine of a developer, so that no warning says it.
+            Self::Local(variable) => tracing::info!(
+                route,
+                server,
+                variable,
+                "a server on this machine has no proxy of the environment; `upstream.proxy` names one all the same"
+            ),
             Self::Unused(variable, why) => tracing::warn!(
                 route,
                 server,
@@ -117,7 +128,16 @@ impl ProxyDecision {
     pub(crate) fn proxy(self) -> Option<ProxyUrl> {
         match self {
             Self::Through(proxy, _) => Some(proxy),
-            Self::Direct | Self::Unused(..) => None,
+            Self::Direct | Self::Local(_) | Self::Unused(..) => None,
+        }
+    }
+
+    /// The notice about the decision, for the metrics of a route.
+    pub(crate) fn notice(&self) -> Option<ServerNotice> {
+        match self {
+            Self::Direct => None,
+            Self::Through(..) => Some(ServerNotice::Proxy),
+            Self::Local(_) | Self::Unused(..) => Some(ServerNotice::ProxyUnused),
         }
     }
 }

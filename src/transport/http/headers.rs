@@ -481,6 +481,7 @@ mod tests {
             (name.parse().unwrap(), HeaderValue::from_static(value))
         };
         let rules = HeaderRules {
+            bearer_files: Vec::new(),
             set: vec![
                 set("authorization", "Bearer up"),
                 set("x-new", "1"),

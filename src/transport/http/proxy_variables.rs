@@ -13,8 +13,10 @@ use crate::config::values::proxy_url::ProxyUrl;
 /// What the environment says about the way to one server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProxyVariable {
-    /// The environment names no proxy for servers of this scheme, or the server is on this machine.
+    /// The environment names no proxy for servers of this scheme.
     Unset,
+    /// A variable names a proxy, which is not used because the server is on this machine.
+    Local(&'static str),
     /// The proxy to use, and the variable that names it.
     Used(ProxyUrl, &'static str),
     /// A variable names a proxy that is not used, and the reason.
@@ -40,7 +42,7 @@ impl ProxyVariable {
         let Some((variable, value)) = names.into_iter().find_map(set) else { return Self::Unset };
         let Some(server) = authority(url) else { return Self::Unset };
         if is_this_machine(&server) {
-            return Self::Unset;
+            return Self::Local(variable);
         }
         if let Some((name, list)) = ["no_proxy", "NO_PROXY"].iter().find_map(set)
             && let Some(entry) = exception(list, &server)
@@ -107,7 +109,7 @@ mod tests {
     fn found(variables: &[(&str, &str)], url: &str) -> String {
         let environment = variables.iter().copied().collect();
         match ProxyVariable::of(&environment, &url.parse().unwrap()) {
-            ProxyVariable::Unset => "-".to_owned(),
+            ProxyVariable::Unset | ProxyVariable::Local(_) => "-".to_owned(),
             ProxyVariable::Used(proxy, variable) => format!("{variable} {proxy}"),
             ProxyVariable::Unused(variable, why) => format!("{variable} unused: {why}"),
         }

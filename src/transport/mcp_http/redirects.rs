@@ -3,12 +3,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use url::Url;
 
 use super::content::Content;
+use crate::observe::log::LogBudget;
+use crate::observe::metrics::ServerNotice;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::request_body::RequestBody;
@@ -22,11 +25,14 @@ pub(crate) struct Redirects {
     expects: AtomicBool,
     /// The path to which the endpoint has moved, once an answer from there was one of MCP.
     moved: RwLock<Option<String>>,
+    /// The log lines about the redirects.
+    told: LogBudget,
 }
 
 impl Redirects {
     pub(crate) fn new(endpoint: Url) -> Self {
-        Self { endpoint, expects: AtomicBool::new(true), moved: RwLock::default() }
+        let (expects, moved) = (AtomicBool::new(true), RwLock::default());
+        Self { endpoint, expects, moved, told: LogBudget::one_a_minute() }
     }
 
     /// Sends a request to the endpoint, or to the place to which the endpoint has moved, and follows one redirect within
@@ -79,6 +85,7 @@ impl Redirects {
             return Err(UpstreamError::Moved);
         };
         move_to(again.uri_mut(), place.path(), place.query());
+        client.traffic().notice(ServerNotice::Redirected);
         let response = client.send(*again).await?;
         if let Some(place) = self.place(&response, place.path()) {
             return Err(redirected("again", &place));
@@ -100,11 +107,15 @@ impl Redirects {
     }
 
     fn remember(&self, path: &str) {
-        tracing::warn!(
-            endpoint = self.endpoint.path(),
-            path,
-            "the server redirects to another path, and Milepost follows: name this path in the address of the server"
-        );
+        if let Some(left_out) = self.told.take(Instant::now()) {
+            tracing::warn!(
+                server = self.endpoint.origin().ascii_serialization(),
+                endpoint = self.endpoint.path(),
+                path,
+                left_out = (left_out > 0).then_some(left_out),
+                "the server redirects to another path, and Milepost follows: name this path in the address of the server"
+            );
+        }
         *self.moved.write().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
     }
 

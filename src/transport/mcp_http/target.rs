@@ -1,19 +1,22 @@
 //! The endpoints of a route's server, and the client that reaches them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use http::header::CONTENT_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
+use super::content::Content;
 use super::lifecycle::LifecycleResponder;
 use super::redirects::Redirects;
 use crate::config::routes;
 use crate::config::routes::{Environment, HttpUpstream, Route, Upstream};
 use crate::observe::log::LogBudget;
-use crate::observe::metrics::Traffic;
+use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::client::{
     Connector, InProcess, RouteCredential, UpstreamBody, UpstreamError,
 };
@@ -21,6 +24,7 @@ use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::cookies::CookiePlace;
 use crate::transport::http::dialer::Dialer;
 use crate::transport::http::forward_proxy::{ForwardProxy, ProxyDecision};
+use crate::transport::http::inflate::Coding;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::tls;
 use crate::transport::http::tls::{ClientTlsError, ROUTE_AUTHORITIES, TlsPeer};
@@ -56,6 +60,8 @@ pub(crate) struct ServerClient {
     redirects: Option<Arc<Redirects>>,
     /// The log lines about refused credentials of the route.
     refused_credentials: Arc<LogBudget>,
+    /// The log lines about responses that cannot be decoded.
+    undecoded: Arc<LogBudget>,
 }
 
 impl ServerClient {
@@ -79,12 +85,30 @@ impl ServerClient {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
         }
+        if self.redirects.is_some() && is_undecoded(response.headers()) {
+            self.tell_of_coding(response.headers());
+        }
         Ok(response)
+    }
+
+    /// Says in the log that the server compresses messages in a way that Milepost does not know.
+    fn tell_of_coding(&self, headers: &HeaderMap) {
+        self.client.traffic().notice(ServerNotice::Undecoded);
+        if let Some(left_out) = self.undecoded.take(Instant::now()) {
+            tracing::warn!(
+                server = self.client.name(),
+                coding = ?headers.get(CONTENT_ENCODING),
+                left_out = (left_out > 0).then_some(left_out),
+                "the server compresses although it was asked not to, in a way that Milepost cannot decode, and the \
+                 messages stay unread: let the server, or the proxy before the server, heed `Accept-Encoding: identity` \
+                 or use gzip"
+            );
+        }
     }
 
     /// Says in the log that the server refuses the credential of the route.
     fn tell_of_refusal(&self) {
-        if let Some(left_out) = self.refused_credentials.take(std::time::Instant::now()) {
+        if let Some(left_out) = self.refused_credentials.take(Instant::now()) {
             tracing::warn!(
                 left_out = (left_out > 0).then_some(left_out),
                 "the server refuses the credential of the route with 401, and clients get 502: renew `authorization` in \
@@ -92,6 +116,13 @@ impl ServerClient {
             );
         }
     }
+}
+
+/// Whether a response has messages in a compression that Milepost does not know.
+fn is_undecoded(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONTENT_ENCODING)
+        && Coding::of(headers).is_none()
+        && Content::unpacked(headers) != Content::Other
 }
 
 /// One endpoint of a server.
@@ -194,6 +225,7 @@ fn in_process(route: &Route, connect: &InProcess, traffic: &Traffic) -> Target {
             lifecycle: None,
             redirects: None,
             refused_credentials: Arc::new(LogBudget::one_a_minute()),
+            undecoded: Arc::new(LogBudget::one_a_minute()),
         },
         authority: Authority::from_static("localhost"),
         host: HeaderValue::from_static("localhost"),
@@ -252,7 +284,7 @@ fn target(
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
         None => {
             let dialer = Dialer::new(host, port, tls, http2);
-            Connector::Network(Arc::new(dialer.through(proxy(route, upstream, url)?)))
+            Connector::Network(Arc::new(dialer.through(proxy((route, traffic), upstream, url)?)))
         }
     };
     let client =
@@ -265,6 +297,7 @@ fn target(
             lifecycle,
             redirects,
             refused_credentials: Arc::new(LogBudget::one_a_minute()),
+            undecoded: Arc::new(LogBudget::one_a_minute()),
         },
         host: authority.parse().map_err(|_| wrong())?,
         authority: authority.parse().map_err(|_| wrong())?,
@@ -304,7 +337,7 @@ fn path_of(url: &Url) -> Option<PathAndQuery> {
 
 /// The forward proxy on the way to an endpoint, which is logged once for both endpoints of one server.
 fn proxy(
-    route: &Route,
+    (route, traffic): (&Route, &Traffic),
     upstream: &HttpUpstream,
     url: &Url,
 ) -> Result<Option<ForwardProxy>, TargetError> {
@@ -312,6 +345,9 @@ fn proxy(
     let first = upstream.url.as_ref().unwrap_or(url);
     if first == url || first.origin() != url.origin() {
         decision.log(&route.path, url);
+        if let Some(notice) = decision.notice() {
+            traffic.notice(notice);
+        }
     }
     let trusted = upstream.ca_file.clone().unwrap_or_default();
     let proxy = decision.proxy().map(|url| ForwardProxy::new(url, &trusted, ROUTE_AUTHORITIES));

@@ -121,6 +121,7 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_dropped_mail",
             "milepost_bodies_refused",
             "milepost_fleet_store_errors",
+            "milepost_server_notices",
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }

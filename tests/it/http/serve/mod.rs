@@ -18,6 +18,7 @@ pub(crate) mod idle_connections;
 mod leaving_clients;
 pub(crate) mod legacy_server;
 mod live_calls;
+mod notices;
 mod one_way;
 mod principals;
 mod private_files;

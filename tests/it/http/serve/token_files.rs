@@ -45,7 +45,8 @@ fn the_token_of_a_file_is_read_again_and_the_last_good_one_stays() {
         assert_eq!(presented(&proxy, &upstream), "c4n4ry-second");
         std::fs::write(&file, "c4n4ry-third-one").unwrap();
         assert_eq!(presented(&proxy, &upstream), "c4n4ry-third-one");
-        let log = proxy.stop();
+        proxy.stop();
+        let log = proxy.log();
         assert_eq!(log.matches("`bearer_file` cannot be used").count(), 1, "{log}");
         assert!(!log.contains("c4n4ry"), "{log}");
     }
