@@ -31,7 +31,9 @@ impl ForwardedPrefix {
         let path = path.strip_suffix('/').unwrap_or(path);
         let is_of_a_path =
             |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+;=:@".contains(&byte);
+        // `/` alone would make the endpoint the name of a host.
         let is_plain = path.starts_with('/')
+            && !path.ends_with('/')
             && path.bytes().all(is_of_a_path)
             && !path.contains("//")
             && !path.contains("..")

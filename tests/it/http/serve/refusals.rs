@@ -189,7 +189,7 @@ fn more_streams_than_the_limit_are_503_until_one_ends() {
         assert_eq!(third.header("retry-after").as_deref(), Some("1"));
         assert_eq!(third.rest(), expected);
     }
-    proxy.logged(&["WARN refused", "too many streams are open on this route"]);
+    proxy.logged(&["WARN refused", "as many open streams as it may", "limit=\"max_streams\""]);
     assert!(upstream.is_idle());
     one.say(result_event("1")).end();
     assert_eq!(first.events().len(), 1);
