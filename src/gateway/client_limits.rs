@@ -356,6 +356,11 @@ pub(crate) struct LimitedClient {
 }
 
 impl LimitedClient {
+    /// A number that no other client has, but by a chance that nobody can bring about.
+    pub(crate) fn number(&self) -> u64 {
+        self.limits.hasher.hash_one(&self.client)
+    }
+
     /// Counts one more of what has this limit; `spare` more are allowed.
     fn take(&self, limit: ClientLimit, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.limits.take([Some(self.client.clone()), self.besides.clone()], limit, spare)

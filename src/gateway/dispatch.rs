@@ -26,7 +26,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use crate::config::routes::Routes;
+use crate::config::routes::{Routes, Server};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
@@ -62,6 +62,8 @@ pub struct Proxy {
     pub(crate) bodies: Arc<ByteBudget>,
     /// Large answers in files.
     pub(crate) spilled: Arc<ByteBudget>,
+    /// Messages that wait in memory.
+    pub(crate) kept: Arc<ByteBudget>,
     /// The connections, streams and sessions of each client.
     pub(crate) clients: Arc<ClientLimits>,
 }
@@ -93,11 +95,20 @@ impl Proxy {
             servers: Arc::default(),
             bodies: Arc::default(),
             spilled: Arc::default(),
+            kept: Arc::default(),
         };
         let prepared = proxy.prepare(routes, memory)?;
         let (_, nothing) = proxy.apply(routes, prepared);
         nothing.retire();
         Ok(Arc::new(proxy))
+    }
+
+    /// Sets the limits of what all routes share.
+    pub(crate) fn set_maxima(&self, server: &Server) {
+        self.bodies.set_max(server.max_unread_bytes as u64);
+        self.spilled.set_max(server.max_spilled_bytes as u64);
+        self.kept.set_max(server.max_kept_bytes as u64);
+        self.clients.set_maxima(&server.clients);
     }
 
     /// The metrics.

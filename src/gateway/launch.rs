@@ -20,6 +20,7 @@ use crate::relay::{
     ClientLeg, DiagnosticsSink, FaceLeg, ModernFace, Relay, ServerLeg, SpillLimits, SpoolLeg,
     child_session, remote_session,
 };
+use crate::transport::byte_budget::ByteShare;
 use crate::transport::child::{KeptStarts, Program, start_folder};
 use crate::transport::http::client_name::ClientName;
 
@@ -42,6 +43,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) proxy_auth: bool,
     /// The only principal whose clients speak to the server; `None` if that is not known.
     pub(crate) principal: Option<ClientName>,
+    /// The part of the clients in the bytes that wait in memory.
+    pub(crate) kept: ByteShare,
     /// Is told the headers of requests that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
@@ -57,7 +60,7 @@ impl Launch<'_> {
         clients: C,
         held: impl FnOnce() -> H + Send + 'static,
     ) -> Result<(), String> {
-        let Self { state, era, policy, tokens, proxy_auth, principal, accepted } = self;
+        let Self { state, era, policy, tokens, proxy_auth, principal, kept, accepted } = self;
         let shared = Arc::clone(&state.shared);
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
@@ -72,6 +75,7 @@ impl Launch<'_> {
             let server = FaceLeg::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, no_noise());
             relay.set_tokens(tokens);
+            relay.set_kept(&kept);
             let task = async move {
                 let _held = held();
                 carry(relay, log).await;
@@ -91,6 +95,7 @@ impl Launch<'_> {
                 let server = FaceLeg::new(server, face);
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
+                relay.set_kept(&kept);
                 carry(relay, log).await;
             });
             return Ok(());
@@ -107,6 +112,7 @@ impl Launch<'_> {
             let server = FaceLeg::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, diagnostics);
             relay.set_tokens(tokens);
+            relay.set_kept(&kept);
             relay
         };
         let started = ChildSession::start(program, Some(limits), era, diagnostics, log, relay);

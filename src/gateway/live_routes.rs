@@ -224,9 +224,7 @@ impl Proxy {
     pub fn apply(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
-        self.bodies.set_max(routes.server().max_unread_bytes as u64);
-        self.spilled.set_max(routes.server().max_spilled_bytes as u64);
-        self.clients.set_maxima(&routes.server().clients);
+        self.set_maxima(routes.server());
         let mut live = self.routes();
         live.now = now;
         live.removed = removed.iter().map(Arc::downgrade).collect();
@@ -288,7 +286,7 @@ impl Proxy {
                     connect,
                     calls,
                     shutdown,
-                    [&self.bodies, &self.spilled],
+                    [&self.bodies, &self.spilled, &self.kept],
                 ))
             }
         };

@@ -7,6 +7,7 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::log::{LogBudget, may_log_refusal};
 use crate::protocol::jsonrpc::own_error;
 use crate::protocol::lines::INSPECT_MAX;
+use crate::transport::byte_budget::{BudgetExceeded, KEPT_MIN};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
@@ -127,7 +128,7 @@ fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
     }
     let response = text(unread.status(), &why);
     match unread.status() {
-        StatusCode::SERVICE_UNAVAILABLE => retry_later(response),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
     }
 }
@@ -145,8 +146,32 @@ pub(crate) fn read_or_refuse(
         let _reading = reading.map_err(|none| Box::new(no_room(state, &none, None)))?;
         let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
         let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
-        read.map_err(|unread| Box::new(refuse(state, &unread, version)))
+        let kept = read.and_then(|read| match read {
+            ReadBody::Whole(bytes) => keep(state, parts, bytes).map(ReadBody::Whole),
+            large => Ok(large),
+        });
+        kept.map_err(|unread| Box::new(refuse(state, &unread, version)))
     }
+}
+
+/// Counts a body that may wait in memory for its server, until it is dropped.
+///
+/// # Errors
+/// If there is no room for it.
+pub(crate) fn keep(
+    state: &RouteState,
+    parts: &Parts,
+    bytes: Bytes,
+) -> Result<Bytes, RequestBodyError> {
+    if bytes.len() < KEPT_MIN {
+        return Ok(bytes);
+    }
+    let mut room = state.shared.kept_share(parts.extensions.get()).room();
+    room.resize(bytes.len()).map_err(|exceeded| match exceeded {
+        BudgetExceeded::All => RequestBodyError::Full,
+        BudgetExceeded::Client => RequestBodyError::ClientFull,
+    })?;
+    Ok(room.keep_for(bytes))
 }
 
 /// The response when the server cannot be reached: an error for the request's id, if there is one.

@@ -15,7 +15,7 @@ use crate::gateway::observers::Observers;
 use crate::observe::durations::{DurationStore, label_of_route};
 use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
-use crate::transport::byte_budget::ByteBudget;
+use crate::transport::byte_budget::{ByteBudget, ByteShare};
 use crate::transport::http::client::InProcess;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::forwarder::Forwarder;
@@ -74,6 +74,8 @@ pub(crate) struct RouteShared {
     pub(crate) bodies: Arc<ByteBudget>,
     /// The bytes of large answers in files, of all routes.
     pub(crate) spilled: Arc<ByteBudget>,
+    /// The bytes of messages that wait in memory, of all routes.
+    pub(crate) kept: Arc<ByteBudget>,
     /// Counts the reloads of the settings.
     generation: AtomicU64,
     /// The state for calls that begin now.
@@ -89,7 +91,7 @@ impl RouteShared {
         connect: Option<&InProcess>,
         calls: &Arc<InFlight>,
         shutdown: &Arc<Shutdown>,
-        [bodies, spilled]: [&Arc<ByteBudget>; 2],
+        [bodies, spilled, kept]: [&Arc<ByteBudget>; 3],
     ) -> Self {
         Self {
             counts: Arc::clone(&observers.counts),
@@ -104,6 +106,7 @@ impl RouteShared {
             reading: AtomicUsize::new(0),
             bodies: Arc::clone(bodies),
             spilled: Arc::clone(spilled),
+            kept: Arc::clone(kept),
             generation: AtomicU64::new(0),
             latest: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -113,6 +116,11 @@ impl RouteShared {
     /// Whether the route has another server now, so that this server gets no new requests.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
+    }
+
+    /// The part of a client in the bytes of messages that wait in memory.
+    pub(crate) fn kept_share(&self, client: Option<&LimitedClient>) -> ByteShare {
+        self.kept.share(client.map(LimitedClient::number))
     }
 
     /// Marks the server as replaced.

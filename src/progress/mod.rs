@@ -33,6 +33,7 @@ pub mod gate;
 mod ids;
 pub mod input;
 mod intake;
+mod kept;
 mod kind_counts;
 mod late;
 mod log_request;

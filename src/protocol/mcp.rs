@@ -92,6 +92,9 @@ pub fn owned_method(method: &str) -> Cow<'static, str> {
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 /// The member of a request's `_meta` with the client's name, from 2026-07-28 on.
 pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+/// The longest value, in bytes, of a member of `_meta` that is taken apart: the parts of a value need twenty times its
+/// bytes. Real clients write less than a hundredth of this.
+pub const META_MAX: usize = 64 << 10;
 /// The member of a request's `_meta` with the client's capabilities, from 2026-07-28 on.
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The member of a result's `_meta` with the server's name, from 2026-07-28 on.

@@ -24,7 +24,12 @@ use crate::progress::{
     RequestMembers, StreamId, Transmit, VerdictRun,
 };
 use crate::protocol::jsonrpc::{Key, Message};
+use crate::transport::byte_budget::ByteRoom;
 use fail_open::Failed;
+
+/// The most that a filter is told that it may keep, in bytes: no settings of a filter need more, and recordings do not
+/// show what others keep as long as there is enough.
+const KEPT_ROOM_MAX: usize = 64 << 20;
 
 /// A [`Filter`] whose panics do not leave the guard.
 #[derive(Debug)]
@@ -35,6 +40,10 @@ pub struct FilterGuard {
     rest: StreamId,
     failed: Option<Box<Failed>>,
     emitter: Option<Box<EventEmitter>>,
+    /// For what the filter keeps in memory, where that is counted.
+    kept: Option<ByteRoom>,
+    /// The room that the filter was told of last.
+    kept_room: usize,
     /// Events that the emitter has seen and no caller has taken.
     recorded: VecDeque<FilterEvent>,
 }
@@ -42,12 +51,48 @@ pub struct FilterGuard {
 impl FilterGuard {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
-        Self { filter, policy, rest, failed: None, emitter: None, recorded: VecDeque::new() }
+        Self {
+            filter,
+            policy,
+            rest,
+            failed: None,
+            emitter: None,
+            kept: None,
+            kept_room: usize::MAX,
+            recorded: VecDeque::new(),
+        }
     }
 
     /// Tells `emitter` all that passes from now on.
     pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
         self.emitter = emitter.map(Box::new);
+    }
+
+    /// Counts what the filter keeps in memory.
+    pub(crate) fn set_kept(&mut self, room: ByteRoom) {
+        self.kept = Some(room);
+    }
+
+    /// Tells the filter how much of the server's next message it may keep.
+    fn offer_room(&mut self, now: Instant) {
+        let Some(room) = &self.kept else { return };
+        let left = room.left().min(KEPT_ROOM_MAX);
+        if left != self.kept_room && self.failed.is_none() && self.filter.may_keep() {
+            self.kept_room = left;
+            self.apply(now, Input::SetKeptRoom(left));
+        }
+    }
+
+    /// Counts what the filter keeps now.
+    fn count_kept(&mut self) {
+        if let Some(room) = &mut self.kept {
+            let before = room.held();
+            room.count(if self.failed.is_some() { 0 } else { self.filter.kept_bytes() });
+            if room.held() > before {
+                // The filter has taken it from the room that it was told of.
+                self.kept_room = usize::MAX;
+            }
+        }
     }
 
     /// The id of the filter for observers, if there are any.
@@ -110,6 +155,7 @@ impl FilterGuard {
 
     /// Shows the latest decisions to the observers.
     fn note(&mut self) {
+        self.count_kept();
         let Some(emitter) = &mut self.emitter else { return };
         if self.failed.is_some() {
             return;
@@ -198,6 +244,7 @@ impl FilterGuard {
         message: &Message,
     ) -> Disposition {
         let failed_before = self.failed.is_some();
+        self.offer_room(now);
         self.mark_event_name(now, message);
         self.show(now, || Input::ServerMessage(origin, message.clone()));
         let place = self.try_with(|filter| filter.server_message(now, origin, message));
@@ -284,7 +331,8 @@ impl FilterGuard {
 
     /// [`Filter::late_room`].
     pub fn late_room(&mut self, id: Option<&Key>) -> Option<usize> {
-        self.try_with(|filter| filter.late_room(id)).flatten()
+        let room = self.try_with(|filter| filter.late_room(id)).flatten()?;
+        Some(self.kept.as_ref().map_or(room, |kept| kept.left().min(room)))
     }
 
     /// [`Filter::begin_large`].

@@ -27,6 +27,7 @@ mod spool_leg;
 mod spooled_response;
 mod stderr;
 
+use crate::transport::byte_budget::ByteShare;
 use crate::transport::clock::now;
 use crate::transport::random::random_bytes;
 use std::collections::BTreeSet;
@@ -201,6 +202,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.filter.apply(now(), Input::Begin(begins));
         }
         self.enable_tasks();
+    }
+
+    /// Counts what is kept in memory for clients that come later, where the settings have it kept.
+    pub(crate) fn set_kept(&mut self, share: &ByteShare) {
+        if self.filter.policy().has_late() || self.filter.policy().has_tasks() {
+            self.filter.set_kept(share.room());
+        }
     }
 
     /// Lets calls run as tasks of Milepost's own, where the settings say so.

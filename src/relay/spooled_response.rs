@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use crate::progress::{LargeRepairs, Origin, Payload, Repair, Repairs, SpooledAnswer, StreamId};
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
-use crate::transport::byte_budget::{BudgetExceeded, ByteRoom};
+use crate::transport::byte_budget::ByteRoom;
 use crate::transport::spill::{Spill, SpillError};
 
 /// A message in a file, and its part of the bytes of all such messages.
@@ -21,7 +21,7 @@ pub(super) struct SpooledBytes {
 
 impl SpooledBytes {
     pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), SpoolError> {
-        self.room.hold(piece.len()).map_err(|BudgetExceeded| SpoolError::NoRoom)?;
+        self.room.hold(piece.len()).map_err(|_| SpoolError::NoRoom)?;
         Ok(self.spill.push(piece).await?)
     }
 }

@@ -1,14 +1,28 @@
 //! Bytes that several owners hold together, and their limit.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, Weak};
+
+use bytes::Bytes;
+
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that all owners of room in it hold together: bodies of requests that are not whole, or large answers in
-/// files.
+/// The part of a budget that one client may hold: a quarter, so that one client cannot take what all may use.
+const SHARES: u64 = 4;
+
+/// The shortest body of a request, in bytes, that counts while it waits: shorter ones are no more than the read buffer
+/// of their connection, and the limits of streams hold for them.
+pub(crate) const KEPT_MIN: usize = 16 << 10;
+
+/// Bytes that all owners of room in it hold together: bodies of requests that are not whole, large answers in
+/// files, or messages that wait in memory.
 #[derive(Debug, Default)]
 pub struct ByteBudget {
     held: AtomicU64,
     max: AtomicU64,
+    /// The bytes of each client that has a share. An entry goes with its last share.
+    clients: Mutex<HashMap<u64, Weak<AtomicU64>>>,
 }
 
 impl ByteBudget {
@@ -17,39 +31,220 @@ impl ByteBudget {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Room for one owner, which has no bytes yet.
+    /// Bytes that are held.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Room for one owner, which has no bytes yet, and whose client does not matter.
     pub(crate) fn room(self: &Arc<Self>) -> ByteRoom {
-        ByteRoom { budget: Arc::clone(self), bytes: 0 }
+        self.share(None).room()
+    }
+
+    /// The part of the client with this number; without one only the limit of all holds.
+    pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
+        let own = client.map(|client| {
+            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
+                return known;
+            }
+            clients.retain(|_, known| known.strong_count() > 0);
+            let own = Arc::<AtomicU64>::default();
+            clients.insert(client, Arc::downgrade(&own));
+            own
+        });
+        ByteShare { budget: Arc::clone(self), own }
+    }
+}
+
+/// The part of one client in a budget.
+#[derive(Debug, Clone)]
+pub struct ByteShare {
+    budget: Arc<ByteBudget>,
+    /// What the client holds.
+    own: Option<Arc<AtomicU64>>,
+}
+
+impl ByteShare {
+    /// Room for one owner, which has no bytes yet.
+    pub(crate) fn room(&self) -> ByteRoom {
+        ByteRoom { share: self.clone(), bytes: 0 }
     }
 }
 
 /// The bytes of one owner, until the room is dropped.
 #[derive(Debug)]
-pub(crate) struct ByteRoom {
-    budget: Arc<ByteBudget>,
+pub struct ByteRoom {
+    share: ByteShare,
     bytes: u64,
 }
 
-/// All owners together would have more bytes than they may.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct BudgetExceeded;
+/// The reason why there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BudgetExceeded {
+    /// All owners together would have more bytes than they may.
+    All,
+    /// The client would have more bytes than one client may.
+    Client,
+}
 
 impl ByteRoom {
     /// Takes room for so many more bytes.
     ///
     /// # Errors
-    /// If all owners would have more bytes than they may. The bytes count until the room is dropped all the same.
+    /// If all owners, or those of the client, would have more bytes than they may. The bytes count until the room is
+    /// dropped all the same.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
-        let before = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
+        let max = self.share.budget.max.load(Ordering::Relaxed);
+        let all = self.share.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let own = self
+            .share
+            .own
+            .as_ref()
+            .map_or(0, |own| own.fetch_add(bytes, Ordering::Relaxed) + bytes);
         self.bytes += bytes;
-        let fits = before + bytes <= self.budget.max.load(Ordering::Relaxed);
-        fits.then_some(()).ok_or(BudgetExceeded)
+        match () {
+            () if own > max / SHARES => Err(BudgetExceeded::Client),
+            () if all > max => Err(BudgetExceeded::All),
+            () => Ok(()),
+        }
+    }
+
+    /// Has room for so many bytes from now on, instead of those before.
+    ///
+    /// # Errors
+    /// As for [`ByteRoom::hold`]; then everything is as before.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
+        let before = self.bytes;
+        match (bytes as u64).checked_sub(before) {
+            Some(0) => Ok(()),
+            Some(more) => {
+                let held = self.hold(usize::try_from(more).unwrap_or(usize::MAX));
+                held.inspect_err(|_| self.give_back(more))
+            }
+            None => {
+                self.give_back(before - bytes as u64);
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts so many bytes from now on, whether or not there is room.
+    pub(crate) fn count(&mut self, bytes: usize) {
+        let (before, bytes) = (self.bytes, bytes as u64);
+        if let Some(less) = before.checked_sub(bytes) {
+            return self.give_back(less);
+        }
+        let _ = self.hold(usize::try_from(bytes - before).unwrap_or(usize::MAX));
+    }
+
+    /// Bytes for which there is room besides those that are held.
+    pub(crate) fn left(&self) -> usize {
+        let max = self.share.budget.max.load(Ordering::Relaxed);
+        let all = max.saturating_sub(self.share.budget.held());
+        let own = self.share.own.as_ref();
+        let own =
+            own.map_or(u64::MAX, |own| (max / SHARES).saturating_sub(own.load(Ordering::Relaxed)));
+        usize::try_from(all.min(own)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn held(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.share.budget.held.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(own) = &self.share.own {
+            own.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// These bytes, which keep the room until their last copy is dropped.
+    pub(crate) fn keep_for(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Kept { bytes, _room: self })
     }
 }
 
 impl Drop for ByteRoom {
     fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.give_back(self.bytes);
+    }
+}
+
+/// Bytes and their room.
+struct Kept<R> {
+    bytes: Bytes,
+    _room: R,
+}
+
+impl<R> AsRef<[u8]> for Kept<R> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The bytes of `new`, which keep the room of `old` as `old` does.
+pub(crate) fn in_room_of(old: Bytes, new: Bytes) -> Bytes {
+    if old.len() < KEPT_MIN {
+        return new;
+    }
+    Bytes::from_owner(Kept { bytes: new, _room: old })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(max: u64) -> Arc<ByteBudget> {
+        let budget = Arc::<ByteBudget>::default();
+        budget.set_max(max);
+        budget
+    }
+
+    #[test]
+    fn a_client_has_a_quarter_and_all_have_the_whole() {
+        let budget = budget(400);
+        let mut rooms: Vec<ByteRoom> = Vec::new();
+        for client in 0..5 {
+            let mut one = budget.share(Some(client)).room();
+            let mut other = budget.share(Some(client)).room();
+            assert_eq!(one.resize(60), if client < 4 { Ok(()) } else { Err(BudgetExceeded::All) });
+            assert_eq!(
+                other.resize(41),
+                Err([BudgetExceeded::Client, BudgetExceeded::All][usize::from(client == 4)])
+            );
+            let left = if client < 4 { 40 } else { 0 };
+            assert_eq!((other.left(), other.held()), (left, 0));
+            assert_eq!(other.resize(left), Ok(()));
+            rooms.extend([one, other]);
+        }
+        assert_eq!(budget.held(), 400);
+        let mut nobody = budget.room();
+        assert_eq!(nobody.resize(1), Err(BudgetExceeded::All));
+        assert_eq!(rooms[0].resize(10), Ok(()));
+        assert_eq!((nobody.resize(50), budget.held()), (Ok(()), 400));
+        rooms.clear();
+        assert_eq!(nobody.resize(350), Ok(()));
+        drop(nobody);
+        assert_eq!(budget.held(), 0);
+        let _one = budget.share(Some(9));
+        assert_eq!(budget.clients.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn bytes_keep_their_room_until_their_last_copy_is_dropped() {
+        let budget = budget(40_000);
+        let mut room = budget.room();
+        assert_eq!(room.resize(30_000), Ok(()));
+        let all = room.keep_for(Bytes::from(vec![7; 30_000]));
+        let part = all.slice(10..KEPT_MIN + 10);
+        let copy = in_room_of(part.clone(), Bytes::from_static(b"copy"));
+        drop((all, part));
+        assert_eq!((budget.held(), &copy[..]), (30_000, &b"copy"[..]));
+        drop(copy);
+        assert_eq!(budget.held(), 0);
     }
 }

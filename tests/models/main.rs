@@ -14,6 +14,9 @@ mod mailbox;
 mod parts;
 mod store;
 
+#[path = "../../src/transport/byte_budget.rs"]
+#[allow(dead_code)]
+mod byte_budget;
 #[path = "../../src/transport/http/link_waker.rs"]
 mod link_waker;
 
@@ -47,6 +50,7 @@ mod relay {
 }
 
 mod transport {
+    pub(crate) use crate::byte_budget;
     pub(crate) use crate::parts as sync;
     pub(crate) mod http {
         pub(crate) use crate::parts as body;

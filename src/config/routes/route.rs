@@ -99,6 +99,8 @@ pub struct Server {
     pub max_unread_bytes: usize,
     /// Bytes that large answers in files hold together; for more their callers get errors.
     pub max_spilled_bytes: usize,
+    /// Bytes that messages hold together in memory while they wait for clients or servers.
+    pub max_kept_bytes: usize,
 }
 
 impl Default for Server {
@@ -126,6 +128,7 @@ impl Default for Server {
             max_header_bytes: 64 << 10,
             max_unread_bytes: 256 << 20,
             max_spilled_bytes: 4 << 30,
+            max_kept_bytes: 256 << 20,
         }
     }
 }

@@ -53,8 +53,13 @@ impl Bridge {
         request: &SessionRequest<'_>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let running = self.server_permit(request)?;
+        // What a server keeps that any client shares is no client's own.
+        let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
+        let client = request.client.filter(|_| is_own);
+        let kept = self.state.shared.kept_share(client);
         let begun = self.sessions.begin(
             request.kind,
+            &kept,
             request.principal,
             request.owner,
             request.certificate.clone(),
@@ -95,6 +100,7 @@ impl Bridge {
             tokens: (!is_shared).then(|| self.sessions.tokens()),
             proxy_auth: request.proxy_auth,
             principal: request.named.cloned(),
+            kept,
             accepted,
         };
         match launch.start(clients, held) {

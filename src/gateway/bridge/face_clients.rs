@@ -20,6 +20,9 @@ pub(crate) fn capabilities_in(message: &Message) -> Vec<u8> {
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();
     let text = json::member(&meta, mcp::META_CAPABILITIES).unwrap_or_default();
+    if text.len() > mcp::META_MAX {
+        return text.to_vec();
+    }
     let value = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
     value.to_string().into_bytes()
 }

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body::Body as _;
 
 use super::modern;
 use crate::gateway::bridge::responses::{PARSE_ERROR, refused};
-use crate::gateway::refusals::{read_or_refuse, refuse};
+use crate::gateway::refusals::{keep, read_or_refuse, refuse};
 use crate::gateway::route_state::RouteState;
 use crate::progress::{BATCH_MAX, RefusalRule};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
@@ -41,7 +41,7 @@ pub(crate) async fn read(
     body: PostedBody,
 ) -> Result<PostedMessage, Box<Response<Body>>> {
     let read = match read_or_refuse(state, body, parts).await? {
-        ReadBody::Large(body) => take_large(body, &parts.headers, state.route.max_request_bytes)
+        ReadBody::Large(body) => take_large(state, parts, body)
             .await
             .map_err(|unread| Box::new(refuse(state, &unread, parts.version)))?,
         whole => whole,
@@ -71,13 +71,15 @@ fn whole_message(state: &RouteState, bytes: &Bytes) -> Result<Message, Box<Respo
 
 /// A large body for a server that cannot be told half a message.
 async fn take_large(
+    state: &RouteState,
+    parts: &Parts,
     body: RequestBody,
-    headers: &HeaderMap,
-    max: usize,
 ) -> Result<ReadBody, RequestBodyError> {
+    let max = state.route.max_request_bytes;
     // A shared server is told other ids: all of a message has to be there.
-    if modern::date_of(headers, None).is_some() {
-        return Ok(ReadBody::Whole(request_body::whole(body, max).await?));
+    if modern::date_of(&parts.headers, None).is_some() {
+        let bytes = request_body::whole(body, max).await?;
+        return Ok(ReadBody::Whole(keep(state, parts, bytes)?));
     }
     // A body without a length may turn out to be too long when its server has half of it.
     Ok(ReadBody::Large(match body.size_hint().exact() {
@@ -93,6 +95,7 @@ pub(crate) async fn hold(
     body: RequestBody,
 ) -> Result<Message, Box<Response<Body>>> {
     let read = request_body::whole(body, state.route.max_request_bytes).await;
-    let bytes = read.map_err(|unread| refuse(state, &unread, parts.version))?;
+    let kept = read.and_then(|bytes| keep(state, parts, bytes));
+    let bytes = kept.map_err(|unread| refuse(state, &unread, parts.version))?;
     whole_message(state, &bytes)
 }

@@ -7,7 +7,6 @@
 mod limits;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
@@ -411,7 +410,9 @@ impl ReplayBuffer {
 impl Drop for ReplayBuffer {
     fn drop(&mut self) {
         let taken = self.lock().taken;
-        self.signals.taken.fetch_sub(taken, Ordering::Relaxed);
+        let mut room = self.signals.taken();
+        let rest = room.held().saturating_sub(taken);
+        room.count(rest);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens};
 use crate::relay::{ClientHeaders, SOLE_STREAM};
+use crate::transport::byte_budget::ByteShare;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
@@ -109,12 +110,13 @@ impl BridgeSession {
     fn new(
         id: String,
         kind: SessionKind,
+        kept: &ByteShare,
         principal: Option<u64>,
         owner: Option<u64>,
         certificate: Option<ClientName>,
     ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let signals = Arc::new(SessionSignals::default());
+        let signals = Arc::new(SessionSignals::new(kept));
         let session_buffer = ReplayBuffer::new(SOLE_STREAM, false, false, Arc::clone(&signals));
         let session = Self {
             id,
@@ -343,12 +345,13 @@ impl BridgeSessions {
     pub(crate) fn begin(
         &self,
         kind: SessionKind,
+        kept: &ByteShare,
         principal: Option<u64>,
         owner: Option<u64>,
         certificate: Option<ClientName>,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
         let (session, commands) =
-            BridgeSession::new(random_id()?, kind, principal, owner, certificate);
+            BridgeSession::new(random_id()?, kind, kept, principal, owner, certificate);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::progress::StreamId;
-use crate::transport::sync::{AtomicBool, AtomicUsize, AtomicWaker, Mutex};
+use crate::transport::byte_budget::{ByteRoom, ByteShare};
+use crate::transport::sync::{AtomicBool, AtomicUsize, AtomicWaker, Mutex, MutexGuard};
 
 /// The error of a stream that ended before its requests were answered.
 #[derive(Debug, Clone)]
@@ -20,7 +21,6 @@ pub(crate) struct Broken {
 }
 
 /// Signals that wake the relay of a session, each with its reason.
-#[derive(Default)]
 pub(crate) struct SessionSignals {
     relay: AtomicWaker,
     drained: Mutex<VecDeque<StreamId>>,
@@ -30,12 +30,36 @@ pub(crate) struct SessionSignals {
     used: Mutex<Option<Instant>>,
     /// Whether the client has closed the stream for messages of no request, and was not heard since.
     has_left: AtomicBool,
-    /// Bytes of messages that clients have taken and that are kept for clients that come back, in streams
+    /// Room for messages that clients have taken and that are kept for clients that come back, in streams
     /// that keep more than a little.
-    pub(crate) taken: AtomicUsize,
+    taken: Mutex<ByteRoom>,
+}
+
+/// The signals of a session without a limit for what waits in memory.
+#[cfg(test)]
+impl Default for SessionSignals {
+    fn default() -> Self {
+        let budget = std::sync::Arc::new(crate::transport::byte_budget::ByteBudget::default());
+        budget.set_max(u64::MAX);
+        Self::new(&budget.share(None))
+    }
 }
 
 impl SessionSignals {
+    /// The signals of a session whose client has this part of the bytes that wait in memory.
+    pub(crate) fn new(kept: &ByteShare) -> Self {
+        Self {
+            relay: AtomicWaker::new(),
+            drained: Mutex::default(),
+            disconnected: Mutex::default(),
+            end: Mutex::default(),
+            slow: AtomicUsize::new(0),
+            used: Mutex::default(),
+            has_left: AtomicBool::new(false),
+            taken: Mutex::new(kept.room()),
+        }
+    }
+
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.relay.register(cx.waker());
     }
@@ -68,6 +92,11 @@ impl SessionSignals {
 
     pub(crate) fn ended(&self) -> Option<Broken> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The room for messages that clients have taken.
+    pub(crate) fn taken(&self) -> MutexGuard<'_, ByteRoom> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Another state than these may have changed.

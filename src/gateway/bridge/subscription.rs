@@ -172,7 +172,7 @@ impl Subscription {
             return;
         }
         state.received = state.position.number;
-        state.forget_taken(&self.buffer.signals.taken);
+        state.forget_taken(&mut self.buffer.signals.taken());
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
         if pieces.is_none_or(|pieces| pieces == done) {

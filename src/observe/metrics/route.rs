@@ -36,8 +36,17 @@ const ERRORS: [&str; 11] = [
 ];
 
 /// The reasons for which bodies of requests are not taken.
-const BODIES: [&str; 7] =
-    ["too-large", "paused", "too-long", "too-slow", "no-room", "unreadable", "not-kept"];
+const BODIES: [&str; 9] = [
+    "too-large",
+    "paused",
+    "too-long",
+    "too-slow",
+    "no-room",
+    "full",
+    "client-full",
+    "unreadable",
+    "not-kept",
+];
 
 /// The kinds of sessions: of HTTP servers, of the bridge, and streams of HTTP+SSE.
 const SESSIONS: [&str; 3] = ["server", "own", "wire"];
@@ -80,7 +89,7 @@ pub struct RouteCounts {
     progress_received: Counter,
     text_lines: Counter,
     progress_sent: Each<4>,
-    refused_bodies: Each<7>,
+    refused_bodies: Each<9>,
     unread_requests: Counter,
     dropped_mail: Counter,
     unspilled_answers: Counter,

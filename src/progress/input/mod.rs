@@ -114,6 +114,8 @@ pub enum Input {
     Expire,
     /// Clients read too slowly, or no longer do.
     SetClientSlow(bool),
+    /// So many bytes of answers may be kept in memory besides those that are kept now.
+    SetKeptRoom(usize),
     /// Clients send no more.
     CloseClients,
     /// The server is gone, and why.
@@ -255,6 +257,7 @@ impl Filter {
             Input::MarkWritten(stream) => self.written(now, *stream),
             Input::Expire => self.expire(now),
             Input::SetClientSlow(slow) => self.set_client_slow(*slow),
+            Input::SetKeptRoom(bytes) => self.set_kept_room(*bytes),
             Input::CloseClients => self.close_clients(now),
             Input::CloseServer(why) => self.server_gone(now, why),
             Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
@@ -328,6 +331,7 @@ mod tests {
             Input::PollInVain(_) => 22,
             Input::SetClientSlow(_) => 23,
             Input::Expire => 44,
+            Input::SetKeptRoom(_) => 45,
             Input::CloseClients => 24,
             Input::CloseServer(_) => 25,
             Input::FailCalls(..) => 26,
@@ -425,6 +429,7 @@ mod tests {
             (Input::MarkUnread(third), "waits 3"),
             (Input::PollInVain(first), "looks"),
             (Input::Expire, "expires"),
+            (Input::SetKeptRoom(70_000), "keeps 70000"),
             (Input::SetClientSlow(true), "slow"),
             (Input::SetClientSlow(false), "quick"),
             (Input::CloseClients, "left"),

@@ -208,13 +208,18 @@ impl Filter {
     /// Remembers for a moment the answer that a call is given: its client may have given the call up just now.
     pub(crate) fn note_given(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
-        let Some(signature) = &call.signature else { return };
+        if call.signature.is_none() {
+            return;
+        }
         let late = self.late_of(call.settings(), call.tool.as_deref());
         let Some(late) = late else { return };
         let is_young = now < call.opened + CLOCK_MIN;
-        let has_room = self.late.bytes() + message.raw().len() <= late.bytes;
-        let answer =
-            (!is_young && has_room).then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
+        let bytes = message.raw().len();
+        let has_room = self.late.bytes() + bytes <= late.bytes;
+        let is_kept = !is_young && has_room && self.take_kept_room(bytes);
+        let Some(call) = self.correlator.ledger.get(id) else { return };
+        let Some(signature) = &call.signature else { return };
+        let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
         let is_joined = call.is_joined;
         if answer.is_none() && !is_joined {
             return;
@@ -282,7 +287,7 @@ impl Filter {
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
         let some = self.late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(id)));
         let room = some?.policy.call.late.bytes;
-        Some(room.saturating_sub(self.late.bytes()))
+        Some(room.saturating_sub(self.late.bytes()).min(self.kept_room))
     }
 
     /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
@@ -295,9 +300,10 @@ impl Filter {
         let key = message.id_key().and_then(|key| self.late_id(&key));
         let Some(key) = key else { return false };
         let bytes = message.raw().len() + self.late.bytes();
+        let is_taken = self.take_kept_room(message.raw().len());
         let Some(call) = self.late.running(&key) else { return false };
         call.until = now + call.terms().finished;
-        let has_room = bytes <= call.policy.call.late.bytes;
+        let has_room = is_taken && bytes <= call.policy.call.late.bytes;
         let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
         self.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
         if event == LateEvent::Finished {

@@ -47,9 +47,11 @@ impl Filter {
         while self.own_tasks.bytes() + answer.raw().len() > room && self.own_tasks.forget_fetched()
         {
         }
-        if self.own_tasks.bytes() + answer.raw().len() > room {
-            let why =
-                format!("the answer of {} bytes has no room (tasks.bytes)", answer.raw().len());
+        let bytes = answer.raw().len();
+        if self.own_tasks.bytes() + bytes > room || !self.take_kept_room(bytes) {
+            let why = format!(
+                "the answer of {bytes} bytes has no room (tasks.bytes, server.max_kept_bytes)"
+            );
             self.close_task(now, &id, TaskState::Failed, KeptAnswer::None(why), TaskEvent::Failed);
         } else {
             let failed = self.is_task_failure(&answer);

@@ -45,6 +45,9 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
+        if wanted.len() > mcp::META_MAX {
+            return self.refuse(sent, "the notifications that are asked for are too many");
+        }
         let wanted = serde_json::from_slice::<Value>(&wanted).unwrap_or_default();
         let tasks = wanted["taskIds"].as_array().filter(|tasks| !tasks.is_empty());
         let capabilities = meta_value(sent, mcp::META_CAPABILITIES).unwrap_or_default();

@@ -310,11 +310,12 @@ fn result_answer(id: &[u8], result: &[u8]) -> Bytes {
     Bytes::from([br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"].concat())
 }
 
-/// A member of the `_meta` of a request, as a value.
+/// A member of the `_meta` of a request, as a value. One that is longer than any client writes counts as missing.
 fn meta_value(sent: &Message, name: &str) -> Option<Value> {
     let params = sent.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();
-    serde_json::from_slice(&json::member(&meta, name)?).ok()
+    let text = json::member(&meta, name).filter(|text| text.len() <= mcp::META_MAX)?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// Whether a request says that it is one of 2026-07-28.

@@ -51,6 +51,14 @@ pub enum RequestBodyError {
     /// The bodies that wait for their ends take all bytes that they may.
     #[error("too many bytes of requests that are not whole are held, try again later")]
     NoRoom,
+    /// The messages that wait in memory take all bytes that they may.
+    #[error("too many bytes of messages wait here, try again later (server.max_kept_bytes)")]
+    Full,
+    /// The messages of the client that wait in memory take all bytes that one client may have.
+    #[error(
+        "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)"
+    )]
+    ClientFull,
     /// The client left, or the bytes are no body.
     #[error("the body of the request cannot be read: {0}")]
     Unreadable(String),
@@ -60,7 +68,7 @@ pub enum RequestBodyError {
 }
 
 impl From<BudgetExceeded> for RequestBodyError {
-    fn from(BudgetExceeded: BudgetExceeded) -> Self {
+    fn from(_: BudgetExceeded) -> Self {
         Self::NoRoom
     }
 }
@@ -74,6 +82,8 @@ impl RequestBodyError {
             Self::TooLong(_) => "too-long",
             Self::TooSlow(_) => "too-slow",
             Self::NoRoom => "no-room",
+            Self::Full => "full",
+            Self::ClientFull => "client-full",
             Self::Unreadable(_) => "unreadable",
             Self::NotKept(_) => "not-kept",
         }
@@ -84,7 +94,8 @@ impl RequestBodyError {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ClientFull => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
             Self::NotKept(_) => StatusCode::INSUFFICIENT_STORAGE,
         }

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::protocol::control_characters;
 use crate::protocol::json;
 use crate::protocol::unicode::BOM;
+use crate::transport::byte_budget::in_room_of;
 
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -103,7 +104,9 @@ pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
         return chunk;
     }
-    chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+    let blank = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    let line = chunk.iter().map(blank).collect();
+    in_room_of(chunk, line)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 28] = [
+const NAMED: [&str; 29] = [
     "body_min_rate",
     "body_timeout",
     "cached_start",
@@ -24,6 +24,7 @@ const NAMED: [&str; 28] = [
     "max_client_connections",
     "max_client_sessions",
     "max_client_streams",
+    "max_kept_bytes",
     "max_spilled_bytes",
     "max_unread_bytes",
     "modern",

@@ -51,6 +51,7 @@ rules! {
     "route-file" "`max_request_bytes`" BODIES, Some("too-large"), "HTTP\nmax_request_bytes = 9223372036854775807";
     "route-file" "max_unread_bytes" BODIES, Some("no-room"), "[server]\nmax_unread_bytes = 9223372036854775807";
     "route-file" "max_spilled_bytes" "unspilled_answers", None, "[server]\nmax_spilled_bytes = 9223372036854775807";
+    "route-file" "max_kept_bytes" BODIES, Some("full"), "[server]\nmax_kept_bytes = 9223372036854775807";
     "operating" "`max_client_connections`" LIMIT, Some("connections"), "[server]\nmax_client_connections = 0";
     "operating" "`max_client_streams`" LIMIT, Some("streams"), "[server]\nmax_client_streams = 0";
     "operating" "`max_client_sessions`" LIMIT, Some("sessions"), "[server]\nmax_client_sessions = 0";

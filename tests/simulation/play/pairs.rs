@@ -587,6 +587,10 @@ impl Player<'_> {
 
     async fn cancel(&mut self, number: usize) {
         let call = call(&self.conversation.steps, number).unwrap();
+        if self.is_of_another(call) {
+            // A client that gives an id up once more, and has used it again, gives the newer call up.
+            return;
+        }
         if self.is_unclear(call) {
             // The server is not to know, and both calls go on.
             let text = cancelled(call);
@@ -607,24 +611,33 @@ impl Player<'_> {
 
     /// Whether a cancellation may mean two requests of a session, which an answer tells apart by their ids alone.
     fn is_unclear(&self, call: &Call) -> bool {
+        self.world().finds_answers_by_id() && !self.is_over(call) && self.has_open_namesake(call)
+    }
+
+    /// Whether the id of a call that is over is that of an open one.
+    fn is_of_another(&self, call: &Call) -> bool {
+        self.world().finds_answers_by_id() && self.is_over(call) && self.has_open_namesake(call)
+    }
+
+    fn is_over(&self, call: &Call) -> bool {
+        self.log.iter().any(|entry| match &entry.what {
+            What::Said(say) => say.about == Some(call.number) && say.kind.ends_call(),
+            What::Cancelled(number) => *number == call.number,
+            _ => false,
+        })
+    }
+
+    fn has_open_namesake(&self, call: &Call) -> bool {
         let sessions = &self.conversation.sessions;
-        let answered = |call: &Call| {
-            self.log.iter().any(|entry| match &entry.what {
-                What::Said(say) => say.about == Some(call.number) && say.kind.ends_call(),
-                What::Cancelled(number) => *number == call.number,
-                _ => false,
-            })
-        };
-        let is_like = |entry: &Entry| match &entry.what {
+        self.log.iter().any(|entry| match &entry.what {
             What::Asked(other) => {
                 other.number != call.number
                     && same(&other.id, &call.id)
                     && sessions[other.client] == sessions[call.client]
-                    && !answered(other)
+                    && !self.is_over(other)
             }
             _ => false,
-        };
-        self.world().finds_answers_by_id() && !answered(call) && self.log.iter().any(is_like)
+        })
     }
 
     /// The clock of a client runs out.

@@ -1,12 +1,10 @@
 //! The bounds of the messages of one client stream.
 
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 
 use super::{BufferState, BufferedMessage, MessageClass};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::transport::sync::AtomicUsize;
+use crate::transport::byte_budget::ByteRoom;
 
 /// Messages kept for one stream. A client that reconnects later has missed the oldest
 /// notifications; a server gets an error for its oldest requests.
@@ -126,23 +124,25 @@ impl BufferState {
     }
 
     /// Drops the oldest messages that the client has taken while the streams of the session keep too many
-    /// bytes of such messages: `total` counts them.
-    pub(crate) fn forget_taken(&mut self, total: &AtomicUsize) {
+    /// bytes of such messages: `room` counts them.
+    pub(crate) fn forget_taken(&mut self, room: &mut ByteRoom) {
         let received = self.received;
         let is_done = |one: &&BufferedMessage| one.whole && one.number <= received;
         let mut taken = 0;
         if self.bytes > TAKEN_FREE {
             taken = self.messages.iter().take_while(is_done).map(|one| one.bytes).sum();
         }
-        let others = total.load(Ordering::Relaxed).saturating_sub(self.taken);
+        let others = room.held().saturating_sub(self.taken);
+        let mut fits =
+            |taken: usize| others + taken <= TAKEN_MAX && room.resize(others + taken).is_ok();
         while taken > 0
-            && others.saturating_add(taken) > TAKEN_MAX
+            && !fits(taken)
             && self.messages.front().as_ref().is_some_and(is_done)
             && let Some(gone) = self.remove(0)
         {
             taken -= gone.bytes;
         }
-        total.fetch_add(taken, Ordering::Relaxed);
-        total.fetch_sub(std::mem::replace(&mut self.taken, taken), Ordering::Relaxed);
+        room.count(others + taken);
+        self.taken = taken;
     }
 }

@@ -2,6 +2,7 @@
 
 use super::limits::{EVENTS_MAX, TAKEN_MAX};
 use super::*;
+use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::body::Batch;
 
 #[test]
@@ -43,14 +44,44 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
         buffers.iter().map(|buffer| buffer.lock().bytes).sum()
     };
     assert!((8 << 20..=TAKEN_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
-    assert_eq!(signals.taken.load(Ordering::Relaxed), kept(&buffers));
+    assert_eq!(signals.taken().held(), kept(&buffers));
     // A client can come back to what it has not taken.
     let last = buffers.last().unwrap();
     drop(last.attach(None));
     last.put(&TransmitKind::Answer(Some(Key::Integer(2))), &Bytes::from_static(b"{}"));
     assert_eq!(last.lock().messages.len(), 1);
     drop(buffers);
-    assert_eq!(signals.taken.load(Ordering::Relaxed), 0);
+    assert_eq!(signals.taken().held(), 0);
+}
+
+#[test]
+fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
+    let budget = Arc::<ByteBudget>::default();
+    budget.set_max(4 << 20);
+    let take = |session: &Arc<SessionSignals>, answers: usize| {
+        let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::clone(session));
+        buffer.expect((0..=answers).map(|_| (Key::Integer(9), Bytes::new())));
+        let client = buffer.attach(None);
+        for _ in 0..answers {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(100 << 10));
+            buffer.put(&TransmitKind::Answer(Some(Key::Integer(1))), &text.into());
+            client.events(true, &mut Batch::default());
+            client.acknowledge();
+        }
+        drop(client);
+        buffer
+    };
+    let share = budget.share(Some(1));
+    let (one, other) =
+        (Arc::new(SessionSignals::new(&share)), Arc::new(SessionSignals::new(&share)));
+    let kept = [take(&one, 20), take(&other, 20)];
+    // A client has a quarter, and the session that came first keeps what it has.
+    let bytes = kept.each_ref().map(|buffer| buffer.lock().bytes);
+    assert!(bytes[0] > 900 << 10 && bytes[1] <= 128 << 10, "{bytes:?}");
+    assert!(budget.held() <= 1 << 20, "{}", budget.held());
+    drop(kept);
+    assert_eq!(budget.held(), 0);
 }
 
 fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {

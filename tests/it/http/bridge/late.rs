@@ -81,10 +81,14 @@ fn member<'a>(line: &'a str, name: &str) -> &'a str {
     &line[begin..begin + length]
 }
 
-/// All clients make their first call.
-async fn begin(rig: &Rig, servers: &mut mpsc::UnboundedReceiver<Lines>) -> Vec<Client> {
+/// So many clients make their first call.
+async fn begin(
+    rig: &Rig,
+    servers: &mut mpsc::UnboundedReceiver<Lines>,
+    count: usize,
+) -> Vec<Client> {
     let mut clients = Vec::new();
-    for number in 0..CLIENTS {
+    for number in 0..count {
         let answer = Client::call(rig, number, "work");
         settle().await;
         let mut server = servers.try_recv().expect("no server");
@@ -111,7 +115,7 @@ async fn expect_no_run(clients: &mut [Client]) {
 #[tokio::test(start_paused = true)]
 async fn two_hundred_clients_that_give_up_and_come_back_have_their_work_done_once() {
     let (rig, mut servers) = Rig::of_lines(KEYS);
-    let mut clients = begin(&rig, &mut servers).await;
+    let mut clients = begin(&rig, &mut servers, CLIENTS).await;
     pass(secs(60)).await;
     let leave = [Returns, ReturnsTwice, ReturnsLate, MovesOn, Dies];
     those(&mut clients, &leave).for_each(|client| client.answer.leave());
@@ -150,6 +154,84 @@ async fn two_hundred_clients_that_give_up_and_come_back_have_their_work_done_onc
         assert_eq!(member(&client.server.line().await, "requestId"), client.run);
     }
     assert!(rig.calls_done().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_answers_that_wait_in_memory_have_a_budget() {
+    let keys = format!("{KEYS}\n[server]\nmax_kept_bytes = 1_048_576");
+    let (rig, mut servers) = Rig::of_lines(&keys);
+    let mut clients = begin(&rig, &mut servers, 5).await;
+    pass(secs(60)).await;
+    clients.iter_mut().for_each(|client| client.answer.leave());
+    pass(secs(1)).await;
+    let large = |client: &Client, bytes: usize| {
+        answer(&client.run, format!(r#"{{"for":{},"x":"{}"}}"#, client.number, "x".repeat(bytes)))
+    };
+    for (client, bytes) in clients.iter().zip([250_000, 250_000, 250_000, 250_000, 100_000]) {
+        client.server.say(large(client, bytes));
+        settle().await;
+    }
+    clients.iter_mut().for_each(|client| client.calls_again(&rig));
+    settle().await;
+    for (client, bytes) in clients.iter_mut().zip([250_000, 250_000, 250_000, 250_000, 0]) {
+        if bytes > 0 {
+            assert!(client.answer.text().len() > bytes, "client {}", client.number);
+            assert_eq!(client.server.told().await, Vec::<String>::new());
+            continue;
+        }
+        // What could not be kept is done again.
+        let again = client.server.line().await;
+        client.server.say(answer(member(&again, "id"), r#"{"again":true}"#));
+        settle().await;
+        assert!(client.answer.text().contains(r#""again":true"#), "{}", client.answer.text());
+    }
+    // Taken answers have given their room back.
+    let clients = &mut clients[..4];
+    for client in clients.iter_mut() {
+        client.answer = Client::call(&rig, client.number, "other");
+        settle().await;
+        client.run = member(&client.server.line().await, "id").to_owned();
+    }
+    pass(secs(60)).await;
+    clients.iter_mut().for_each(|client| client.answer.leave());
+    pass(secs(1)).await;
+    clients.iter().for_each(|client| client.server.say(large(client, 250_000)));
+    settle().await;
+    for client in clients {
+        client.answer = Client::call(&rig, client.number, "other");
+        settle().await;
+        assert!(client.answer.text().len() > 250_000, "client {}", client.number);
+    }
+}
+
+/// A call of the client of this number, whose arguments have so many bytes.
+fn call_with(rig: &Rig, client: usize, bytes: usize) -> Answer {
+    let text = "x".repeat(bytes);
+    let params = format!(r#""name":"work","arguments":{{"text":"{text}"}},"#);
+    let call = modern_with(1, 1, "tools/call", &params);
+    let mut headers = headers_of(&call);
+    headers.push(format!("Authorization: Bearer {client}"));
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    rig.post(&headers, call)
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_wait_for_their_server_have_room_in_the_same_budget() {
+    let keys = "heartbeat.enabled = false\n[server]\nmax_kept_bytes = 1_048_576";
+    let (rig, _servers) = Rig::of_lines(keys);
+    // The servers have not read anything.
+    let waiting = Vec::from_iter((0..4).map(|client| call_with(&rig, client, 250_000)));
+    settle().await;
+    assert!(waiting.iter().all(|answer| answer.spoken().is_none()));
+    let other = call_with(&rig, 9, 70_000);
+    settle().await;
+    assert_eq!(other.status(), 503, "{}", other.text());
+    assert!(other.text().contains("server.max_kept_bytes"), "{}", other.text());
+    assert_eq!(other.header("retry-after"), Some("1".into()));
+    // Short bodies count for nothing.
+    let short = call_with(&rig, 0, 1000);
+    settle().await;
+    assert!(short.spoken().is_none());
 }
 
 /// A result of 5 MB, which a relay does not hold in one piece, as the TypeScript SDK writes one: with its id last.

@@ -56,6 +56,34 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     assert_eq!(other.rest(), result("3"));
 }
 
+#[test]
+fn a_client_has_a_quarter_of_the_bytes_that_wait_in_memory() {
+    let upstream = Upstream::start();
+    let server = "trusted_proxies = [\"127.0.0.1\"]\nmax_kept_bytes = 1_048_576";
+    let start = Start { server, ..Start::default() };
+    let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    let large = |id: &str, bytes: usize| {
+        call(id, "")
+            .replace(r#""params":{"#, &format!(r#""params":{{"x":"{}","#, "x".repeat(bytes)))
+    };
+    let mut first = ask(&proxy, "POST", "203.0.113.7", &[], &large("1", 250_000));
+    let mut one = upstream.asked();
+    let mut second = ask(&proxy, "POST", "203.0.113.7", &[], &large("2", 30_000));
+    assert_eq!((second.status(), second.header("retry-after").as_deref()), (429, Some("1")));
+    let why = "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)\n";
+    assert_eq!(second.rest(), why);
+    proxy.logged(&["refused", "max_kept_bytes"]);
+    // Another client has its own quarter.
+    let mut other = ask(&proxy, "POST", "203.0.113.8", &[], &large("3", 250_000));
+    upstream.asked().json(&result("3"));
+    assert_eq!(other.rest(), result("3"));
+    one.json(&result("1"));
+    assert_eq!(first.rest(), result("1"));
+    let mut again = ask(&proxy, "POST", "203.0.113.7", &[], &large("4", 250_000));
+    upstream.asked().json(&result("4"));
+    assert_eq!(again.rest(), result("4"));
+}
+
 /// Answers every request but calls of `slow`.
 const SERVER: &str = r#"
 import json, sys
@@ -101,6 +129,25 @@ fn a_client_has_so_many_sessions_and_children_and_others_have_theirs() {
         assert_eq!(ask(&proxy, "DELETE", "203.0.113.7", &session, "").status(), 200);
         until("another session", || begin("203.0.113.7").status() == 200);
     }
+}
+
+#[test]
+fn the_body_of_a_call_counts_as_long_as_it_is_held() {
+    let proxy = with_children("max_kept_bytes = 1_048_576");
+    let id = ask(&proxy, "POST", "203.0.113.7", &[], INITIALIZE).header("mcp-session-id").unwrap();
+    let large = |id: u64, bytes: usize| {
+        let params = format!(r#"{{"name":"work","arguments":{{"x":"{}"}}}}"#, "x".repeat(bytes));
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
+    };
+    let session = [("mcp-session-id", &*id)];
+    for number in 1..20 {
+        let mut told = ask(&proxy, "POST", "203.0.113.7", &session, &large(number, 250_000));
+        let text = told.rest();
+        assert!(text.contains(r#""content": []"#), "{number}: {text}");
+    }
+    // More than its part at once.
+    let mut refused = ask(&proxy, "POST", "203.0.113.7", &session, &large(20, 300_000));
+    assert_eq!(refused.status(), 429, "{}", refused.rest());
 }
 
 #[test]
