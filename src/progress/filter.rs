@@ -38,8 +38,8 @@ pub struct Filter {
     pub(super) log_request: LogRequest,
     pub(super) late: LateCalls,
     pub(super) own_tasks: TaskTable,
-    /// Bytes that may be kept in memory besides those that are kept now.
-    pub(super) kept_room: usize,
+    /// Bytes that may be kept in memory besides those that are kept now; the largest number stands for any.
+    pub(super) kept_room: u32,
     pub(super) to_server: VecDeque<Payload>,
     pub(super) events: EventQueue,
 }
@@ -58,7 +58,7 @@ impl Filter {
             log_request: LogRequest::default(),
             late: LateCalls::default(),
             own_tasks: TaskTable::default(),
-            kept_room: usize::MAX,
+            kept_room: u32::MAX,
             to_server: VecDeque::new(),
             events: EventQueue::default(),
             policy: Policies::new(policy),

@@ -19,12 +19,15 @@ impl Filter {
 
     /// So many bytes may be kept besides those that are kept now.
     pub(crate) fn set_kept_room(&mut self, bytes: usize) {
-        self.kept_room = bytes;
+        self.kept_room = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// Takes room for an answer that is to be kept; false if there is none.
     pub(crate) fn take_kept_room(&mut self, bytes: usize) -> bool {
-        let left = self.kept_room.checked_sub(bytes);
+        if self.kept_room == u32::MAX {
+            return true;
+        }
+        let left = u32::try_from(bytes).ok().and_then(|bytes| self.kept_room.checked_sub(bytes));
         self.kept_room = left.unwrap_or(self.kept_room);
         left.is_some()
     }

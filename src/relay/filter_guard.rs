@@ -41,11 +41,17 @@ pub struct FilterGuard {
     failed: Option<Box<Failed>>,
     emitter: Option<Box<EventEmitter>>,
     /// For what the filter keeps in memory, where that is counted.
-    kept: Option<ByteRoom>,
-    /// The room that the filter was told of last.
-    kept_room: usize,
+    kept: Option<Box<KeptCount>>,
     /// Events that the emitter has seen and no caller has taken.
     recorded: VecDeque<FilterEvent>,
+}
+
+/// The room for what a filter keeps in memory.
+#[derive(Debug)]
+struct KeptCount {
+    room: ByteRoom,
+    /// The room that the filter was told of last, in bytes.
+    told: usize,
 }
 
 impl FilterGuard {
@@ -58,7 +64,6 @@ impl FilterGuard {
             failed: None,
             emitter: None,
             kept: None,
-            kept_room: usize::MAX,
             recorded: VecDeque::new(),
         }
     }
@@ -70,27 +75,27 @@ impl FilterGuard {
 
     /// Counts what the filter keeps in memory.
     pub(crate) fn set_kept(&mut self, room: ByteRoom) {
-        self.kept = Some(room);
+        self.kept = Some(Box::new(KeptCount { room, told: usize::MAX }));
     }
 
     /// Tells the filter how much of the server's next message it may keep.
     fn offer_room(&mut self, now: Instant) {
-        let Some(room) = &self.kept else { return };
-        let left = room.left().min(KEPT_ROOM_MAX);
-        if left != self.kept_room && self.failed.is_none() && self.filter.may_keep() {
-            self.kept_room = left;
+        let Some(kept) = &mut self.kept else { return };
+        let left = kept.room.left().min(KEPT_ROOM_MAX);
+        if left != kept.told && self.failed.is_none() && self.filter.may_keep() {
+            kept.told = left;
             self.apply(now, Input::SetKeptRoom(left));
         }
     }
 
     /// Counts what the filter keeps now.
     fn count_kept(&mut self) {
-        if let Some(room) = &mut self.kept {
-            let before = room.held();
-            room.count(if self.failed.is_some() { 0 } else { self.filter.kept_bytes() });
-            if room.held() > before {
+        if let Some(kept) = &mut self.kept {
+            let before = kept.room.held();
+            kept.room.count(if self.failed.is_some() { 0 } else { self.filter.kept_bytes() });
+            if kept.room.held() > before {
                 // The filter has taken it from the room that it was told of.
-                self.kept_room = usize::MAX;
+                kept.told = usize::MAX;
             }
         }
     }
@@ -332,7 +337,7 @@ impl FilterGuard {
     /// [`Filter::late_room`].
     pub fn late_room(&mut self, id: Option<&Key>) -> Option<usize> {
         let room = self.try_with(|filter| filter.late_room(id)).flatten()?;
-        Some(self.kept.as_ref().map_or(room, |kept| kept.left().min(room)))
+        Some(self.kept.as_ref().map_or(room, |kept| kept.room.left().min(room)))
     }
 
     /// [`Filter::begin_large`].

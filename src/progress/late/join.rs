@@ -287,7 +287,8 @@ impl Filter {
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
         let some = self.late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(id)));
         let room = some?.policy.call.late.bytes;
-        Some(room.saturating_sub(self.late.bytes()).min(self.kept_room))
+        let most = if self.kept_room == u32::MAX { usize::MAX } else { self.kept_room as usize };
+        Some(room.saturating_sub(self.late.bytes()).min(most))
     }
 
     /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
