@@ -10,15 +10,15 @@
 //! observe     events for observers: logs, metrics, traces, recordings, live calls
 //! config      settings and the route file
 //! platform    what differs between systems
-//! progress    the filter: the sans-IO core
-//! protocol    JSON, JSON-RPC, event streams, lines
 //! ```
+//!
+//! Below them is the engine, a package of its own without I/O: [`milepost_core`].
 pub mod commands;
 pub mod config;
 pub mod gateway;
 pub mod observe;
 pub mod platform;
-pub mod progress;
-pub mod protocol;
 pub mod relay;
 pub mod transport;
+
+pub use milepost_core::{progress, protocol};

@@ -15,10 +15,13 @@ static BODY: LazyLock<Body> = LazyLock::new(|| {
     let name = std::env::var("MILEPOST_FUZZ").unwrap_or_default();
     match &*name {
         "core" => codec::fuzz_bodies::core,
+        #[cfg(feature = "proxy")]
         "http" => codec::fuzz_http::http,
         "json" => codec::fuzz_messages::json,
         "lines" => codec::fuzz_bodies::lines,
+        #[cfg(feature = "proxy")]
         "responses" => codec::fuzz_responses::responses,
+        #[cfg(feature = "proxy")]
         "seal" => codec::fuzz_seal::seal,
         "splice" => codec::fuzz_messages::splice,
         "sse" => codec::fuzz_bodies::sse,

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use milepost::progress::{Reason, Repair};
 
-/// The folders of `src` are the layers: each imports those above it in this list, never one below.
+/// Where the code of the product is: the proxy and its engine.
+const PRODUCT: [&str; 2] = ["src", CORE];
+
+/// The folders of [`PRODUCT`] are the layers: each imports those above it in this list, never one below.
 const LAYERS: [&str; 9] = [
     "protocol",
     "progress",
@@ -18,30 +22,33 @@ const LAYERS: [&str; 9] = [
     "commands",
 ];
 
-/// Files of `src` above all layers.
+/// Files above all layers.
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
 /// Files that import each other in a circle, at most. A circle of three or more is named in
 /// ARCHITECTURE.md.
 const CIRCLE_MAX: usize = 4;
 
-/// The sans-IO core.
-const CORE: [&str; 2] = ["protocol", "progress"];
+/// The sans-IO engine, a package of its own.
+const CORE: &str = "crates/core/src";
 
-/// Files of these layers that are not of the core.
-const BESIDE_CORE: [&str; 1] = ["src/protocol/lines.rs"];
+/// Packages that the engine is built from, itself counted, at most.
+const CORE_PACKAGES_MAX: usize = 20;
 
-/// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
-const IMPURE: [&str; 9] = [
-    "tokio",
-    "hyper",
-    "tracing",
+/// Packages that the engine is never built from: tasks, sockets, logs, command lines, chance.
+const IMPURE_PACKAGES: [&str; 7] =
+    ["clap", "getrandom", "hyper", "milepost", "rand", "tokio", "tracing"];
+
+/// Parts of the standard library that the engine must not touch: I/O, clocks, the environment, unordered iteration.
+const IMPURE: [&str; 8] = [
     "std::io",
     "std::fs",
+    "std::env",
+    "std::net",
+    "std::thread",
     "Instant::now",
     "SystemTime",
     "HashMap",
-    "rand::",
 ];
 
 /// The layer that has all code for one system.
@@ -67,7 +74,7 @@ const OF_ONE_SYSTEM: [&str; 13] = [
     "/proc/",
 ];
 
-/// Lines of code in one file of `src`, tests not counted.
+/// Lines of code in one file of the product, tests not counted.
 const LINES_MAX: usize = 500;
 
 fn root() -> &'static Path {
@@ -94,18 +101,28 @@ fn code(text: &str) -> &str {
     text.split("#[cfg(test)]").next().unwrap_or(text)
 }
 
-/// The layer of a file of `src`.
-fn layer(path: &Path) -> &str {
-    path.components().nth(1).unwrap().as_os_str().to_str().unwrap()
+/// The path of a file within the folder of [`PRODUCT`] that it is in.
+fn within(path: &Path) -> &Path {
+    PRODUCT.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap()
 }
 
-/// The code of `src` without tests: each file with its text.
+/// The layer of a file.
+fn layer(path: &Path) -> &str {
+    within(path).components().next().unwrap().as_os_str().to_str().unwrap()
+}
+
+/// All files of the product.
+fn product_sources() -> Vec<(PathBuf, String)> {
+    PRODUCT.into_iter().flat_map(sources).collect()
+}
+
+/// The code of the product without tests: each file with its text.
 fn product() -> Vec<(PathBuf, String)> {
     let is_test = |path: &Path| {
         path.file_name().is_some_and(|name| name == "tests.rs")
             || path.components().any(|part| part.as_os_str() == "tests")
     };
-    let files = sources("src").into_iter().filter(|(path, _)| !is_test(path));
+    let files = product_sources().into_iter().filter(|(path, _)| !is_test(path));
     let no_comments = |text: &str| -> String {
         code(text).lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
     };
@@ -114,7 +131,7 @@ fn product() -> Vec<(PathBuf, String)> {
 
 /// The path of the module in a file.
 fn module(path: &Path) -> Vec<String> {
-    let path = path.strip_prefix("src").unwrap().with_extension("");
+    let path = within(path).with_extension("");
     let mut parts: Vec<String> =
         path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
     if parts.last().is_some_and(|last| last == "mod" || last == "lib") {
@@ -189,7 +206,7 @@ fn paths(module: &[String], text: &str) -> Vec<Vec<String>> {
     found.into_iter().map(absolute).collect()
 }
 
-/// Which files of `src` import which, by their places in the list of files.
+/// Which files import which, by their places in the list of files.
 fn imports(files: &[(PathBuf, String)]) -> Vec<BTreeSet<usize>> {
     let modules: BTreeMap<Vec<String>, usize> =
         files.iter().enumerate().map(|(at, (path, _))| (module(path), at)).collect();
@@ -290,13 +307,16 @@ fn type_name(line: &str) -> Option<String> {
     Some(rest.chars().take_while(|sign| sign.is_alphanumeric() || *sign == '_').collect())
 }
 
+/// What the compiler may build the engine from is in its manifest and in the lock file.
 #[test]
-fn the_core_is_pure() {
-    for (path, text) in sources("src") {
-        if !CORE.contains(&layer(&path)) || BESIDE_CORE.iter().any(|beside| path.ends_with(beside))
-        {
-            continue;
-        }
+fn the_engine_is_pure() {
+    let packages = packages_of("milepost-core");
+    println!("{} packages: {packages:?}", packages.len());
+    assert!(packages.len() <= CORE_PACKAGES_MAX, "{} packages: {packages:?}", packages.len());
+    for impure in IMPURE_PACKAGES {
+        assert!(!packages.contains(impure), "the engine is built from {impure}");
+    }
+    for (path, text) in sources(CORE) {
         for (number, line) in code(&text).lines().enumerate() {
             let said = line.split("//").next().unwrap();
             for impure in IMPURE {
@@ -304,6 +324,16 @@ fn the_core_is_pure() {
             }
         }
     }
+}
+
+/// The names of all packages that a package is built from, its own among them.
+fn packages_of(package: &str) -> BTreeSet<String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let tree = ["tree", "--locked", "--offline", "--edges=normal", "--prefix=none", "--package"];
+    let out = Command::new(cargo).args(tree).arg(package).current_dir(root()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).unwrap();
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 #[test]
@@ -340,11 +370,11 @@ fn public_name(line: &str) -> Option<String> {
 
 #[test]
 fn every_file_says_what_it_is_and_stays_short() {
-    for folder in ["src", "examples", "tests/it"] {
+    for folder in ["src", CORE, "examples", "tests/it"] {
         for (path, text) in sources(folder) {
             assert!(text.starts_with("//!"), "{} does not say what it is", path.display());
             let lines = code(&text).lines().count();
-            let limit = if folder == "src" { LINES_MAX } else { usize::MAX };
+            let limit = if PRODUCT.contains(&folder) { LINES_MAX } else { usize::MAX };
             assert!(lines <= limit, "{} has {lines} lines", path.display());
         }
     }
@@ -378,7 +408,7 @@ fn every_reason_and_repair_is_explained_and_shown() {
 
 #[test]
 fn no_file_tells_of_the_machine_it_was_written_on() {
-    let mut files = sources("src");
+    let mut files = product_sources();
     for folder in ["tests", "examples", "benches"] {
         if root().join(folder).exists() {
             files.extend(sources(folder));

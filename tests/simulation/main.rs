@@ -14,7 +14,7 @@ mod shrink;
 
 // The rigs of `it`, of which not everything is needed.
 #[allow(dead_code)]
-#[path = "../it/core/checker.rs"]
+#[path = "../../crates/core/tests/it/core/checker.rs"]
 mod checker;
 #[allow(dead_code)]
 #[path = "../it/http/serve/proxy.rs"]

@@ -19,7 +19,7 @@ use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 
-use super::fuzz_bodies::{Cut, cut};
+use crate::codec::cut_input::{Cut, cut};
 
 const ROOM: usize = 64 << 10;
 

@@ -1,14 +1,13 @@
-//! Framing: lines, server-sent events and terminal output, cut at every byte; the fuzz corpus.
+//! Framing over HTTP, cut at every byte; the fuzz corpus of the proxy. Lines, events and terminal output are in the
+//! tests of the engine, `crates/core/tests`.
 
-pub(crate) mod fuzz_bodies;
+#[path = "../../../crates/core/tests/it/codec/cut_input.rs"]
+#[allow(dead_code)]
+pub(crate) mod cut_input;
 mod fuzz_corpus;
 pub(crate) mod fuzz_http;
-pub(crate) mod fuzz_messages;
 pub(crate) mod fuzz_responses;
 pub(crate) mod fuzz_seal;
-mod lines;
+#[path = "../../../crates/core/tests/it/codec/replay_corpus.rs"]
+pub(crate) mod replay_corpus;
 mod responses;
-mod sse;
-pub(crate) mod sse_rig;
-mod terminal;
-mod unicode;

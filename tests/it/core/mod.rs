@@ -1,21 +1,16 @@
-//! The filter without I/O: transcripts, generated conversations and settings, in virtual time.
+//! The filter with settings of route files: transcripts, in virtual time. What needs no route file is in the tests of
+//! the engine, `crates/core/tests`, and these have some of its parts.
 
-mod allocations;
 mod ask_requests;
+#[path = "../../../crates/core/tests/it/core/checker.rs"]
 pub(crate) mod checker;
-pub(crate) mod dialects;
 mod extremes;
-mod fast_path;
-mod large_answers;
-mod many_calls;
-mod masks;
 pub(crate) mod neighbours;
-mod policy_exchange;
-pub(crate) mod properties;
+#[path = "../../../crates/core/tests/it/core/random_talk.rs"]
+#[allow(dead_code)]
 pub(crate) mod random_talk;
+#[path = "../../../crates/core/tests/it/core/rig.rs"]
+#[allow(dead_code)]
 pub(crate) mod rig;
 mod settings_per_tool;
-mod shared_names;
-mod shared_wire;
-mod text_figures;
 pub(crate) mod transcripts;

@@ -1,4 +1,4 @@
-//! The page of limits is made from the constants in `src` whose names end in `_MAX`.
+//! The page of limits is made from the constants in the sources whose names end in `_MAX`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ Milepost has a limit for everything that a client or a server can make grow: mem
 messages, waiting times. Beyond a limit Milepost drops progress, or text that nobody reads; it drops no other messages,
 unless a row says so. Limits that users can set are in [route-file.md](route-file.md#limits).
 
-A test makes this page from the constants in `src` whose names end in `_MAX`: `UPDATE_EXPECT=1 cargo test --test it
+A test makes this page from the constants in the sources whose names end in `_MAX`: `UPDATE_EXPECT=1 cargo test --test it
 limits` writes the page.
 ";
 
@@ -24,8 +24,8 @@ const LAYERS: [(&str, &str); 8] = [
     ("gateway", "HTTP side of `serve` (`src/gateway`)"),
     ("relay", "Connection of one client and one server (`src/relay`)"),
     ("transport", "Transports (`src/transport`)"),
-    ("progress", "Progress of calls (`src/progress`)"),
-    ("protocol", "Messages and framing (`src/protocol`)"),
+    ("progress", "Progress of calls (`crates/core/src/progress`)"),
+    ("protocol", "Messages and framing (`crates/core/src/protocol`)"),
     ("observe", "Logs, metrics, traces, recordings, live calls (`src/observe`)"),
     ("config", "Route files (`src/config`)"),
     ("commands", "Commands (`src/commands`)"),
@@ -140,15 +140,16 @@ fn limits(file: &str, text: &str, found: &mut Vec<Limit>) {
     }
 }
 
-fn read(folder: &Path, found: &mut Vec<Limit>) {
+/// The limits of the files in `folder`, which is in `root`.
+fn read(root: &Path, folder: &Path, found: &mut Vec<Limit>) {
     let mut entries: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            read(&path, found);
+            read(root, &path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let file = path.strip_prefix(home().join("src")).unwrap().display().to_string();
+            let file = path.strip_prefix(root).unwrap().display().to_string();
             limits(&file, &std::fs::read_to_string(&path).unwrap(), found);
         }
     }
@@ -156,7 +157,9 @@ fn read(folder: &Path, found: &mut Vec<Limit>) {
 
 fn page() -> String {
     let mut found = Vec::new();
-    read(&home().join("src"), &mut found);
+    for root in ["src", "crates/core/src"].map(|root| home().join(root)) {
+        read(&root, &root, &mut found);
+    }
     assert!(found.len() > 40, "{}", found.len());
     let mut text = PREFACE.to_owned();
     for (layer, heading) in LAYERS {

@@ -21,6 +21,7 @@ fn every_threat_has_tests_that_are_there() {
     let mut text = String::new();
     code(&home().join("src"), &mut text);
     code(&home().join("tests/it"), &mut text);
+    code(&home().join("crates"), &mut text);
     let page = std::fs::read_to_string(home().join("docs/security.md")).unwrap();
     let rows: Vec<&str> = page
         .lines()

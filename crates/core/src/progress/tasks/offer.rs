@@ -1,0 +1,150 @@
+//! What a client is told about tasks: the capability in the answer to `initialize`, with the revision that knows
+//! tasks, and the tools that may run as tasks.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::progress::correlate::given_names::NameKey;
+use crate::progress::durations::Expected;
+use crate::progress::filter::Filter;
+use crate::progress::ids::CallId;
+use crate::progress::payload::within;
+use crate::progress::policy::tasks::{TaskOffer, Tasks};
+use crate::progress::policy::{CallPolicy, Mode, Policy};
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
+
+/// The member of a server's capabilities for tasks of calls, which can be cancelled. Tasks are not listed: they
+/// have one client, which knows them.
+const CAPABILITY: &str = r#""tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+
+/// The member of a tool that may run as a task, and the member of that member.
+const EXECUTION: &str = r#""execution":{"taskSupport":"optional"}"#;
+const SUPPORT: &str = r#""taskSupport":"optional""#;
+
+impl CallPolicy {
+    /// The settings of tasks, if calls may run as tasks.
+    pub fn task_settings(&self) -> Option<&Tasks> {
+        let tasks = &self.tasks;
+        let may = tasks.enabled && tasks.offer != TaskOffer::Never && self.mode == Mode::Full;
+        may.then_some(tasks)
+    }
+}
+
+impl Policy {
+    /// Whether calls of any tool may run as tasks of Milepost's own.
+    pub fn has_tasks(&self) -> bool {
+        self.everywhere().any(|policy| policy.task_settings().is_some())
+    }
+
+    /// Whether clients are told that the calls of a tool may run as tasks.
+    fn offers_task(&self, tool: &str) -> bool {
+        let Some(tasks) = self.of(Some(tool)).task_settings() else { return false };
+        let usual = || match self.learned.usual(tool)?.expected(Duration::ZERO) {
+            Expected::About(usual, _) | Expected::Longer(usual) => Some(usual),
+        };
+        tasks.offer == TaskOffer::Always || usual().is_some_and(|usual| usual >= tasks.after)
+    }
+}
+
+impl Filter {
+    /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
+    /// `key`; `millis` is the time `now` in milliseconds since 1970.
+    pub fn enable_tasks(&mut self, now: Instant, key: NameKey, millis: u64) {
+        self.own_tasks.enable(now, key, millis);
+    }
+
+    /// Tasks of Milepost's own that run, or whose answer waits for its client.
+    pub fn own_tasks(&self) -> usize {
+        self.own_tasks.open()
+    }
+
+    /// Learns from `initialize` whether the client knows tasks.
+    pub(crate) fn note_task_client(&mut self, params: &Bytes) {
+        let date = json::member(params, "protocolVersion");
+        let date = date.as_ref().and_then(|date| json::decode_str(date));
+        let tasks = &mut self.own_tasks;
+        tasks.is_wanted = tasks.is_enabled()
+            && date.as_deref() == Some(Revision::V2025_11_25.date())
+            && self.policy.has_tasks()
+            && self.topology.is_whole()
+            && !self.topology.has_strangers();
+        (tasks.is_offered, tasks.is_lifted) = (false, false);
+    }
+
+    /// The changes of an answer that tell its client of tasks.
+    pub(crate) fn task_offers(
+        &mut self,
+        id: CallId,
+        message: &Message,
+    ) -> Vec<(Range<usize>, Bytes)> {
+        if !self.own_tasks.is_wanted {
+            return Vec::new();
+        }
+        let Some(call) = self.correlator.ledger.get(id) else { return Vec::new() };
+        let Some(result) = message.result() else { return Vec::new() };
+        match &*call.method {
+            mcp::INITIALIZE => self.offer_tasks(message.raw(), &result).unwrap_or_default(),
+            mcp::TOOLS_LIST if self.own_tasks.is_offered => {
+                self.mark_tools(message.raw(), &result).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Declares the capability, unless the server has tasks itself, or has no tools.
+    fn offer_tasks(&mut self, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
+        let capabilities = json::member(result, "capabilities")?;
+        let date = json::member(result, "protocolVersion")?;
+        let revision = Revision::from_date(&json::decode_str(&date)?)?;
+        let has = |name| json::member(&capabilities, name).is_some();
+        if has("tasks") || !has("tools") || revision > Revision::V2025_11_25 {
+            return None;
+        }
+        let mut splices = vec![first_member(raw, &capabilities, CAPABILITY)?];
+        if revision < Revision::V2025_11_25 {
+            let newer = json::quote(Revision::V2025_11_25.date());
+            splices.push((within(raw, &date)?, newer));
+            self.own_tasks.is_lifted = true;
+        }
+        self.own_tasks.is_offered = true;
+        Some(splices)
+    }
+
+    /// Marks the tools whose calls may run as tasks. What the server says itself stays.
+    fn mark_tools(&self, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
+        let tools = json::member(result, "tools")?;
+        let (places, _) = json::elements(&tools)?;
+        let marked = places.into_iter().filter_map(|place| {
+            let tool = tools.slice(place);
+            let name = json::member(&tool, "name")?;
+            if !self.policy.offers_task(&json::decode_str(&name)?) {
+                return None;
+            }
+            match json::member(&tool, "execution") {
+                None => first_member(raw, &tool, EXECUTION),
+                Some(execution) if json::member(&execution, "taskSupport").is_none() => {
+                    first_member(raw, &execution, SUPPORT)
+                }
+                Some(_) => None,
+            }
+        });
+        Some(marked.collect())
+    }
+}
+
+/// Puts a member before the other members of `object`, a part of `raw`. `None` if it is no object.
+pub(crate) fn first_member(
+    raw: &Bytes,
+    object: &Bytes,
+    member: &str,
+) -> Option<(Range<usize>, Bytes)> {
+    let mut members = json::Members::new(object);
+    let is_empty = members.by_ref().next().is_none();
+    let place = within(raw, object).filter(|_| object.starts_with(b"{"))?;
+    let comma = if is_empty { "" } else { "," };
+    Some((place.start + 1..place.start + 1, Bytes::from(format!("{member}{comma}"))))
+}

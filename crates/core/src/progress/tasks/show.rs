@@ -1,0 +1,140 @@
+//! A task as its client sees it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::call::TaskNotes;
+use crate::progress::dialect::Fields;
+use crate::progress::filter::Filter;
+use crate::progress::gate::heartbeat;
+use crate::progress::ids::CallId;
+use crate::progress::payload::{Payload, spliced};
+use crate::progress::policy::CallPolicy;
+use crate::progress::tasks::offer::first_member;
+use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskState};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Message, own_error};
+use crate::protocol::mcp::META_RELATED_TASK;
+
+/// The time between two looks of a client at a task, in milliseconds.
+const POLL_INTERVAL_MS: u64 = 2000;
+
+impl TaskState {
+    /// The word of the specification.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl OwnTask {
+    /// The word of the specification for the state of the task.
+    fn status(&self) -> &'static str {
+        let asks = self.is_working() && !self.asked.is_empty();
+        if asks { "input_required" } else { self.state.name() }
+    }
+
+    /// The answer of the task, for the client's request of this id. `None` while there is none.
+    pub(crate) fn answer_to(&self, client_id: &Bytes) -> Option<Bytes> {
+        let message = match self.answer.as_ref()? {
+            KeptAnswer::Server(message) => message,
+            KeptAnswer::None(why) => return Some(own_error(client_id, why, None)),
+        };
+        let place = message.id_range()?;
+        let mut splices = vec![(place, client_id.clone())];
+        splices.extend(message.result().and_then(|result| self.related(message, &result)));
+        Some(spliced(message, splices).to_bytes())
+    }
+
+    /// The member of `_meta` that names the task, in the result of `message`.
+    fn related(
+        &self,
+        message: &Message,
+        result: &Bytes,
+    ) -> Option<(std::ops::Range<usize>, Bytes)> {
+        let own = self.related_member();
+        match json::member(result, "_meta") {
+            Some(meta) if meta.starts_with(b"{") => first_member(message.raw(), &meta, &own),
+            Some(_) => None,
+            None => first_member(message.raw(), result, &format!(r#""_meta":{{{own}}}"#)),
+        }
+    }
+
+    fn related_member(&self) -> String {
+        format!(r#""{META_RELATED_TASK}":{{"taskId":"{}"}}"#, self.id)
+    }
+}
+
+impl Filter {
+    /// A task, as JSON.
+    pub(crate) fn show_task(&self, now: Instant, task: &OwnTask) -> String {
+        let call = self.correlator.ledger.get(task.call).filter(|_| task.is_working());
+        let notes = call.and_then(|call| call.task.as_ref()?.notes.as_deref());
+        let updated = notes.map_or(task.changed, |notes| notes.at.max(task.changed));
+        let words = self.task_words(now, task, notes);
+        format!(
+            r#"{{"taskId":"{}","status":"{}","statusMessage":{},"createdAt":"{}","lastUpdatedAt":"{}","ttl":{},"pollInterval":{POLL_INTERVAL_MS}}}"#,
+            task.id,
+            task.status(),
+            String::from_utf8_lossy(&json::quote(&words)),
+            self.own_tasks.date(task.began),
+            self.own_tasks.date(updated),
+            task.ttl.as_millis(),
+        )
+    }
+
+    /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
+    pub(crate) fn related_request(&self, call: CallId, message: &Message) -> Option<Payload> {
+        let task = self.own_tasks.working().find(|task| task.call == call)?;
+        let splice = task.related(message, &message.params()?)?;
+        Some(spliced(message, vec![splice]))
+    }
+
+    /// What a person reads of a task.
+    fn task_words(&self, now: Instant, task: &OwnTask, notes: Option<&TaskNotes>) -> String {
+        let running = now.saturating_duration_since(task.began);
+        let took = || heartbeat::spell(task.changed.saturating_duration_since(task.began));
+        match (task.state, &task.answer) {
+            (TaskState::Completed, _) => return format!("done in {}", took()),
+            (_, Some(KeptAnswer::None(why))) => return heartbeat::one_line(why, ""),
+            (_, Some(KeptAnswer::Server(message))) => {
+                let said = message.error().and_then(|error| json::member(&error, "message"));
+                let said = said.as_ref().and_then(|said| json::decode_str(said));
+                let said = said.as_deref().unwrap_or("the tool reports an error");
+                return heartbeat::one_line(said, "");
+            }
+            _ if !task.asked.is_empty() => {
+                return heartbeat::one_line(&task.tool, ": the server waits for an answer");
+            }
+            _ => {}
+        }
+        let heard = self.intake.received_at.map_or(task.began, |heard| heard.max(task.began));
+        let silence = now.saturating_duration_since(heard);
+        let last = notes.map(TaskNotes::words).unwrap_or_default();
+        let last = Some(&*last).filter(|words| !words.is_empty());
+        match self.policy.learned.usual(&task.tool) {
+            Some(usual) => {
+                let expected = usual.expected(running);
+                heartbeat::estimate(&task.tool, last, running, silence, expected)
+            }
+            None => heartbeat::text(&task.tool, last, running, silence),
+        }
+    }
+}
+
+/// The words and the figure of a notification about a call with these settings, as the status of a task shows them.
+/// `None` if no dialect of the settings reads the notification.
+pub fn task_words(settings: &CallPolicy, message: &Message, now: Instant) -> Option<String> {
+    let method = message.method()?;
+    let fields = Fields::read(&message.params()?)?;
+    let mut dialects = settings.dialects.iter().filter(|dialect| dialect.reads(&method));
+    let report = dialects.find_map(|dialect| dialect.read(&method, message, &fields))?;
+    let mut notes = TaskNotes::new(now);
+    notes.note(&report, report.figure.as_ref(), now);
+    Some(notes.words()).filter(|words| !words.is_empty())
+}
