@@ -46,6 +46,10 @@ impl Batch {
     pub(crate) fn raw(&mut self, bytes: &Bytes) {
         self.0.extend_from_slice(bytes);
     }
+
+    pub(crate) fn take(&mut self) -> Option<Bytes> {
+        (!self.0.is_empty()).then(|| std::mem::take(&mut self.0).into())
+    }
 }
 
 pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {

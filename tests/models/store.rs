@@ -145,6 +145,6 @@ fn what_was_taken_is_counted() {
         })
     });
     clients.into_iter().for_each(|client| client.join().unwrap());
-    let left = signals.taken().held();
+    let left = signals.kept().held();
     assert_eq!(left, 0, "nothing is kept when all streams are gone");
 }

@@ -135,9 +135,10 @@ settings! { Server, Self::default();
     /// temporary files; for an answer for which there is no room its caller gets an error.
     "max_spilled_bytes" AtLeast<1048576> => max_spilled_bytes {}
     /// The largest number of bytes that messages hold together in memory while they wait: bodies of requests for their
-    /// servers, answers of late calls and of tasks for their clients, and answers that clients have taken and may come
-    /// back for. One client has at most a quarter. A request for which there is no room gets 503, or 429 where its own
-    /// client holds too much; an answer for which there is none is not kept.
+    /// servers, answers of late calls and of tasks for their clients, and messages that streams of sessions keep for
+    /// clients that come back, whether taken or not. One client has at most a quarter. A request for which there is no
+    /// room gets 503, or 429 where its own client holds too much; an answer for which there is none is sent to a client
+    /// that is there, and not kept.
     "max_kept_bytes" AtLeast<1048576> => max_kept_bytes {}
 }
 

@@ -74,8 +74,8 @@ pub(crate) struct BufferState {
     requests: VecDeque<u64>,
     /// The ids of requests of the server that are kept no more, and were not read.
     refused: Vec<Bytes>,
-    /// Bytes of received messages that count for the total of the session.
-    taken: usize,
+    /// Bytes that count for the total of the session.
+    counted: usize,
     /// Bytes that were handed over and not yet received.
     pub(crate) unread: usize,
     /// The number of the newest reader; only this one reads.
@@ -274,8 +274,16 @@ impl ReplayBuffer {
         state.unread += bytes;
         state.refuse_requests();
         state.make_room();
+        self.fit(&mut state);
         drop(state);
         self.client.wake();
+    }
+
+    /// Counts what the stream keeps, and drops what there is no room for.
+    pub(crate) fn fit(&self, state: &mut BufferState) {
+        if state.has_counted() {
+            state.fit(&mut self.signals.kept());
+        }
     }
 
     /// Whether the client has got enough bytes for one write.
@@ -335,6 +343,7 @@ impl ReplayBuffer {
         let mut state = self.lock();
         state.reader += 1;
         state.detach();
+        self.fit(&mut state);
         drop(state);
         self.client.wake();
         if self.cancels {
@@ -409,10 +418,12 @@ impl ReplayBuffer {
 
 impl Drop for ReplayBuffer {
     fn drop(&mut self) {
-        let taken = self.lock().taken;
-        let mut room = self.signals.taken();
-        let rest = room.held().saturating_sub(taken);
-        room.count(rest);
+        let counted = self.lock().counted;
+        if counted > 0 {
+            let mut room = self.signals.kept();
+            let rest = room.held().saturating_sub(counted);
+            room.count(rest);
+        }
     }
 }
 
@@ -449,7 +460,7 @@ impl BufferState {
 }
 
 impl BufferedMessage {
-    /// The message, or the error in place of a message that was too large to be kept.
+    /// The message, or the error in place of a message that was not kept.
     pub(crate) fn text(&self, broken: &Option<Broken>) -> Bytes {
         if self.lost == 0 && self.whole {
             return match self.pieces.len() {
@@ -457,7 +468,8 @@ impl BufferedMessage {
                 _ => self.pieces.iter().flatten().copied().collect(),
             };
         }
-        let why = broken.as_ref().map_or("the answer is too large to be kept", |broken| broken.why);
+        let not_kept = "the answer could not be kept: it is too large, or too many bytes of messages wait here";
+        let why = broken.as_ref().map_or(not_kept, |broken| broken.why);
         own_error(self.id.as_deref().unwrap_or(b"null"), why, None)
     }
 }

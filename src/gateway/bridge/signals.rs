@@ -30,9 +30,8 @@ pub(crate) struct SessionSignals {
     used: Mutex<Option<Instant>>,
     /// Whether the client has closed the stream for messages of no request, and was not heard since.
     has_left: AtomicBool,
-    /// Room for messages that clients have taken and that are kept for clients that come back, in streams
-    /// that keep more than a little.
-    taken: Mutex<ByteRoom>,
+    /// Room for the messages that the streams keep, where these are more than a little.
+    kept: Mutex<ByteRoom>,
 }
 
 /// The signals of a session without a limit for what waits in memory.
@@ -56,7 +55,7 @@ impl SessionSignals {
             slow: AtomicUsize::new(0),
             used: Mutex::default(),
             has_left: AtomicBool::new(false),
-            taken: Mutex::new(kept.room()),
+            kept: Mutex::new(kept.room()),
         }
     }
 
@@ -94,9 +93,9 @@ impl SessionSignals {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The room for messages that clients have taken.
-    pub(crate) fn taken(&self) -> MutexGuard<'_, ByteRoom> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The room for the messages that the streams keep.
+    pub(crate) fn kept(&self) -> MutexGuard<'_, ByteRoom> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Another state than these may have changed.

@@ -172,13 +172,13 @@ impl Subscription {
             return;
         }
         state.received = state.position.number;
-        state.forget_taken(&mut self.buffer.signals.taken());
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
         if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
             self.ask_for_more(&mut state);
         }
+        self.buffer.fit(&mut state);
     }
 
     /// Whether the client was given some of a large message, and not all of it.
@@ -208,6 +208,7 @@ impl Drop for Subscription {
             return;
         }
         state.detach();
+        self.buffer.fit(&mut state);
         // From now on its client may come back, or not.
         self.buffer.signals.touch();
         if self.buffer.id == SOLE_STREAM {

@@ -18,12 +18,12 @@ const BYTES_MAX: usize = 1 << 20;
 /// error in place of an answer.
 const ANSWERS_MAX: usize = 16 << 20;
 
-/// Bytes of messages that clients of a session have taken and that its streams keep for clients that
-/// reconnect. Beyond the limit a stream drops those of its own, the oldest first.
-pub(super) const TAKEN_MAX: usize = 16 << 20;
+/// Bytes that the streams of a session keep together. Beyond the limit a stream drops messages that its client has taken
+/// and that wait for a client that reconnects, the oldest first.
+pub(super) const SESSION_MAX: usize = 16 << 20;
 
-/// A stream that keeps no more bytes does not count for [`TAKEN_MAX`].
-const TAKEN_FREE: usize = 64 << 10;
+/// A stream that keeps no more bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
+const UNCOUNTED_MAX: usize = 16 << 10;
 
 /// The ids of the requests in a message: one, or those of an array.
 pub(super) fn requests(message: Bytes) -> impl Iterator<Item = Bytes> {
@@ -123,26 +123,66 @@ impl BufferState {
         }
     }
 
-    /// Drops the oldest messages that the client has taken while the streams of the session keep too many
-    /// bytes of such messages: `room` counts them.
-    pub(crate) fn forget_taken(&mut self, room: &mut ByteRoom) {
+    /// Whether the stream keeps bytes that count, or did so before.
+    pub(super) fn has_counted(&self) -> bool {
+        self.counted > 0 || self.bytes > UNCOUNTED_MAX
+    }
+
+    /// Counts the bytes of the stream, and drops those for which there is no room: messages that the client has taken,
+    /// the oldest first, then what nobody is there to take. A client that is there is sent each message all the same.
+    /// What other streams keep stays. `room` counts for all streams of the session.
+    pub(super) fn fit(&mut self, room: &mut ByteRoom) {
+        let others = room.held().saturating_sub(self.counted);
         let received = self.received;
-        let is_done = |one: &&BufferedMessage| one.whole && one.number <= received;
-        let mut taken = 0;
-        if self.bytes > TAKEN_FREE {
-            taken = self.messages.iter().take_while(is_done).map(|one| one.bytes).sum();
+        let is_done = |one: &BufferedMessage| one.whole && one.number <= received;
+        let mut fits = |state: &Self, max: usize| {
+            let all = others + state.countable();
+            all <= max && room.resize(all).is_ok()
+        };
+        while !fits(self, SESSION_MAX)
+            && self.messages.front().is_some_and(is_done)
+            && self.remove(0).is_some()
+        {}
+        if !self.attached {
+            while !fits(self, usize::MAX) && self.drop_unread() {}
         }
-        let others = room.held().saturating_sub(self.taken);
-        let mut fits =
-            |taken: usize| others + taken <= TAKEN_MAX && room.resize(others + taken).is_ok();
-        while taken > 0
-            && !fits(taken)
-            && self.messages.front().as_ref().is_some_and(is_done)
-            && let Some(gone) = self.remove(0)
+        let all = self.countable();
+        if fits(self, usize::MAX) {
+            self.counted = all;
+        } else {
+            // On its way to a client that is there. It counts once the client has taken it, or is dropped then.
+            self.counted = self.counted.min(all);
+            room.count(others + self.counted);
+        }
+    }
+
+    fn countable(&self) -> usize {
+        if self.bytes > UNCOUNTED_MAX { self.bytes } else { 0 }
+    }
+
+    /// Drops one message that nobody is there to take: the oldest notification, or else the newest message. In place of
+    /// an answer its client finds an error, and the server gets one for its request. False if there is none.
+    fn drop_unread(&mut self) -> bool {
+        let is_notice = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
+        if self.kept[MessageClass::Other as usize] > 0
+            && let Some(oldest) = self.messages.iter().position(is_notice)
         {
-            taken -= gone.bytes;
+            return self.remove(oldest).is_some();
         }
-        room.count(others + taken);
-        self.taken = taken;
+        let is_request = |one: &BufferedMessage| one.class == MessageClass::Request && one.whole;
+        if self.messages.back().is_some_and(is_request) {
+            let newest = self.remove(self.messages.len() - 1);
+            let text = newest.into_iter().flat_map(|newest| newest.pieces).flatten();
+            self.refused.extend(requests(text.collect()));
+            return true;
+        }
+        let is_answer = |one: &&mut BufferedMessage| {
+            one.class == MessageClass::Answer && !one.pieces.is_empty()
+        };
+        let Some(newest) = self.messages.iter_mut().rev().find(is_answer) else { return false };
+        newest.lost += newest.pieces.len();
+        newest.pieces.clear();
+        self.bytes -= std::mem::take(&mut newest.bytes);
+        true
     }
 }

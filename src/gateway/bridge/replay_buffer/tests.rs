@@ -1,6 +1,6 @@
 //! The messages that a stream keeps, and their time.
 
-use super::limits::{EVENTS_MAX, TAKEN_MAX};
+use super::limits::{EVENTS_MAX, SESSION_MAX};
 use super::*;
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::body::Batch;
@@ -43,15 +43,15 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
     let kept = |buffers: &[Arc<ReplayBuffer>]| -> usize {
         buffers.iter().map(|buffer| buffer.lock().bytes).sum()
     };
-    assert!((8 << 20..=TAKEN_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
-    assert_eq!(signals.taken().held(), kept(&buffers));
+    assert!((8 << 20..=SESSION_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
+    assert_eq!(signals.kept().held(), kept(&buffers));
     // A client can come back to what it has not taken.
     let last = buffers.last().unwrap();
     drop(last.attach(None));
     last.put(&TransmitKind::Answer(Some(Key::Integer(2))), &Bytes::from_static(b"{}"));
     assert_eq!(last.lock().messages.len(), 1);
     drop(buffers);
-    assert_eq!(signals.taken().held(), 0);
+    assert_eq!(signals.kept().held(), 0);
 }
 
 #[test]
@@ -82,6 +82,112 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
     assert!(budget.held() <= 1 << 20, "{}", budget.held());
     drop(kept);
     assert_eq!(budget.held(), 0);
+}
+
+/// A stream of a session, with a request that stays open.
+fn stream(session: &Arc<SessionSignals>) -> Arc<ReplayBuffer> {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::clone(session));
+    buffer.expect([(Key::Integer(99), Bytes::new())]);
+    buffer
+}
+
+fn put_answer(buffer: &ReplayBuffer, id: i64, bytes: usize) {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{}"}}"#, "x".repeat(bytes));
+    buffer.put(&TransmitKind::Answer(Some(Key::Integer(id))), &text.into());
+}
+
+/// What a client that comes back is sent.
+fn sent(buffer: &Arc<ReplayBuffer>) -> String {
+    let client = buffer.attach(None);
+    let (mut text, mut out) = (Vec::new(), Batch::default());
+    loop {
+        client.events(true, &mut out);
+        let before = text.len();
+        while let Some(bytes) = out.take() {
+            text.extend_from_slice(&bytes);
+        }
+        if text.len() == before {
+            return String::from_utf8(text).unwrap();
+        }
+    }
+}
+
+/// 1,000 streams of clients that had left could keep 16 GB.
+#[test]
+fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_kept() {
+    let budget = Arc::<ByteBudget>::default();
+    budget.set_max(4 << 20);
+    let share = budget.share(Some(1));
+    let sessions = [(); 2].map(|()| Arc::new(SessionSignals::new(&share)));
+    let [first, second] = sessions.each_ref().map(stream);
+    (0..8).for_each(|id| put_answer(&first, id, 100 << 10));
+    (10..15).for_each(|id| put_answer(&second, id, 100 << 10));
+    // A client has a quarter: 1 MiB.
+    assert!(budget.held() <= 1 << 20, "{}", budget.held());
+    let bytes = [&first, &second].map(|buffer| buffer.lock().bytes);
+    assert_eq!(bytes.map(|bytes| bytes / (100 << 10)), [8, 2]);
+    let text = sent(&second);
+    let is_kept = |id| text.contains(&format!(r#""id":{id},"result""#));
+    assert_eq!([10, 11, 12, 13, 14].map(is_kept), [true, true, false, false, false]);
+    assert_eq!(text.matches("the answer could not be kept").count(), 3);
+    // A short answer is kept all the same.
+    let third = stream(&sessions[1]);
+    put_answer(&third, 20, 1000);
+    assert!(sent(&third).contains(r#""id":20,"result""#));
+    // Room that becomes free is room for others.
+    drop(first);
+    put_answer(&third, 21, 100 << 10);
+    assert!(sent(&third).contains(r#""id":21,"result""#));
+    drop((second, third));
+    assert_eq!(budget.held(), 0);
+}
+
+#[test]
+fn a_client_that_is_there_is_sent_what_there_is_no_room_for() {
+    let budget = Arc::<ByteBudget>::default();
+    budget.set_max(1 << 20);
+    let mut others = budget.room();
+    others.count(1 << 20);
+    let session = Arc::new(SessionSignals::new(&budget.share(None)));
+    let buffer = stream(&session);
+    let client = buffer.attach(None);
+    for id in 0..3 {
+        put_answer(&buffer, id, 300 << 10);
+        let mut out = Batch::default();
+        client.events(true, &mut out);
+        let text: Vec<u8> = std::iter::from_fn(|| out.take()).flatten().collect();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(&format!(r#""id":{id},"result""#)) && text.len() > 300 << 10);
+        client.acknowledge();
+        assert_eq!((buffer.lock().bytes, budget.held()), (0, 1 << 20));
+    }
+    // What the client did not take before it left is lost.
+    put_answer(&buffer, 3, 300 << 10);
+    assert_eq!(budget.held(), 1 << 20);
+    drop(client);
+    assert_eq!(buffer.lock().bytes, 0);
+    assert!(sent(&buffer).contains("the answer could not be kept"));
+    // With room the same is kept.
+    drop(others);
+    put_answer(&buffer, 4, 300 << 10);
+    assert!(sent(&buffer).contains(r#""id":4,"result""#));
+}
+
+#[test]
+fn notifications_go_before_answers_and_the_server_gets_an_error_for_a_new_request() {
+    let budget = Arc::<ByteBudget>::default();
+    budget.set_max(1 << 20);
+    let buffer = stream(&Arc::new(SessionSignals::new(&budget.share(None))));
+    for _ in 0..4 {
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"m","x":"{}"}}"#, "x".repeat(200 << 10));
+        buffer.put(&TransmitKind::Other, &text.into());
+    }
+    (0..4).for_each(|id| put_answer(&buffer, id, 200 << 10));
+    ask(&buffer, 7, &"y".repeat(500 << 10));
+    assert_eq!(buffer.take_refused(), ["7"]);
+    let text = sent(&buffer);
+    assert_eq!((0..4).filter(|id| text.contains(&format!(r#""id":{id},"result""#))).count(), 4);
+    assert_eq!(text.matches(r#""method":"m""#).count(), 0);
 }
 
 fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {

@@ -15,6 +15,7 @@ mod forwarded_prefixes;
 mod http2_upstream;
 mod http_client;
 pub(crate) mod idle_connections;
+mod kept_answers;
 mod leaving_clients;
 pub(crate) mod legacy_server;
 mod live_calls;
