@@ -1,5 +1,6 @@
 //! Whose a request is: the user that a front names, and the only user of a loopback listener.
 
+use super::http_client::{Client, rest};
 use super::proxy::Start;
 use super::*;
 use crate::observe::metrics::page::Page;
@@ -120,6 +121,54 @@ fn a_header_with_another_spelling_reaches_no_server() {
     }
     asked.json(&result("1"));
     assert_eq!(answer.rest(), result("1"));
+    let page = Page::read(&proxy.probe("/metrics").1);
+    assert_eq!(page.sum("milepost_forwarded_dropped_total", &[]), 1.0);
+}
+
+/// HTTP/2 has its own way to the table of headers, where names are in lower case.
+#[tokio::test]
+async fn a_header_with_another_spelling_reaches_no_server_over_http_2() {
+    let upstream = Upstream::start();
+    let server = "trusted_proxies = [\"127.0.0.1\"]\nprincipal = \"header:x-user\"\n\
+        front_header = \"x-forwarded-for\"";
+    let route = format!(
+        "upstream.url = \"{}\"\nforwarded = \"append\"\nheaders.request.set.x-key = \"route\"",
+        upstream.url()
+    );
+    let proxy = Proxy::with(&Start { server, ..Start::default() }, &route);
+    let mut client = Client::plain(proxy.address(), true).await;
+    let sent = [
+        ("x-user", "ada"),
+        ("x_user", "root"),
+        ("x_forwarded_for", "6.6.6.6"),
+        ("x-forwarded-for", "203.0.113.7"),
+        ("x_key", "stolen"),
+        ("x_other", "1"),
+    ];
+    let (address, body) = (proxy.address().to_owned(), call("1", ""));
+    let answered = tokio::spawn(async move {
+        let answer = client.send("POST", &address, &sent, body).await;
+        assert_eq!(answer.version(), http::Version::HTTP_2);
+        rest(answer).await
+    });
+    let head = tokio::task::spawn_blocking(move || {
+        let mut asked = upstream.asked();
+        asked.json(&result("1"));
+        asked.head.to_lowercase()
+    });
+    let head = head.await.unwrap();
+    for (name, value) in [
+        ("x-user", "ada"),
+        ("x-forwarded-for", "203.0.113.7, 127.0.0.1"),
+        ("x-key", "route"),
+        ("x_other", "1"),
+    ] {
+        assert!(head.contains(&format!("\n{name}: {value}\r\n")), "{head}");
+    }
+    for name in ["root", "6.6.6.6", "x_user", "x_forwarded_for", "stolen", "x_key"] {
+        assert!(!head.contains(name), "{name}: {head}");
+    }
+    assert_eq!(answered.await.unwrap(), result("1"));
     let page = Page::read(&proxy.probe("/metrics").1);
     assert_eq!(page.sum("milepost_forwarded_dropped_total", &[]), 1.0);
 }
