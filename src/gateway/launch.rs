@@ -49,6 +49,13 @@ pub(crate) struct Launch<'a> {
     pub(crate) accepted: Option<HeadersAccepted>,
 }
 
+/// The reason why a server does not start.
+pub(crate) struct FailedLaunch {
+    pub(crate) why: String,
+    /// Whether the machine has no descriptor or memory left, so that a later start may succeed.
+    pub(crate) is_local: bool,
+}
+
 impl Launch<'_> {
     /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of
     /// `held` at its begin and drops it at its end.
@@ -59,7 +66,7 @@ impl Launch<'_> {
         self,
         clients: C,
         held: impl FnOnce() -> H + Send + 'static,
-    ) -> Result<(), String> {
+    ) -> Result<(), FailedLaunch> {
         let Self { state, era, policy, tokens, proxy_auth, principal, kept, accepted } = self;
         let shared = Arc::clone(&state.shared);
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
@@ -118,7 +125,7 @@ impl Launch<'_> {
         let started = ChildSession::start(program, Some(limits), era, diagnostics, log, relay);
         let mut child_session = started.map_err(|error| {
             shared.counts.upstream_error("child");
-            error_chain(&error)
+            FailedLaunch { why: error_chain(&error), is_local: error.is_local() }
         })?;
         let child = shared.counts.record_child_start();
         let span =

@@ -308,7 +308,7 @@ impl Proxy {
             endpoint,
             sse,
             bridges: direct_policy.is_some() && !route.opaque,
-            forwarder: Forwarder::new(self.via.clone(), Arc::clone(&route)),
+            forwarder: Forwarder::new(self.via.clone(), &route, shared.counts.traffic()),
             files,
             generation: same.map_or(0, |old| old.state.generation + 1),
             shared,

@@ -8,6 +8,7 @@ pub mod dispatch;
 pub(crate) mod file_contents;
 pub mod fleet;
 pub(crate) mod launch;
+pub(crate) mod limit_notices;
 pub mod listen;
 pub mod live_routes;
 pub(crate) mod observers;

@@ -1,10 +1,10 @@
 //! Responses that the gateway itself makes on a route: no such route, too busy, server out of
 //! reach.
 
-use crate::gateway::client_limits::OverLimit;
+use crate::gateway::client_limits::{LimitedClient, OverLimit};
+use crate::gateway::limit_notices::{tell_of_body, tell_of_full_route};
 use crate::gateway::route_state::{NoRoom, RouteState};
-use crate::observe::error_chain::error_chain;
-use crate::observe::log::{LogBudget, may_log_refusal};
+use crate::observe::metrics::RouteLimit;
 use crate::protocol::jsonrpc::own_error;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::byte_budget::{BudgetExceeded, KEPT_MIN};
@@ -16,7 +16,6 @@ use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
-use std::time::Instant;
 
 /// The seconds after which a client may try again what there is no room for now.
 const RETRY_AFTER: &str = "1";
@@ -50,24 +49,10 @@ pub(crate) fn no_room(state: &RouteState, no_room: &NoRoom, id: Option<&[u8]>) -
     let answer = |status| error_or_text(status, &why, id);
     match no_room {
         NoRoom::Route => {
-            tell_of_full_route(state);
+            tell_of_full_route(state, RouteLimit::Streams);
             retry_later(answer(StatusCode::SERVICE_UNAVAILABLE))
         }
         NoRoom::Client(over) => over_limit(over, answer),
-    }
-}
-
-/// Says in the log that a route has as many streams as it may.
-pub(crate) fn tell_of_full_route(state: &RouteState) {
-    static TOLD: LogBudget = LogBudget::one_a_minute();
-    if let Some(left_out) = TOLD.take(Instant::now()) {
-        tracing::warn!(
-            route = state.route.path,
-            limit = "max_streams",
-            max = state.route.max_streams,
-            left_out = (left_out > 0).then_some(left_out),
-            "refused: the route has as many open streams as it may, and clients get 503: raise `max_streams` of the route"
-        );
     }
 }
 
@@ -109,24 +94,23 @@ pub(crate) fn over_limit(
 pub(crate) fn refuse(
     state: &RouteState,
     unread: &RequestBodyError,
-    version: Version,
+    parts: &Parts,
 ) -> Response<Body> {
-    let mut response = not_taken(state, unread);
+    let mut response = not_taken(state, unread, parts.extensions.get());
     // The rest of its body is not read.
-    if version < Version::HTTP_2 {
+    if parts.version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
-    let why = unread.to_string();
-    state.shared.counts.refuse_body(unread.name());
-    if let Some(left_out) = may_log_refusal() {
-        let left_out = (left_out > 0).then_some(left_out);
-        tracing::info!(route = state.route.path, why, left_out, "refused");
-    }
-    let response = text(unread.status(), &why);
+fn not_taken(
+    state: &RouteState,
+    unread: &RequestBodyError,
+    client: Option<&LimitedClient>,
+) -> Response<Body> {
+    tell_of_body(state, unread, client);
+    let response = text(unread.status(), &unread.to_string());
     match unread.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
@@ -134,13 +118,15 @@ fn not_taken(state: &RouteState, unread: &RequestBodyError) -> Response<Body> {
 }
 
 /// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an `async fn` has room for its arguments twice"
+)]
 pub(crate) fn read_or_refuse(
     state: &RouteState,
     body: PostedBody,
     parts: &Parts,
 ) -> impl Future<Output = Result<ReadBody, Box<Response<Body>>>> + Send {
-    let version = parts.version;
-    // No `async fn`: such a future has room for its arguments twice.
     async move {
         let reading = state.reading(parts.extensions.get());
         let _reading = reading.map_err(|none| Box::new(no_room(state, &none, None)))?;
@@ -150,7 +136,7 @@ pub(crate) fn read_or_refuse(
             ReadBody::Whole(bytes) => keep(state, parts, bytes).map(ReadBody::Whole),
             large => Ok(large),
         });
-        kept.map_err(|unread| Box::new(refuse(state, &unread, version)))
+        kept.map_err(|unread| Box::new(refuse(state, &unread, parts)))
     }
 }
 
@@ -181,13 +167,9 @@ pub(crate) fn unreachable(
     id: Option<Bytes>,
 ) -> Response<Body> {
     if let UpstreamError::RequestBody(unread) = error {
-        return not_taken(state, unread);
+        return not_taken(state, unread, None);
     }
-    let why = error_chain(error);
-    if !matches!(error, UpstreamError::CredentialRefused) {
-        // That has a line of its own, with the cure.
-        tracing::warn!(route = state.route.path, error = why, "the request to the server failed");
-    }
+    error.log(Some(&state.route.path));
     if let Some(kind) = error.kind() {
         state.shared.counts.upstream_error(kind);
     }
@@ -195,15 +177,16 @@ pub(crate) fn unreachable(
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
             StatusCode::GATEWAY_TIMEOUT
         }
-        UpstreamError::BrokenOff(_) | UpstreamError::StreamsFull(_) | UpstreamError::Moved => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
+        error if may_try_again(error) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_GATEWAY,
     };
     let why = error.for_clients();
     let response = error_or_text(status, &why, id.as_deref());
-    match error {
-        UpstreamError::StreamsFull(_) | UpstreamError::Moved => retry_later(response),
-        _ => response,
-    }
+    if may_try_again(error) { retry_later(response) } else { response }
+}
+
+/// Whether the same request may succeed soon, because the server has not seen it and has not failed.
+fn may_try_again(error: &UpstreamError) -> bool {
+    matches!(error, UpstreamError::StreamsFull(_) | UpstreamError::Moved) || error.is_local()
 }

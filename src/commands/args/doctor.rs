@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Map, Value};
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 use super::remote::{RemoteArgs, at_address, bearer_in};
 use super::{WrapError, address};
 use crate::commands::doctor::{ConfiguredRoute, DoctorTarget, Options, RequestedCall, SessionArgs};
-use crate::config::routes::{Routes, Upstream};
+use crate::config::routes::{BearerFile, Routes, Upstream};
 use crate::transport::child::Program;
 
 /// `milepost doctor`.
@@ -132,7 +133,11 @@ pub(super) fn target(
     let mut route = at_address(url.clone(), remote.transport(), None);
     remote.apply(&mut route)?;
     if let Some(file) = &remote.bearer_file() {
-        route.request_headers.set.push(bearer_in(file)?);
+        let (name, token) = bearer_in(file)?;
+        let rules = &mut route.request_headers;
+        rules.set.push((name.clone(), token));
+        // A token may expire while the command runs, and another program writes a new one into the file.
+        rules.bearer_files.push((name, Arc::new(BearerFile::in_file(file.clone()))));
     }
     Ok(DoctorTarget::Http(Box::new(route), url))
 }

@@ -126,6 +126,7 @@ impl RemoteArgs {
         let mut set = |name: HeaderName, mut value: HeaderValue| {
             value.set_sensitive(true);
             rules.set.retain(|(known, _)| *known != name);
+            rules.bearer_files.retain(|(known, _)| *known != name);
             rules.set.push((name, value));
         };
         for header in &self.headers {

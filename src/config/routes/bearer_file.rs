@@ -20,6 +20,15 @@ pub struct BearerFile {
     last: Mutex<LastRead>,
 }
 
+/// The reason why the file of a token cannot be used now.
+#[derive(Debug)]
+pub struct TokenFileFault {
+    /// The reason, which names the file and shows nothing of it.
+    pub why: String,
+    /// Whether a minute has passed since the fault was due before.
+    pub is_due: bool,
+}
+
 #[derive(Default)]
 struct LastRead {
     /// The last token read, with the file's modification time and length then.
@@ -42,8 +51,8 @@ impl BearerFile {
     }
 
     /// Returns the header with the token of the file, or with the last good token where the file cannot be used now.
-    /// The second value says why the file cannot be used, once a minute.
-    pub fn header_or_last(&self, now: Instant) -> (Option<HeaderValue>, Option<String>) {
+    /// The second value says why the file cannot be used.
+    pub fn header_or_last(&self, now: Instant) -> (Option<HeaderValue>, Option<TokenFileFault>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match self.read(&mut last) {
             Ok(header) => (Some(header), None),
@@ -54,7 +63,8 @@ impl BearerFile {
                 if is_due {
                     last.reported = Some(now);
                 }
-                (last.token.as_ref().map(|(_, header)| header.clone()), is_due.then_some(why))
+                let header = last.token.as_ref().map(|(_, header)| header.clone());
+                (header, Some(TokenFileFault { why, is_due }))
             }
         }
     }
@@ -121,8 +131,9 @@ mod tests {
         fs::write(&path, " first\n").unwrap();
         let file = BearerFile::in_file(path.clone());
         let start = Instant::now();
-        let text = |(header, why): (Option<HeaderValue>, Option<String>)| {
-            (header.map(|header| header.to_str().unwrap().to_owned()), why.is_some())
+        let text = |(header, fault): (Option<HeaderValue>, Option<TokenFileFault>)| {
+            let is_due = fault.is_some_and(|fault| fault.is_due);
+            (header.map(|header| header.to_str().unwrap().to_owned()), is_due)
         };
         assert!(file.header().unwrap().is_sensitive());
         assert_eq!(text(file.header_or_last(start)), (Some("Bearer first".to_owned()), false));

@@ -35,7 +35,7 @@ mod table_schemas;
 mod writers;
 
 pub use authorities::Authorities;
-pub use bearer_file::BearerFile;
+pub use bearer_file::{BearerFile, TokenFileFault};
 pub use client_maxima::ClientMaxima;
 pub use env::Environment;
 pub use faults::{ConfigFault, ConfigFaults, Severity};

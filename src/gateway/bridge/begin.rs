@@ -15,9 +15,11 @@ use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::shared_servers::{EndNotice, caller};
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::launch::Launch;
+use crate::gateway::limit_notices::tell_of_full_route;
 use crate::gateway::refusals::{over_limit, retry_later};
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::log::may_log_refusal;
+use crate::observe::metrics::RouteLimit;
 use crate::progress::StreamPacing;
 use crate::protocol::jsonrpc::Message;
 use crate::relay::http_upstream::HeadersAccepted;
@@ -105,7 +107,13 @@ impl Bridge {
         };
         match launch.start(clients, held) {
             Ok(()) => Ok(session),
-            Err(why) => Err(self.no_session(StatusCode::BAD_GATEWAY, &why, request.id)),
+            // Another request may find what the machine has not now.
+            Err(failed) if failed.is_local => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                let refused = self.no_session(status, &failed.why, request.id);
+                Err(Box::new(retry_later(*refused)))
+            }
+            Err(failed) => Err(self.no_session(StatusCode::BAD_GATEWAY, &failed.why, request.id)),
         }
     }
 
@@ -122,20 +130,19 @@ impl Bridge {
         &self,
         request: &SessionRequest<'_>,
     ) -> Result<ServerPermit, Box<Response<Body>>> {
-        let busy = |why: &str| {
-            let refused = self.no_session(StatusCode::SERVICE_UNAVAILABLE, why, request.id);
-            Box::new(retry_later(*refused))
-        };
+        let busy = StatusCode::SERVICE_UNAVAILABLE;
         if self.state.shared.shutdown.has_ended() {
-            return Err(busy(SHUTTING_DOWN));
+            return Err(Box::new(retry_later(*self.no_session(busy, SHUTTING_DOWN, request.id))));
         }
-        let (max, limit) = match &self.state.route.upstream {
-            Upstream::Command(stdio) => (stdio.max_children, "max_children"),
-            _ => (self.state.route.max_sessions, "max_sessions"),
+        let (max, limit, key) = match &self.state.route.upstream {
+            Upstream::Command(stdio) => (stdio.max_children, RouteLimit::Children, "max_children"),
+            _ => (self.state.route.max_sessions, RouteLimit::Sessions, "max_sessions"),
         };
-        let mut permit = self.sessions.count(max, &self.servers).ok_or_else(|| {
-            busy(&format!("as many sessions run on this route as may: see {limit}"))
-        })?;
+        let Some(mut permit) = self.sessions.count(max, &self.servers) else {
+            tell_of_full_route(&self.state, limit);
+            let why = format!("as many sessions run on this route as may: see {key}");
+            return Err(Box::new(retry_later(refusal(busy, &why, request.id))));
+        };
         if let Some(client) = request.client {
             let counted = self.count_for(client, request.kind).map_err(|over| {
                 let answer = |status| refusal(status, &over.to_string(), request.id);

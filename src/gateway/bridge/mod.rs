@@ -21,8 +21,10 @@ use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
 use crate::gateway::client_limits::fair_share::FairShare;
-use crate::gateway::refusals::{over_limit, retry_later, tell_of_full_route};
+use crate::gateway::limit_notices::tell_of_full_route;
+use crate::gateway::refusals::{over_limit, retry_later};
 use crate::gateway::route_state::{NoRoom, RouteState, StreamPermit};
+use crate::observe::metrics::RouteLimit;
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
 use crate::relay::{ClientHead, ClientHeaders, TRACE_HEADERS};
@@ -189,7 +191,7 @@ fn permit_or_refuse(
         let answer = |status| refusal(status, &none.to_string(), id);
         Box::new(match &none {
             NoRoom::Route => {
-                tell_of_full_route(state);
+                tell_of_full_route(state, RouteLimit::Streams);
                 retry_later(answer(StatusCode::SERVICE_UNAVAILABLE))
             }
             NoRoom::Client(over) => over_limit(over, answer),

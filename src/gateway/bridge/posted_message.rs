@@ -43,7 +43,7 @@ pub(crate) async fn read(
     let read = match read_or_refuse(state, body, parts).await? {
         ReadBody::Large(body) => take_large(state, parts, body)
             .await
-            .map_err(|unread| Box::new(refuse(state, &unread, parts.version)))?,
+            .map_err(|unread| Box::new(refuse(state, &unread, parts)))?,
         whole => whole,
     };
     match read {
@@ -96,6 +96,6 @@ pub(crate) async fn hold(
 ) -> Result<Message, Box<Response<Body>>> {
     let read = request_body::whole(body, state.route.max_request_bytes).await;
     let kept = read.and_then(|bytes| keep(state, parts, bytes));
-    let bytes = kept.map_err(|unread| refuse(state, &unread, parts.version))?;
+    let bytes = kept.map_err(|unread| refuse(state, &unread, parts))?;
     whole_message(state, &bytes)
 }

@@ -34,6 +34,9 @@ const HOLD_AFTER: Duration = Duration::from_secs(2);
 /// the oldest message is dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
+/// This limit in words for operators.
+const QUEUE_LIMIT: &str = "256 KiB for a session whose client has no GET stream open";
+
 type HeldEventStream = EventStream<Listening, PlainBody>;
 
 /// Why a stream is held no longer.
@@ -208,7 +211,7 @@ impl Handover {
             && let Some(oldest) = self.queue.pop_front()
         {
             bytes -= oldest.len();
-            session.count_dropped();
+            session.count_dropped(QUEUE_LIMIT);
         }
     }
 }

@@ -26,6 +26,9 @@ const MAIL_BYTES_MAX: usize = 8 << 20;
 /// beyond [`NEWS_MAX`].
 const NEWS_BYTES_MAX: usize = 2 * MAIL_BYTES_MAX;
 
+/// The limit of a mailbox in words for operators.
+pub(crate) const MAILBOX_LIMIT: &str = "1,024 messages or 8 MiB for one response";
+
 /// A message from one stream to another.
 #[derive(Debug)]
 pub(crate) enum Mail {

@@ -12,11 +12,12 @@ use std::task::Context;
 use tokio::time::Instant;
 
 use crate::gateway::direct::claim::ClaimSender;
-use crate::gateway::direct::mailbox::{CancelNotice, Mail, Mailbox};
+use crate::gateway::direct::mailbox::{CancelNotice, MAILBOX_LIMIT, Mail, Mailbox};
 use crate::gateway::direct::written_ids::WrittenIds;
+use crate::gateway::limit_notices::tell_of_dropped_mail;
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
-use crate::observe::log::{Connection, may_log_refusal};
+use crate::observe::log::Connection;
 use crate::observe::metrics::RouteCounts;
 use crate::progress::clients::Client;
 use crate::progress::input::{FilterScope, Input};
@@ -408,22 +409,9 @@ impl SessionState {
     fn post(&self, mailbox: &Mailbox, mail: Mail) -> bool {
         let is_kept = mailbox.put(mail);
         if !is_kept {
-            self.count_dropped();
+            tell_of_dropped_mail(&self.counts, MAILBOX_LIMIT);
         }
         is_kept
-    }
-
-    /// Counts mail that is left out, and says so in the log.
-    fn count_dropped(&self) {
-        self.counts.count_dropped_mail();
-        if let Some(left_out) = may_log_refusal() {
-            let left_out = (left_out > 0).then_some(left_out);
-            tracing::warn!(
-                route = self.counts.route(),
-                left_out,
-                "too much waits for a client that does not read; a message was dropped"
-            );
-        }
     }
 
     fn note(&mut self) {
@@ -434,7 +422,7 @@ impl SessionState {
                 if filter.try_with(|filter| filter.has_tasks_on(*id)) == Some(false)
                     && !mailbox.put(Mail::TasksOver)
                 {
-                    counts.count_dropped_mail();
+                    tell_of_dropped_mail(counts, MAILBOX_LIMIT);
                 }
             }
         }

@@ -15,7 +15,6 @@ use super::{FleetMember, in_origin_form, now_ms};
 use crate::gateway::refusals::text;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::FleetEvent;
-use crate::transport::child::is_of_this_machine;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::connection_pool::FailedRequest;
@@ -78,7 +77,7 @@ impl FleetMember {
         let owner = to.address.to_string();
         if let Some(request) = unsent {
             tracing::warn!(owner, error = error_chain(&error), "a replica cannot be reached");
-            let is_own_fault = matches!(&error, UpstreamError::Connect { source, .. } if is_of_this_machine(source));
+            let is_own_fault = error.is_local();
             if !is_own_fault {
                 self.peers.mark_down(to.address);
             }

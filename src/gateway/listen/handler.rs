@@ -28,7 +28,7 @@ use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::log::may_log_refusal;
-use crate::observe::metrics::Traffic;
+use crate::observe::metrics::{ConnectionCounts, Traffic};
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::endpoints::RouteMatch;
@@ -217,6 +217,10 @@ impl Handler for Routed {
         self.proxy.metrics().idle_connections().clone()
     }
 
+    fn connection_counts(&self) -> ConnectionCounts {
+        self.proxy.metrics().connections().clone()
+    }
+
     fn fleet_address(&self) -> Option<SocketAddr> {
         self.fleet.as_ref().map(|fleet| fleet.listen)
     }
@@ -333,6 +337,11 @@ pub trait Handler: Send + Sync + 'static {
     /// The counter of connections that ended because no request was open on them.
     fn idle_connections(&self) -> Counter {
         Counter::default()
+    }
+
+    /// The counters of connections of clients that are turned away.
+    fn connection_counts(&self) -> ConnectionCounts {
+        ConnectionCounts::default()
     }
 
     /// The address where other replicas pass requests on; `None` without a fleet.

@@ -26,10 +26,10 @@ use super::connection::{AnswerFuture, ConnectionEnd, HEAD, Http};
 use super::handler::Peer;
 use super::idle::IdleRule;
 use super::last_use::{LastUse, SilentConnections};
-use super::shortage::Shortage;
+use super::shortage::{Shortage, is_of_one_connection};
 use crate::config::values::ip_net::IpNet;
 use crate::gateway::client_limits::{ClientLimits, ClientPermit, OverLimit};
-use crate::observe::metrics::Traffic;
+use crate::observe::metrics::{ConnectionCounts, Traffic};
 use crate::platform::sockets::limit_waiting;
 use crate::transport::child::is_reserved;
 use crate::transport::http::client_name::ClientName;
@@ -172,6 +172,11 @@ impl HttpListener {
         Self { silent: Some(SilentConnections::new(count)), ..self }
     }
 
+    /// The same, and connections that are turned away are counted.
+    pub(super) fn counting(self, counts: ConnectionCounts) -> Self {
+        Self { shortage: Shortage::counted(counts), ..self }
+    }
+
     /// The same for operators, who are served where only the reserve of descriptors is left.
     pub(super) fn for_operators(self) -> Self {
         Self { is_for_operators: true, ..self }
@@ -299,7 +304,7 @@ impl HttpListener {
         terms: &ConnectionTerms,
         connections: &mut JoinSet<()>,
     ) {
-        self.shortage.note(&"the last descriptors are kept for operators");
+        self.shortage.note_reserve();
         let places = Arc::clone(&server.turned_away);
         if let Ok(places) = places.try_acquire_many_owned(TURNED_AWAY_WITHOUT_DESCRIPTOR)
             && terms.tls.is_none()
@@ -317,7 +322,13 @@ impl HttpListener {
         let (room, is_free) = Room::take(&self.open, terms.connections_max, client);
         // The room of one that is closed becomes free.
         let is_free = is_free || self.silent.as_mut().is_some_and(SilentConnections::close_one);
-        if is_free { Ok(room) } else { Err(TurnedAway::Busy) }
+        if is_free {
+            return Ok(room);
+        }
+        if !self.is_for_operators {
+            self.shortage.note_full(terms.connections_max);
+        }
+        Err(TurnedAway::Busy)
     }
 }
 
@@ -368,12 +379,6 @@ fn note_panic(ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         error!("a connection has failed by a fault of ours");
     }
-}
-
-/// Whether the failure to accept concerns only one connection, and not the next one too.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 struct AcceptedConnection {

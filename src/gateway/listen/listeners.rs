@@ -120,7 +120,8 @@ impl<H: Handler> Listeners<H> {
         shelter(server, address)?;
         let tls = tls::load(server)?;
         let socket = listen(socket, server.listen, "server").await?;
-        let clients = HttpListener::new(socket, terms(server, tls, &*handler));
+        let clients = HttpListener::new(socket, terms(server, tls, &*handler))
+            .counting(handler.connection_counts());
         let listener = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;

@@ -1,20 +1,56 @@
-//! A listener without descriptors: said once, and once that it is over.
+//! A listener that turns connections away: each is counted, and the reason is logged with the cure.
 
-use std::fmt;
+use std::{fmt, io};
 
 use tokio::time::{Duration, Instant};
 use tracing::{info, warn};
+
+use crate::observe::log::LogBudget;
+use crate::observe::metrics::ConnectionCounts;
 
 /// The time without a failure after which a shortage is over.
 const OVER_AFTER: Duration = Duration::from_secs(5);
 
 /// The times in which a listener could not accept connections.
-#[derive(Default)]
 pub(super) struct Shortage {
     last: Option<Instant>,
+    counts: ConnectionCounts,
+    /// The log lines about connections beyond `max_connections`.
+    told: LogBudget,
+}
+
+impl Default for Shortage {
+    fn default() -> Self {
+        Self::counted(ConnectionCounts::default())
+    }
 }
 
 impl Shortage {
+    /// No connection has been turned away; `counts` counts them from now on.
+    pub(super) fn counted(counts: ConnectionCounts) -> Self {
+        Self { last: None, counts, told: LogBudget::one_a_minute() }
+    }
+
+    /// A connection was turned away because `max` others are open.
+    pub(super) fn note_full(&self, max: usize) {
+        self.counts.over_limit.inc();
+        if let Some(left_out) = self.told.take(std::time::Instant::now()) {
+            warn!(
+                limit = "max_connections of [server]",
+                max,
+                left_out = (left_out > 0).then_some(left_out),
+                "refused: as many connections of clients are open as may, and further clients are turned away: raise \
+                 `max_connections` of [server], and with it the limit of descriptors (LimitNOFILE, ulimit -n)"
+            );
+        }
+    }
+
+    /// A connection was turned away because no descriptor is left but those for operators.
+    pub(super) fn note_reserve(&mut self) {
+        self.counts.without_descriptor.inc();
+        self.note(&"the last descriptors are kept for operators");
+    }
+
     /// A connection was not accepted, or not served. Logs the first one of a shortage.
     pub(super) fn note(&mut self, why: &dyn fmt::Display) {
         if self.last.replace(Instant::now()).is_none() {
@@ -32,4 +68,10 @@ impl Shortage {
             info!("connections are accepted again");
         }
     }
+}
+
+/// Whether the failure to accept concerns only one connection, and not the next one too.
+pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

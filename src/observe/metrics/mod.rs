@@ -7,6 +7,7 @@
 
 mod config;
 mod fleet;
+mod limits;
 mod route;
 mod traffic;
 
@@ -28,6 +29,7 @@ use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 
 pub use config::{Config, Reload};
 pub use fleet::{FleetCounts, FleetEvent};
+pub use limits::{ConnectionCounts, RouteLimit};
 pub use route::{ChildGauge, RouteCounts, Tables};
 pub use traffic::{MeteredIo, ServerNotice, Traffic};
 
@@ -68,6 +70,7 @@ pub struct Metrics {
     without_token: Counters,
     refused: Counters,
     client_limit: Counters,
+    connections: ConnectionCounts,
     fleet_requests: Counters,
     fleet_store_errors: Counter,
     idle_connections: Counter,
@@ -89,6 +92,12 @@ impl Register {
         let counters = Counters::default();
         self.0.register(name, help, counters.clone());
         counters
+    }
+
+    fn counter(&mut self, name: &str, help: &str) -> Counter {
+        let counter = Counter::default();
+        self.0.register(name, help, counter.clone());
+        counter
     }
 
     fn bytes(&mut self, name: &str, help: &str) -> Counters {
@@ -151,6 +160,8 @@ families! {
     progress_sent: Counters = counters("progress_sent",
         "Progress notifications that clients got for calls that have ended, by origin: server, \
         text, heartbeat, estimate (a heartbeat with an estimated figure)");
+    route_limit: Counters = counters("route_limit",
+        "Refusals of requests of routes that had as much as a route may, by limit: streams, sessions, children");
     refused_bodies: Counters = counters("bodies_refused",
         "Requests whose bodies were not taken, by reason");
     unread_requests: Counters = counters("unread_requests",
@@ -164,7 +175,8 @@ families! {
     upstream_errors: Counters = counters("upstream_errors",
         "Failures of connections to servers and of servers, by kind");
     server_notices: Counters = counters("server_notices",
-        "Facts about servers that make no request fail, by kind: redirected, closed-early, proxy, proxy-unused, undecoded");
+        "Facts about servers that make no request fail, by kind: redirected, closed-early, proxy, \
+        proxy-unused, undecoded, token-file");
     server_received: Counters = bytes("server_received", "Bytes that servers have sent");
     server_sent: Counters = bytes("server_sent", "Bytes that were sent to servers");
     children: Gauges = gauges("children", "Servers running as child processes");
@@ -209,19 +221,19 @@ impl Metrics {
             "Requests of sessions that may belong to another replica, by event: passed-on, received, \
             taken-over, lost, failed, loop",
         );
-        let fleet_store_errors = Counter::default();
+        let connections = ConnectionCounts::new(&to.counters(
+            "connections_refused",
+            "Connections of clients that were turned away, by reason: max_connections, descriptors",
+        ));
         let help = "Failures of the store in which replicas settle who inherits sessions";
-        to.0.register("fleet_store_errors", help, fleet_store_errors.clone());
-        let idle_connections = Counter::default();
+        let fleet_store_errors = to.counter("fleet_store_errors", help);
         let help = "Connections that were closed because no request was open on them for long";
-        to.0.register("idle_connections_closed", help, idle_connections.clone());
-        let forwarded_dropped = Counter::default();
+        let idle_connections = to.counter("idle_connections_closed", help);
         let help =
             "Requests with values of X-Forwarded-*, Forwarded or principal that were left out";
-        to.0.register("forwarded_dropped", help, forwarded_dropped.clone());
-        let log_lines_dropped = Counter::default();
+        let forwarded_dropped = to.counter("forwarded_dropped", help);
         let help = "Log lines left out because nobody read standard error";
-        to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
+        let log_lines_dropped = to.counter("log_lines_dropped", help);
         let config = Config::new(&mut to);
         let spans =
             to.counters("spans", "Spans of calls, by result: exported to a collector, dropped");
@@ -238,6 +250,7 @@ impl Metrics {
             without_token,
             refused,
             client_limit,
+            connections,
             fleet_requests,
             fleet_store_errors,
             idle_connections,
@@ -269,6 +282,11 @@ impl Metrics {
     /// The counter of refusals by a limit for each client.
     pub fn client_limit(&self, name: &'static str) -> Counter {
         self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
+    }
+
+    /// The counters of connections that were turned away.
+    pub(crate) fn connections(&self) -> &ConnectionCounts {
+        &self.connections
     }
 
     /// The counter of failures of the store of a fleet.

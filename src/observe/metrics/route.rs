@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::{Counters, Families, Labels, ServerNotice, Traffic};
+use super::{Counters, Families, Labels, RouteLimit, ServerNotice, Traffic};
 use crate::progress::{
     FilterEvent, LateEvent, Outcome, Reason, RefusalRule, Repair, Summary, TaskEvent, Verdict,
 };
@@ -21,9 +21,10 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// The kinds of errors of servers.
-const ERRORS: [&str; 11] = [
+const ERRORS: [&str; 12] = [
     "connect",
     "connect-timeout",
+    "local",
     "proxy",
     "streams-full",
     "http",
@@ -89,12 +90,13 @@ pub struct RouteCounts {
     progress_received: Counter,
     text_lines: Counter,
     progress_sent: Each<4>,
+    limits: Each<{ RouteLimit::ALL.len() }>,
     refused_bodies: Each<9>,
     unread_requests: Counter,
     dropped_mail: Counter,
     unspilled_answers: Counter,
     upgrades: Counter,
-    upstream_errors: Each<11>,
+    upstream_errors: Each<12>,
     traffic: Traffic,
     children: Gauge,
     child_starts: Counter,
@@ -172,6 +174,12 @@ impl RouteCounts {
             progress_received: of.progress_received.get_or_create_owned(&labels),
             text_lines: of.text_lines.get_or_create_owned(&labels),
             progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
+            limits: Each::new(
+                &of.route_limit,
+                &labels,
+                "limit",
+                RouteLimit::ALL.map(RouteLimit::name),
+            ),
             refused_bodies: Each::new(&of.refused_bodies, &labels, "reason", BODIES),
             unread_requests: of.unread_requests.get_or_create_owned(&labels),
             dropped_mail: of.dropped_mail.get_or_create_owned(&labels),
@@ -268,6 +276,11 @@ impl RouteCounts {
         self.in_flight.inc_by(more);
     }
 
+    /// A request was refused because the route has as much as it may.
+    pub fn count_full(&self, limit: RouteLimit) {
+        self.limits.add(limit as usize, 1);
+    }
+
     /// The body of a request is not taken for this reason: `too-large`, `paused`, `too-long`, `too-slow`,
     /// `no-room`, `unreadable` or `not-kept`.
     pub fn refuse_body(&self, reason: &str) {
@@ -296,7 +309,7 @@ impl RouteCounts {
         self.upgrades.inc();
     }
 
-    /// The server has failed in this way: one of `connect`, `connect-timeout`, `proxy`, `streams-full`,
+    /// The server has failed in this way: one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
     /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {

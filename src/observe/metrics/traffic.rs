@@ -21,12 +21,20 @@ pub enum ServerNotice {
     ProxyUnused,
     /// A response has a compression that Milepost does not know.
     Undecoded,
+    /// A request had the last good token of a file that cannot be used now.
+    TokenFile,
 }
 
 impl ServerNotice {
     /// Every notice once.
-    pub(super) const ALL: [Self; 5] =
-        [Self::Redirected, Self::ClosedEarly, Self::Proxy, Self::ProxyUnused, Self::Undecoded];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Redirected,
+        Self::ClosedEarly,
+        Self::Proxy,
+        Self::ProxyUnused,
+        Self::Undecoded,
+        Self::TokenFile,
+    ];
 
     /// The name in metrics.
     pub(super) const fn name(self) -> &'static str {
@@ -36,6 +44,7 @@ impl ServerNotice {
             Self::Proxy => "proxy",
             Self::ProxyUnused => "proxy-unused",
             Self::Undecoded => "undecoded",
+            Self::TokenFile => "token-file",
         }
     }
 }

@@ -93,6 +93,11 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
+    /// Whether the system refused because this machine or process has no descriptor or memory left.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Refused { source, .. } if process::is_of_this_machine(source))
+    }
+
     pub(crate) fn new(program: &Program, source: io::Error) -> Self {
         let bare = is_bare(program.name());
         let exists = exists(program, program.name());

@@ -145,6 +145,7 @@ impl UpstreamTarget {
             rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
             body_changes: true,
+            traffic: self.counts.as_ref().map(|counts| counts.traffic()),
         };
         let onward = Onward {
             host: Some(&target.host),

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -24,6 +24,8 @@ use super::hyper_link::Http1Link;
 use super::io::Io;
 use crate::config::routes::HeaderRules;
 use crate::observe::error_chain::error_chain;
+use crate::observe::log::LogBudget;
+use crate::transport::child::is_of_this_machine;
 use crate::transport::http::request_body::RequestBodyError;
 
 /// Makes connections inside this process.
@@ -140,9 +142,40 @@ impl UpstreamError {
         }
     }
 
+    /// Whether no connection can be made for a reason of this machine or process, such as no free descriptor.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if is_of_this_machine(source))
+    }
+
+    /// Says in the log that a request to a server failed. A reason of this machine is said once a minute, with the cure:
+    /// it is the same for each request.
+    pub(crate) fn log(&self, route: Option<&str>) {
+        static TOLD: LogBudget = LogBudget::one_a_minute();
+        match self {
+            // That has a line of its own, with the cure.
+            Self::CredentialRefused => {}
+            error if error.is_local() => {
+                let Some(left_out) = TOLD.take(Instant::now()) else { return };
+                tracing::warn!(
+                    route,
+                    error = error_chain(self),
+                    left_out = (left_out > 0).then_some(left_out),
+                    "no connection to the server can be made for a reason of this machine, and clients may try again: \
+                     raise the limit of descriptors (LimitNOFILE, ulimit -n), or look at the ports and the network of \
+                     this machine"
+                );
+            }
+            _ => {
+                let error = error_chain(self);
+                tracing::warn!(route, error, "the request to the server failed");
+            }
+        }
+    }
+
     /// The name in metrics; `None` if Milepost itself is the cause.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         match self {
+            error if error.is_local() => Some("local"),
             Self::Connect { .. } => Some("connect"),
             Self::ConnectTimeout { .. } => Some("connect-timeout"),
             Self::Proxy(_) => Some("proxy"),

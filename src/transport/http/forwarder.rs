@@ -13,6 +13,7 @@ use super::public_metadata;
 use super::request_body::RequestBody;
 use super::via::Via;
 use crate::config::routes::Route;
+use crate::observe::metrics::Traffic;
 use crate::transport::mcp_http::content::Content;
 
 /// The header that asks a proxy of nginx's kind not to hold a response back.
@@ -22,11 +23,13 @@ pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-acce
 pub(crate) struct Forwarder {
     pub(crate) via: Via,
     route: Arc<Route>,
+    traffic: Traffic,
 }
 
 impl Forwarder {
-    pub(crate) fn new(via: Via, route: Arc<Route>) -> Self {
-        Self { via, route }
+    /// Passes on those of `route`. `traffic` counts notices about the server.
+    pub(crate) fn new(via: Via, route: &Arc<Route>, traffic: &Traffic) -> Self {
+        Self { via, route: Arc::clone(route), traffic: traffic.clone() }
     }
 
     /// The request for the server. `proxy_auth`: its `Authorization` was for the proxy.
@@ -43,6 +46,7 @@ impl Forwarder {
             received: parts.version,
             // The length of a body that stays here must not go on.
             body_changes: matches!(body, RequestBody::Whole(None)),
+            traffic: Some(&self.traffic),
         };
         let onward = Onward {
             host: Some(host),
@@ -81,6 +85,7 @@ impl Forwarder {
             rules: &self.route.response_headers,
             received: parts.version,
             body_changes: changes,
+            traffic: None,
         };
         let mut response = Response::new(body);
         *response.status_mut() = parts.status;

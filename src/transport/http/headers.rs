@@ -1,10 +1,9 @@
-//! The headers that pass from one side to the other. All functions are pure, but for the files of `bearer_file`.
+//! The headers that pass from one side to the other. All functions are pure, but for the files of `bearer_file`
+//! (`set_headers.rs`).
 //!
 //! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in
 //! their order and number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says
 //! (`forwarded.rs`).
-
-use std::time::Instant;
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
@@ -12,8 +11,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
+use super::set_headers::set_headers;
 use super::via::Via;
 use crate::config::routes::HeaderRules;
+use crate::observe::metrics::Traffic;
 
 /// The changes of a message's headers between the two sides.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,8 @@ pub struct Passage<'a> {
     pub received: Version,
     /// The body that goes out is not the one that came: its length and its digests are others.
     pub body_changes: bool,
+    /// Counts notices about the server, if anybody reads them.
+    pub traffic: Option<&'a Traffic>,
 }
 
 /// The destination of a request.
@@ -193,30 +196,11 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
         passed.remove(name);
     }
-    for (name, value) in &passage.rules.set {
-        if !is_hop_by_hop(name) {
-            passed.insert(name, value.clone());
-        }
-    }
-    for (name, bearer) in &passage.rules.bearer_files {
-        let (header, fault) = bearer.header_or_last(Instant::now());
-        if let Some(error) = fault {
-            tracing::warn!(
-                header = name.as_str(),
-                error,
-                "the file of `bearer_file` cannot be used, and the last good token stays in use: write the token into \
-                 the file again"
-            );
-        }
-        // `set` already has the token of the load.
-        if let Some(header) = header {
-            passed.insert(name, header);
-        }
-    }
+    set_headers(passage.rules, passage.traffic, passed);
 }
 
 /// Headers of one connection, which never pass, whatever `Connection` says.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
+pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || matches!(name.as_str(), "keep-alive" | "http2-settings")
         || name.as_str().starts_with("proxy-")
@@ -301,6 +285,7 @@ mod tests {
                 rules: &self.rules,
                 received: Version::HTTP_11,
                 body_changes: self.body_changes,
+                traffic: None,
             };
             let host = self.host.map(HeaderValue::from_static);
             let to = Onward {

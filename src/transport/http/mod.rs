@@ -29,6 +29,7 @@ mod proxy_variables;
 pub(crate) mod public_metadata;
 pub mod refusal;
 pub(crate) mod request_body;
+pub(crate) mod set_headers;
 pub(crate) mod shutdown;
 pub(crate) mod tcp;
 pub mod tls;

@@ -13,6 +13,7 @@ use crate::observe::metrics::Traffic;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::set_headers::set_headers;
 
 /// A server as a client reaches it.
 #[derive(Clone)]
@@ -24,7 +25,8 @@ pub struct RawHttpClient {
 }
 
 impl RawHttpClient {
-    /// A client of a route's server, with the headers that the route sets; `None` if the server is
+    /// A client of a route's server, with the headers that the route sets, tokens of files as they are at each
+    /// request; `None` if the server is
     /// not an HTTP server. No connection is made yet.
     ///
     /// # Errors
@@ -66,7 +68,7 @@ impl RawHttpClient {
         for name in &self.rules.remove {
             all.remove(name);
         }
-        all.extend(self.rules.set.iter().cloned());
+        set_headers(&self.rules, None, all);
         let (head, body) = self.target.client.send(request).await?.into_parts();
         let body = PlainBody::new(body, &head.headers);
         Ok(RawResponse { status: head.status, headers: head.headers, body })

@@ -122,6 +122,8 @@ fn the_dashboard_asks_for_what_there_is() {
             "milepost_bodies_refused",
             "milepost_fleet_store_errors",
             "milepost_server_notices",
+            "milepost_route_limit",
+            "milepost_connections_refused",
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }

@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Session, SessionState};
 use crate::gateway::direct::claim::ClaimSender;
-use crate::gateway::direct::mailbox::Mail;
+use crate::gateway::direct::mailbox::{MAILBOX_LIMIT, Mail};
+use crate::gateway::limit_notices::tell_of_dropped_mail;
 use crate::progress::{Origin, StreamId};
 use crate::transport::clock::now;
 
@@ -95,9 +96,9 @@ impl Session {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).spoken
     }
 
-    /// Counts a message of a held stream that is kept no longer.
-    pub(crate) fn count_dropped(&self) {
-        self.lock().count_dropped();
+    /// Counts a message that is dropped because as much as `limit` waits for a client.
+    pub(crate) fn count_dropped(&self, limit: &'static str) {
+        tell_of_dropped_mail(&self.lock().counts, limit);
     }
 
     /// The held stream, for its own caller only: a session id is no authentication.
@@ -127,7 +128,7 @@ impl Session {
             None => self.offer(stream, &event),
         };
         if !written {
-            self.count_dropped();
+            self.count_dropped(MAILBOX_LIMIT);
         }
     }
 }

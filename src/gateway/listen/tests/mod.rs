@@ -1,6 +1,7 @@
 //! Bytes on a connection, as tables: what is answered, how the connection ends, what is handled.
 
 mod bad_input;
+mod log_lines;
 mod requests;
 
 use std::net::SocketAddr;
@@ -103,12 +104,17 @@ impl Spoken {
 /// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused:
 /// what takes long is over at once.
 async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
+    speak_at("127.0.0.1:7332", server, pieces).await
+}
+
+/// The same at another address of the listener.
+async fn speak_at(address: &str, server: Server, pieces: &[&[u8]]) -> Spoken {
     let handler = Arc::new(Recorder::default());
     let http = Http::new(server.max_header_bytes, crate::observe::metrics::Traffic::default());
     let via = Via::named(0xbad_cafe);
     let front = Arc::new(Dispatcher::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);
-    let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
+    let local: SocketAddr = address.parse().unwrap();
     let client = Peer {
         remote: local,
         local,

@@ -77,11 +77,7 @@ impl UpstreamClient {
 
     /// Answers the requests of a POST that has no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
-        let why = error_chain(error);
-        if !matches!(error, UpstreamError::CredentialRefused) {
-            // That has a line of its own, with the cure.
-            tracing::warn!(error = why, "the request to the server failed");
-        }
+        error.log(None);
         if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
             counts.upstream_error(kind);
         }

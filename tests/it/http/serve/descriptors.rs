@@ -78,3 +78,64 @@ fn operators_are_answered_where_calls_hold_all_descriptors() {
     assert_eq!(Exchange::send(proxy.address(), "GET", "/nowhere", &[], "").status(), 404);
     proxy.logged(&["connections are accepted again"]);
 }
+
+/// The server is there, and has not failed: the client may try again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_request_for_which_no_descriptor_is_left_is_503_and_may_be_sent_again() {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    let upstream = Upstream::start();
+    let start = Start {
+        shell: "ulimit -Sn 64; ulimit -Hn 64",
+        server: "raise_descriptors = false",
+        ..Start::default()
+    };
+    let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    let address = proxy.address();
+    let connect = || TcpStream::connect(address).unwrap();
+    let early: Vec<TcpStream> = (0..2).map(|_| connect()).collect();
+    let mut idle = Vec::new();
+    // Eight of 64 descriptors are for operators, and fewer connections than 56 are no limit of their own.
+    let mut fill = || {
+        crate::support::until("all other descriptors are in use", || {
+            let folder = format!("/proc/{}/fd", proxy.id());
+            let is_open = |number| std::fs::symlink_metadata(format!("{folder}/{number}")).is_ok();
+            let is_full = (0..56).all(is_open);
+            if !is_full {
+                idle.push(connect());
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            is_full
+        });
+    };
+    let body = call("1", "");
+    let length = body.len();
+    for mut stream in early {
+        fill();
+        let request = format!(
+            "POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json\r\n\
+             connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut heard = String::new();
+        stream.set_read_timeout(Some(STUCK)).unwrap();
+        stream.read_to_string(&mut heard).unwrap();
+        assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
+        assert!(heard.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{heard}");
+        assert!(heard.contains("cannot connect to the server: Too many open files"), "{heard}");
+    }
+    proxy.logged(&["WARN", "for a reason of this machine", "route=\"/a\"", "LimitNOFILE"]);
+    assert_eq!(proxy.log().matches("for a reason of this machine").count(), 1, "{}", proxy.log());
+    let page = crate::observe::metrics::page::Page::read(&proxy.probe("/metrics").1);
+    let count =
+        |kind| page.sum("milepost_upstream_errors_total", &[("route", "/a"), ("kind", kind)]);
+    assert_eq!([count("local"), count("connect")], [2.0, 0.0]);
+    assert!(upstream.is_idle());
+    drop(idle);
+    crate::support::until("the descriptors are free again", || proxy.descriptors() < 40);
+    let mut again = post(&proxy, &body);
+    upstream.asked().json(&result("1"));
+    assert_eq!(again.rest(), result("1"));
+}

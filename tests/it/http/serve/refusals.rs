@@ -149,7 +149,7 @@ fn a_request_that_is_too_large_is_413() {
     let mut asked = post(&proxy, &large);
     assert_eq!(asked.status(), 413);
     assert_eq!(asked.rest(), "the body of a request may have 1000 bytes on this route\n");
-    let line = proxy.logged(&["INFO refused", "route=\"/a\""]);
+    let line = proxy.logged(&["WARN refused", "route=\"/a\"", "limit=\"max_request_bytes\""]);
     assert!(line.contains("the body of a request may have 1000 bytes"), "{line}");
     // The same without having been announced.
     let chunked = format!(

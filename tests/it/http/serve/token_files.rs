@@ -1,7 +1,11 @@
 //! The token of a file as the credential of a route.
 
+use std::process::Stdio;
+
 use super::proxy::Start;
 use super::*;
+use crate::observe::metrics::page::Page;
+use crate::support::milepost;
 
 /// The token that the server gets with a call.
 fn presented(proxy: &Proxy, upstream: &Upstream) -> String {
@@ -45,9 +49,39 @@ fn the_token_of_a_file_is_read_again_and_the_last_good_one_stays() {
         assert_eq!(presented(&proxy, &upstream), "c4n4ry-second");
         std::fs::write(&file, "c4n4ry-third-one").unwrap();
         assert_eq!(presented(&proxy, &upstream), "c4n4ry-third-one");
+        let page = Page::read(&proxy.probe("/metrics").1);
+        let labels = [("route", "/a"), ("kind", "token-file")];
+        assert_eq!(page.sum("milepost_server_notices_total", &labels), 2.0);
         proxy.stop();
         let log = proxy.log();
         assert_eq!(log.matches("`bearer_file` cannot be used").count(), 1, "{log}");
         assert!(!log.contains("c4n4ry"), "{log}");
+    }
+}
+
+/// A token may expire while `doctor` and `check-progress` run.
+#[test]
+fn doctor_and_the_suite_read_the_token_again() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    for command in ["doctor", "check-progress"] {
+        std::fs::write(&file, "c4n4ry-1\n").unwrap();
+        let mut doctor = milepost();
+        doctor.arg(command).arg("--bearer-file").arg(&file).arg(upstream.url());
+        doctor.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut doctor = doctor.spawn().unwrap();
+        let mut first = upstream.asked();
+        assert!(first.head.contains("authorization: Bearer c4n4ry-1\r\n"), "{}", first.head);
+        std::fs::write(&file, "c4n4ry-second\n").unwrap();
+        first.answer("400 Bad Request", "content-type: application/json\r\n", "{}");
+        let second = upstream.asked();
+        let head = second.head.clone();
+        doctor.kill().unwrap();
+        doctor.wait().unwrap();
+        drop(second);
+        assert!(head.contains("authorization: Bearer c4n4ry-second\r\n"), "{command}: {head}");
+        // Requests that were under way.
+        while !upstream.is_idle() {}
     }
 }
