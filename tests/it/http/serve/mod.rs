@@ -21,6 +21,7 @@ pub(crate) mod legacy_server;
 mod live_calls;
 mod notices;
 mod one_way;
+mod principal_doors;
 mod principals;
 mod private_files;
 pub(crate) mod proxy;
