@@ -33,7 +33,7 @@ const MODERN: [(&str, &str); 3] =
     [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "work")];
 
 /// Keys of `[server]` for a listener that asks for certificates of this authority.
-fn asking(pki: &Pki) -> String {
+pub(super) fn asking(pki: &Pki) -> String {
     format!(
         "tls = {{ certificate = {:?}, key = {:?} }}\nclient_ca_file = {:?}",
         pki.path("server.pem"),

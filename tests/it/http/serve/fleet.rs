@@ -41,18 +41,25 @@ while True:
         os.write(1 if end == screen else screen, data)
 "#;
 
+/// The table `[fleet]` of a replica, and its address in the fleet.
+pub(super) fn table() -> (String, String) {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let key = "5a".repeat(32);
+    let table =
+        format!("[fleet]\nkey = [\"{key}\"]\nlisten = \"{free}\"\nadvertise = \"{free}\"\n");
+    (table, free)
+}
+
 /// A replica with a server over HTTP at `/a` and a child at `/b`, and its address in the fleet.
 fn replica(upstream: &Upstream) -> (Proxy, String) {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (table, free) = table();
     let command = serde_json::to_string(&["python3", "-c", ECHO]).unwrap();
     let routes = format!(
-        "[fleet]\nkey = [\"{}\"]\nlisten = \"{free}\"\nadvertise = \"{free}\"\n\
-         [[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n\
+        "{table}[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n\
          [[route]]\npath = \"/b\"\nupstream.command = {command}\n",
-        "5a".repeat(32),
         upstream.url()
     );
-    (Proxy::serving(&Start::default(), &routes), free.to_string())
+    (Proxy::serving(&Start::default(), &routes), free)
 }
 
 /// Calls a tool in a session at a replica.

@@ -63,11 +63,23 @@ impl Client {
         headers: &[(&str, &str)],
         body: String,
     ) -> Response<Incoming> {
+        self.send_to("/a", method, address, headers, body).await
+    }
+
+    /// The same to any path.
+    pub(crate) async fn send_to(
+        &mut self,
+        path: &str,
+        method: &str,
+        address: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> Response<Incoming> {
         // A host that every listener on loopback answers to, whatever its certificate says.
         let port = address.rsplit(':').next().unwrap();
         let uri = match self {
-            Self::One(_) => "/a".to_owned(),
-            Self::Two(_) => format!("http://localhost:{port}/a"),
+            Self::One(_) => path.to_owned(),
+            Self::Two(_) => format!("http://localhost:{port}{path}"),
         };
         let mut request = Request::builder().method(method).uri(uri);
         if let Self::One(_) = self {
