@@ -1,9 +1,8 @@
 //! The headers that pass from one side to the other. All functions are pure, but for the files of `bearer_file`
 //! (`set_headers.rs`).
 //!
-//! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in
-//! their order and number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says
-//! (`forwarded.rs`).
+//! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in their order and
+//! number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says (`forwarded.rs`).
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
@@ -11,6 +10,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
+use super::content_length::write_once;
 use super::set_headers::set_headers;
 use super::via::Via;
 use crate::config::routes::HeaderRules;
@@ -191,6 +191,7 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
 }
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
+    write_once(passed);
     passage.via.append(passed, passage.received);
     // Those of the message have not passed; these are ours. They stand last: nothing moves.
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {

@@ -7,6 +7,7 @@ pub mod client_name;
 pub(crate) mod client_pacing;
 pub mod collector;
 pub(crate) mod connection_pool;
+mod content_length;
 pub(crate) mod cookies;
 pub mod cors;
 pub(crate) mod dialer;
