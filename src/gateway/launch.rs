@@ -114,7 +114,7 @@ impl Launch<'_> {
             cwd: stdio.cwd.clone(),
             starts: starts_of(state, principal),
         };
-        let diagnostics = Box::new(ServerLog::default());
+        let diagnostics = Box::new(ServerLog::masking(policy.call.masks.clone()));
         let relay = |server, diagnostics| {
             let server = FaceLeg::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, diagnostics);

@@ -1,4 +1,4 @@
-//! The standard error of a server, line by line in the log.
+//! The standard error of a server, line by line in the log, without its secrets.
 
 use std::io;
 use std::pin::Pin;
@@ -6,18 +6,26 @@ use std::task::{Context, Poll};
 
 use tokio::io::AsyncWrite;
 
+use crate::progress::policy::masks::Masks;
+
 /// Bytes of one log line from a server's standard error. A longer line is cut.
 const LINE_MAX: usize = 4 << 10;
 
 /// A writer that logs each line.
 #[derive(Default)]
 pub(crate) struct ServerLog {
+    masks: Masks,
     line: Vec<u8>,
     /// Whether the line is longer than its kept part.
     cut: bool,
 }
 
 impl ServerLog {
+    /// A writer that masks the secrets of a route's server.
+    pub(crate) fn masking(masks: Masks) -> Self {
+        Self { masks, line: Vec::new(), cut: false }
+    }
+
     fn take(&mut self, text: &[u8]) {
         let mut lines = text.split(|byte| *byte == b'\n');
         if let Some(first) = lines.next() {
@@ -39,6 +47,7 @@ impl ServerLog {
         let line = readable(&self.line, std::mem::take(&mut self.cut));
         self.line.clear();
         if !line.is_empty() {
+            let line = &*self.masks.mask(&line);
             tracing::info!(target: "server", line, "server");
         }
     }

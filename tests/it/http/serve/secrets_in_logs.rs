@@ -92,3 +92,18 @@ fn no_secret_is_logged_at_any_level() {
         assert!(told.is_empty(), "{told:#?}");
     }
 }
+
+#[test]
+fn secrets_on_the_standard_error_of_a_server_are_masked_in_the_log() {
+    const SERVER: &str = "import sys\n\
+        sys.stderr.write('of-route c4n4ry-1 api_key=c4n4ry-2 Authorization: Bearer c4n4ry-3\\n')\n\
+        sys.stderr.flush()\n\
+        sys.stdin.read()\n";
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    let keys = format!("upstream.command = {command}\nmask = ['of-route (?<secret>\\S+)']");
+    let proxy = Proxy::with(&Start::default(), &keys);
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
+    let _asked = post(&proxy, initialize);
+    let line = proxy.logged(&["server line="]);
+    assert!(line.contains("of-route *** api_key=*** Authorization: ***"), "{line}");
+}
