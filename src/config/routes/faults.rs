@@ -113,7 +113,7 @@ fn excerpt(
     }
     let (mut shown, mut at, mut width) = (line.to_owned(), at.min(line.len()), width);
     if may_hold_secret(line, key) {
-        let equals = line.find('=')?;
+        let equals = line.find('=').filter(|equals| is_key(&line[..*equals]))?;
         shown = format!("{}= ***", &line[..equals]);
         if at > equals {
             (at, width) = (equals + 2, 3);
@@ -129,6 +129,13 @@ fn excerpt(
     let mut out = String::new();
     let _ = writeln!(out, "{number:>5} | {shown}\n      | {indent}{}", "^".repeat(marks));
     Some(out)
+}
+
+/// Whether this is the key of a line, and not also a part of the value: the `=` behind the key may be missing.
+fn is_key(text: &str) -> bool {
+    let text = text.trim();
+    let is_part = |sign: char| sign.is_ascii_alphanumeric() || "_-.\"'".contains(sign);
+    text.chars().all(is_part) && text.matches(['"', '\'']).count() % 2 == 0
 }
 
 /// Whether the line of a file may hold a secret, which no terminal and no log shows.
@@ -191,6 +198,31 @@ impl fmt::Display for ConfigFaults {
             0 => Ok(()),
             1 => f.write_str(" (and 1 more error; `milepost check` shows it)"),
             more => write!(f, " (and {more} more errors; `milepost check` shows them)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_line_with_a_secret_only_the_key_is_shown() {
+        for (line, shown) in [
+            ("bearer = \"hidden\"", Some("bearer = ***")),
+            ("  set.\"x-key\" = \"hidden\"", Some("  set.\"x-key\" = ***")),
+            ("bearer \"hidden=\"", None),
+            ("bearer\"hidden=\"", None),
+            ("bearer hidden=", None),
+            ("upstream.url \"http://user:hidden@host/mcp?key=x\"", None),
+            ("upstream.command [\"server\", \"--password\", \"hidden\", \"--token=x\"]", None),
+            ("listen = 1", Some("listen = 1")),
+        ] {
+            let excerpt = excerpt(line, 7, 0, 1, None);
+            let expected = shown.map(|shown| format!("    7 | {shown}\n"));
+            let first =
+                excerpt.map(|text| text.lines().next().unwrap_or_default().to_owned() + "\n");
+            assert_eq!(first, expected, "{line}");
         }
     }
 }
