@@ -25,6 +25,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::progress::Summary;
+use crate::progress::clients::is_unprintable;
 
 /// The mark of a line that repeats the message of the last line with the same sign.
 pub const SAME: &str = "\"";
@@ -91,12 +92,12 @@ impl<'a> TranscriptLine<'a> {
     }
 }
 
-/// Bytes as the text of a line.
+/// Bytes as the text of a line, in which nothing moves or hides other text: people read it on terminals.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         let mut rest = chunk.valid();
-        while let Some(at) = rest.find(|c: char| c.is_control() || c == '\\') {
+        while let Some(at) = rest.find(|c: char| is_unprintable(c) || c == '\\') {
             let (before, from) = rest.split_at(at);
             text.push_str(before);
             let strange = from.chars().next().unwrap_or_default();
@@ -170,6 +171,9 @@ mod tests {
         let all: Vec<u8> = (0..=255).chain(*b"\\x41 \\n \\\\x \\").collect();
         assert_eq!(&*unescape(&escape(&all)).unwrap(), all);
         assert_eq!(escape(b"{\"a\":\"\\n\"}"), "{\"a\":\"\\n\"}");
+        let turned = "a\u{1b}[2J\u{9b}1m\u{202e}b\u{2028}é";
+        let shown = r"a\x1B[2J\xC2\x9B1m\xE2\x80\xAEb\xE2\x80\xA8é";
+        assert_eq!(escape(turned.as_bytes()), shown);
         assert!(unescape("\\x4").is_err());
     }
 }
