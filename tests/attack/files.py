@@ -134,3 +134,186 @@ def folders_that_cannot_be_written():
         serve.is_served()
         tools.end_all()
     return "3 folders, clients are served"
+
+
+# Walks a folder and connects to each socket, as another user; prints what it could read, write or speak to.
+STRANGER = '''
+import os, socket, sys
+os.setgid(65534); os.setgroups([]); os.setuid(65534)
+def tell(*words):
+    print(*words, flush=True)
+for root in sys.argv[1:]:
+    for where, folders, names in os.walk(root):
+        for name in folders + names:
+            path = os.path.join(where, name)
+            if path.endswith(".sock"):
+                one = socket.socket(socket.AF_UNIX)
+                one.settimeout(2)
+                try:
+                    one.connect(path)
+                    one.sendall(b"GET /calls HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+                    if one.recv(100):
+                        tell("spoke to", path)
+                except OSError:
+                    pass
+            elif os.path.isfile(path) and os.access(path, os.R_OK):
+                tell("reads", path)
+            if os.access(path, os.W_OK) and not os.path.islink(path):
+                tell("writes", path)
+tell("done")
+'''
+
+
+# A socket of another user, which tells what is said to it.
+FAKE = '''
+import os, socket, sys
+os.setgid(65534); os.setgroups([]); os.setuid(65534)
+one = socket.socket(socket.AF_UNIX)
+one.bind(sys.argv[1])
+one.listen()
+one.settimeout(4)
+heard = b""
+try:
+    made, _ = one.accept()
+    made.settimeout(2)
+    heard = made.recv(1000)
+except OSError:
+    pass
+print("heard", heard or "nothing", flush=True)
+'''
+
+
+def stranger(*roots):
+    """What another user of this machine finds below these folders; nothing where this user may not become another."""
+    if os.getuid() != 0:
+        return None
+    found = subprocess.run(["python3", "-c", STRANGER, *map(str, roots)], capture_output=True, timeout=60)
+    assert b"done" in found.stdout, found.stderr[-300:]
+    return found.stdout.decode().splitlines()[:-1]
+
+
+@attack
+def state_and_sockets_without_a_umask():
+    """All files and sockets of `serve` and `wrap` with umask 000, in folders that everybody may enter, for another user."""
+    place = folder()
+    os.chmod(place, 0o755)
+    runtime, state, records = place / "runtime", place / "state", place / "records"
+    for one in [runtime, records]:
+        one.mkdir()
+        os.chmod(one, 0o777)
+    old = os.umask(0)
+    try:
+        serve = Serve(stdio(more="cached_start = true\nlate = {}\nestimate = true"), options=["--record", str(records)], state=state,
+                      environment={"XDG_RUNTIME_DIR": str(runtime)})
+        wrap = subprocess.Popen([tools.PROGRAM, "wrap", "--record", str(records), "--", "python3", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, env={"PATH": os.environ["PATH"], "HOME": str(place), "XDG_RUNTIME_DIR": str(runtime), "MILEPOST_STATE_DIR": str(state)})
+        tools.RUNNING.append(wrap)
+    finally:
+        os.umask(old)
+    wrap.stdin.write(INITIALIZE.encode() + b"\n")
+    wrap.stdin.flush()
+    session = begin(serve)
+    for number in range(5):
+        serve.ask(call(number, session=session, token=number))
+    time.sleep(1.5)
+    made = [one for root in [runtime, state, records] for one in root.rglob("*")]
+    for one in made:
+        mode = stat.S_IMODE(one.lstat().st_mode)
+        assert mode & 0o077 == 0, (str(one), oct(mode))
+    sockets = [one for one in made if stat.S_ISSOCK(one.lstat().st_mode)]
+    assert len(sockets) >= 2, made
+    found = stranger(place)
+    ours = [f"writes {one}" for one in [runtime, records]]
+    found = found and [line for line in found if line not in ours]
+    assert not found, found
+    who = "another user gets nothing" if found is not None else "not tried as another user"
+    return f"{len(made)} files, {len(sockets)} of them sockets, all of this user alone; {who}"
+
+
+@attack
+def links_and_folders_of_others_in_the_place_of_sockets():
+    """A link, a file, a folder of another user and one that all may enter, where the folder of sockets will be."""
+    told = []
+    for kind in ["link", "dangling link", "file", "open folder", "folder of another user"]:
+        if kind == "folder of another user" and os.getuid() != 0:
+            continue
+        place = folder()
+        os.chmod(place, 0o755)
+        runtime, victim = place / "runtime", place / "victim"
+        runtime.mkdir()
+        own = runtime / "milepost"
+        if kind == "link":
+            victim.mkdir()
+            os.chmod(victim, 0o777)
+            own.symlink_to(victim)
+        elif kind == "dangling link":
+            own.symlink_to(victim)
+        elif kind == "file":
+            own.write_text("precious")
+        else:
+            own.mkdir()
+            os.chmod(own, 0o777)
+            if kind != "open folder":
+                os.chown(own, 65534, 65534)
+        serve = Serve(stdio(), environment={"XDG_RUNTIME_DIR": str(runtime)})
+        serve.is_served()
+        time.sleep(0.3)
+        elsewhere = list(victim.iterdir()) if victim.is_dir() else []
+        assert not elsewhere, elsewhere
+        assert kind != "dangling link" or not victim.exists(), "the link was followed"
+        assert kind != "file" or own.read_text() == "precious"
+        if kind == "open folder":
+            assert stat.S_IMODE(own.stat().st_mode) == 0o700, oct(own.stat().st_mode)
+        elif own.is_dir() and not own.is_symlink():
+            assert not list(own.iterdir()), "a socket in a folder of another user"
+        # Who looks on as this user must not speak to a socket that another user has put there.
+        if kind == "folder of another user":
+            path = own / f"serve-{serve.process.pid}-00000000.sock"
+            fake = subprocess.Popen(["python3", "-c", FAKE, str(path)], stdout=subprocess.PIPE)
+            tools.RUNNING.append(fake)
+            until("the false socket", path.exists)
+            subprocess.run([tools.PROGRAM, "tap"], stdin=subprocess.DEVNULL, capture_output=True, timeout=20,
+                           env={"PATH": "/usr/bin:/bin", "HOME": str(place), "XDG_RUNTIME_DIR": str(runtime)})
+            said = fake.communicate(timeout=10)[0]
+            assert b"heard nothing" in said, ("told to a socket of another user", said)
+        told.append(kind)
+    return f"{', '.join(told)}: no socket there, clients are served"
+
+
+@attack
+def links_in_the_folder_of_the_state():
+    """Links in the place of every file that Milepost keeps: durations, kept starts, and the folder of starts."""
+    place = folder()
+    state, victim = place / "state", place / "victim"
+    # A first life, to learn the names.
+    serve = Serve(stdio(more="cached_start = true"), state=state)
+    session = begin(serve)
+    serve.ask(call(1, session=session))
+    time.sleep(1)
+    serve.process.terminate()
+    serve.process.wait(20)
+    names = [one.relative_to(state) for one in state.rglob("*") if one.is_file()]
+    assert names
+    for name in names:
+        victim.write_text("precious")
+        os.chmod(victim, 0o644)
+        path = state / name
+        path.unlink()
+        path.symlink_to(victim)
+        serve = Serve(stdio(more="cached_start = true"), state=state)
+        session = begin(serve)
+        serve.ask(call(1, session=session))
+        time.sleep(1)
+        serve.process.terminate()
+        serve.process.wait(20)
+        assert victim.read_text() == "precious" and stat.S_IMODE(victim.stat().st_mode) == 0o644, name
+        if path.is_symlink():
+            path.unlink()
+    # Only a folder that others may write can have a link of another user.
+    os.chmod(state, 0o777)
+    serve = Serve(stdio(more="cached_start = true"), state=state)
+    begin(serve)
+    time.sleep(1)
+    mode = stat.S_IMODE(state.stat().st_mode)
+    assert mode & 0o022 == 0 or "state" in serve.log(), oct(mode)
+    return f"{len(names)} files, and a folder that all may write (then {oct(mode)}): {', '.join(str(name)[:24] for name in names)}: no link was followed"
