@@ -42,7 +42,8 @@ mod tests {
     fn a_list_of_equal_lengths_passes_as_one_in_both_directions() {
         let (via, rules) = (Via::named(7), HeaderRules::default());
         let received = Version::HTTP_11;
-        let passage = Passage { via: &via, rules: &rules, received, body_changes: false };
+        let passage =
+            Passage { via: &via, rules: &rules, received, body_changes: false, traffic: None };
         let to = Onward { host: None, opaque: false, authorization_was_ours: false };
         let list = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("5, 5"))]);
         assert_eq!(response_headers(list.clone(), &passage)[CONTENT_LENGTH], "5");
