@@ -135,7 +135,7 @@ fn excerpt(
 fn is_key(text: &str) -> bool {
     let text = text.trim();
     let is_part = |sign: char| sign.is_ascii_alphanumeric() || "_-.\"'".contains(sign);
-    text.chars().all(is_part) && text.matches(['"', '\'']).count() % 2 == 0
+    text.chars().all(is_part) && text.matches(['"', '\'']).count().is_multiple_of(2)
 }
 
 /// Whether the line of a file may hold a secret, which no terminal and no log shows.
