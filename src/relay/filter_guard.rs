@@ -18,14 +18,13 @@ use bytes::Bytes;
 
 use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
-use crate::progress::input::{Input, Output};
+use crate::progress::input::{Input, InputResult};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason, ReleasedRequest,
-    RequestMembers, StreamId, Transmit, VerdictRun,
+    Disposition, FailedFilter, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason,
+    ReleasedRequest, RequestMembers, StreamId, Transmit, VerdictRun,
 };
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::transport::byte_budget::ByteRoom;
-use fail_open::Failed;
 
 /// The most that a filter is told that it may keep, in bytes: no settings of a filter need more, and recordings do not
 /// show what others keep as long as there is enough.
@@ -38,7 +37,7 @@ pub struct FilterGuard {
     policy: Arc<Policy>,
     /// The stream for messages of no request.
     rest: StreamId,
-    failed: Option<Box<Failed>>,
+    failed: Option<Box<FailedFilter>>,
     emitter: Option<Box<EventEmitter>>,
     /// For what the filter keeps in memory, where that is counted.
     kept: Option<Box<KeptCount>>,
@@ -106,16 +105,16 @@ impl FilterGuard {
     }
 
     /// Applies an input. A failed filter has no output but the place where a message of the server goes.
-    pub fn apply(&mut self, now: Instant, input: Input) -> Output {
+    pub fn apply(&mut self, now: Instant, input: Input) -> InputResult {
         let failed_before = self.failed.is_some();
         self.show(now, || input.clone());
         let output = self.try_with(|filter| filter.handle(now, &input));
         self.note();
         output.unwrap_or_else(|| match &input {
             Input::HandleForeign(origin, message) => {
-                Output::Server(self.without_filter(*origin, message, failed_before))
+                InputResult::Server(self.without_filter(*origin, message, failed_before))
             }
-            _ => Output::Nothing,
+            _ => InputResult::Nothing,
         })
     }
 
@@ -451,7 +450,7 @@ impl FilterGuard {
         self.note();
         let recorded = self.recorded.pop_front();
         if let Some(failed) = &mut self.failed {
-            return recorded.or_else(|| failed.records.pop_front());
+            return recorded.or_else(|| failed.poll_event());
         }
         let record = recorded.or_else(|| self.filter.poll_event());
         if let Some(FilterEvent::Call(call)) = &record {

@@ -1,9 +1,15 @@
-//! The engine of Milepost: it turns whatever an MCP server says about progress into `notifications/progress` that
-//! clients accept. It does no I/O: bytes and the time go in, bytes come out.
+#![doc = include_str!("../README.md")]
 //!
-//! - [`protocol`] reads messages where they lie: JSON, JSON-RPC, event streams, lines.
-//! - [`progress`] decides: a [`progress::Filter`] receives every message of a connection, in both directions, and returns
-//!   what to write.
+//! # A tour
+//!
+//! 1. [`conversation`]: a [`conversation::Conversation`] owns one client and one server. It cuts bytes into messages,
+//!    keeps the order in which results are taken, and goes on without repairs if the engine panics. Most programs need
+//!    nothing else.
+//! 2. [`progress`]: a [`progress::Filter`] receives every message of a connection, in both directions, and returns what
+//!    to write. A program that frames messages itself, and has many streams, drives a filter.
+//! 3. [`protocol`]: messages are read where they lie, and never written again.
+//!
+//! A filter by itself, with a clock that stands still until it is moved:
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -27,5 +33,6 @@
 //! let text = String::from_utf8(told.unwrap_or_default().to_vec()).unwrap_or_default();
 //! assert!(text.contains("notifications/progress") && text.contains(r#""progress":40"#), "{text}");
 //! ```
+pub mod conversation;
 pub mod progress;
 pub mod protocol;

@@ -11,7 +11,7 @@ use crate::config::values;
 use crate::observe::events::APART;
 use crate::observe::transcript::{LineStream, TranscriptLine, escape, settings, summary, unescape};
 use crate::progress::durations::LearnedDurations;
-use crate::progress::input::{FilterScope, Input, MessageLine, Output, upstream_stream};
+use crate::progress::input::{FilterScope, Input, InputResult, MessageLine, upstream_stream};
 use crate::progress::{
     CallId, Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Policy, Reason, StreamId,
     StreamKind, StreamPacing, Verdict,
@@ -216,7 +216,7 @@ impl Player {
         };
         let output = self.filter.handle(self.now, &input);
         match (input, output) {
-            (Input::ClientMessage(stream, message), Output::ToServer(sent)) => {
+            (Input::ClientMessage(stream, message), InputResult::ToServer(sent)) => {
                 let sent = sent.to_bytes();
                 if sent.is_empty() {
                     self.out.push("^ nothing".to_owned());
@@ -226,7 +226,7 @@ impl Player {
                 self.asked = Some((stream, message));
             }
             (Input::ServerMessage(origin, message), output) => {
-                if let Output::Server(Disposition::NotAMessage(noise)) = output {
+                if let InputResult::Server(Disposition::NotAMessage(noise)) = output {
                     let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
                     self.out.push(format!("e {}", escape(text)));
                 }

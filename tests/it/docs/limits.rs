@@ -20,10 +20,14 @@ limits` writes the page.
 ";
 
 /// The layers, from the outermost to the core, as the page names them.
-const LAYERS: [(&str, &str); 8] = [
+const LAYERS: [(&str, &str); 9] = [
     ("gateway", "HTTP side of `serve` (`src/gateway`)"),
     ("relay", "Connection of one client and one server (`src/relay`)"),
     ("transport", "Transports (`src/transport`)"),
+    (
+        "conversation",
+        "Conversations of programs that embed the engine (`crates/core/src/conversation`)",
+    ),
     ("progress", "Progress of calls (`crates/core/src/progress`)"),
     ("protocol", "Messages and framing (`crates/core/src/protocol`)"),
     ("observe", "Logs, metrics, traces, recordings, live calls (`src/observe`)"),

@@ -12,9 +12,10 @@ use milepost::progress::{Reason, Repair};
 const PRODUCT: [&str; 2] = ["src", CORE];
 
 /// The folders of [`PRODUCT`] are the layers: each imports those above it in this list, never one below.
-const LAYERS: [&str; 9] = [
+const LAYERS: [&str; 10] = [
     "protocol",
     "progress",
+    "conversation",
     "platform",
     "config",
     "observe",

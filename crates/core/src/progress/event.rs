@@ -103,22 +103,22 @@ impl RefusalRule {
 
 /// The rest of a filter that has failed.
 #[derive(Debug, Default)]
-pub struct Salvaged {
+pub(crate) struct Salvaged {
     /// The messages that wait for each client stream.
-    pub streams: BTreeMap<StreamId, TransmitQueue>,
+    pub(crate) streams: BTreeMap<StreamId, TransmitQueue>,
     /// The large messages of which more is to come.
-    pub large: Vec<SalvagedLarge>,
+    pub(crate) large: Vec<SalvagedLarge>,
     /// The message that was being handled, and its client stream.
-    pub at_work: Option<(Option<StreamId>, Message)>,
+    pub(crate) at_work: Option<(Option<StreamId>, Message)>,
 }
 
 /// A large message that is passing in pieces.
 #[derive(Debug, Clone, Copy)]
-pub struct SalvagedLarge {
+pub(crate) struct SalvagedLarge {
     /// The stream of the server that the message comes on.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// The number of the message in the queue of its client stream.
-    pub number: u64,
+    pub(crate) number: u64,
     /// Whether the client gets none of it.
-    pub is_withheld: bool,
+    pub(crate) is_withheld: bool,
 }

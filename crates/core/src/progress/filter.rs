@@ -267,7 +267,7 @@ impl Filter {
 
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
-    pub fn salvage(&mut self) -> Salvaged {
+    pub(crate) fn salvage(&mut self) -> Salvaged {
         let is_observed = self.policy.observes();
         let streams = self.gate.streams.iter_mut();
         let mut streams = streams.map(|(id, stream)| (*id, stream.salvage(is_observed))).collect();

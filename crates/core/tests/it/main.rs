@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod codec;
+mod conversation;
 mod core;
 
 /// What the tests of the proxy have too.

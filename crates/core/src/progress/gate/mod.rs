@@ -12,7 +12,7 @@ mod questions;
 mod silence;
 pub(crate) mod stream;
 pub(crate) mod streams;
-pub mod transmit_queue;
+pub(crate) mod transmit_queue;
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -100,6 +100,11 @@ impl Filter {
             && self.late.held.released.is_empty()
             && self.gate.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
             && self.next_expiry().is_none_or(|at| at > now)
+    }
+
+    /// Whether no bytes wait for the client of a stream.
+    pub fn is_drained_on(&self, id: StreamId) -> bool {
+        self.gate.streams.get(&id).is_none_or(|stream| stream.is_drained())
     }
 
     /// Notes that everything given out for a stream has been written.

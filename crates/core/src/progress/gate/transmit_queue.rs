@@ -8,7 +8,7 @@ use crate::progress::payload::{Fragment, Transmit};
 /// The messages for one client stream. Large messages may arrive at the same time, in pieces, each on another stream
 /// of the server: the client gets one after the other.
 #[derive(Debug, Default)]
-pub struct TransmitQueue {
+pub(crate) struct TransmitQueue {
     /// Each piece with the number of its message.
     items: VecDeque<(Option<u64>, Transmit)>,
     /// The large message of which some has been given out, and more follows.
@@ -23,13 +23,13 @@ impl TransmitQueue {
     }
 
     /// Adds a whole message, or a piece of the message `of`.
-    pub fn push(&mut self, of: Option<u64>, transmit: Transmit) {
+    pub(crate) fn push(&mut self, of: Option<u64>, transmit: Transmit) {
         self.bytes += transmit.payload.len();
         self.items.push_back((of, transmit));
     }
 
     /// The next message. Between two pieces of a message, nothing but its next piece.
-    pub fn pop(&mut self) -> Option<Transmit> {
+    pub(crate) fn pop(&mut self) -> Option<Transmit> {
         let place = match self.midway {
             None => 0,
             midway => self.items.iter().position(|(of, _)| *of == midway)?,
@@ -41,18 +41,18 @@ impl TransmitQueue {
     }
 
     /// Removes the waiting pieces of the message `number`, of which none has been given out.
-    pub fn forget(&mut self, number: u64) {
+    pub(crate) fn forget(&mut self, number: u64) {
         self.items.retain(|(of, _)| *of != Some(number));
         self.bytes = self.items.iter().map(|(_, transmit)| transmit.payload.len()).sum();
     }
 
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Bytes that wait.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

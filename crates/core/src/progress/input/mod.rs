@@ -75,7 +75,7 @@ pub enum Input {
     ServerLarge(Origin, Bytes, Option<Box<str>>),
     /// Another filter has delivered the message to its client: on this stream, if known.
     NoteDelivery(Option<StreamId>, Message),
-    /// The filter is asked which stream a message is for ([`Output::Stream`]).
+    /// The filter is asked which stream a message is for ([`InputResult::Stream`]).
     FindStream(Origin, Message),
     /// The filter learns a token from a message that another filter handles.
     LearnToken(Origin, Message),
@@ -88,7 +88,7 @@ pub enum Input {
     /// message: a client sent it last.
     Pair(Option<(StreamId, Message)>, StreamId),
     /// The answer to this id, which needs these repairs, is kept in a file, because the answer is too large
-    /// ([`Output::Spool`]).
+    /// ([`InputResult::Spool`]).
     SpoolAnswer(Key, Repairs),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, StreamPacing),
@@ -170,7 +170,7 @@ pub struct MessageLine {
 
 /// The direct result of an input.
 #[derive(Debug, Clone)]
-pub enum Output {
+pub enum InputResult {
     /// There is none.
     Nothing,
     /// The server is to be sent this in the place of a client's message.
@@ -185,30 +185,30 @@ pub enum Output {
 
 impl Filter {
     /// Applies an input.
-    pub fn handle(&mut self, now: Instant, input: &Input) -> Output {
+    pub fn handle(&mut self, now: Instant, input: &Input) -> InputResult {
         match input {
             Input::ClientMessage(stream, message) => {
-                return Output::ToServer(self.client_message(now, *stream, message));
+                return InputResult::ToServer(self.client_message(now, *stream, message));
             }
             Input::ServerMessage(origin, message) => {
-                return Output::Server(self.server_message(now, *origin, message));
+                return InputResult::Server(self.server_message(now, *origin, message));
             }
             Input::ServerProgress(stream, text) => {
                 if !self.fast_path(now, *stream, text) {
                     let message = Message::parse(text.clone());
                     let origin = Origin::Stream(*stream);
-                    return Output::Server(self.server_message(now, origin, &message));
+                    return InputResult::Server(self.server_message(now, origin, &message));
                 }
             }
             Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
-                return Output::Server(self.server_message_here(now, *origin, message));
+                return InputResult::Server(self.server_message_here(now, *origin, message));
             }
             Input::HearLog(origin, message) => self.hear(now, *origin, message),
             Input::FindStream(origin, message) => {
-                return Output::Stream(self.stream_of_arrived(now, *origin, message));
+                return InputResult::Stream(self.stream_of_arrived(now, *origin, message));
             }
             Input::SpoolAnswer(id, needs) => {
-                return Output::Spool(self.answer_spooled(now, id, *needs));
+                return InputResult::Spool(self.answer_spooled(now, id, *needs));
             }
             Input::ClientLarge(stream, scan) => self.finish_large_client(now, *stream, scan),
             Input::Refuse(message) => self.withdraw(now, message),
@@ -237,7 +237,7 @@ impl Filter {
             Input::EnableTasks(key, millis) => self.enable_tasks(now, *key, *millis),
             _ => self.handle_connection(now, input),
         }
-        Output::Nothing
+        InputResult::Nothing
     }
 
     /// Applies an input about streams or the connection.
@@ -269,7 +269,7 @@ impl Filter {
     }
 }
 
-impl Output {
+impl InputResult {
     /// The place where a message of the server goes.
     pub fn place(self) -> Disposition {
         if let Self::Server(place) = self { place } else { Disposition::Consumed }

@@ -1,0 +1,105 @@
+//! A conversation in lines: bytes are cut into messages on both sides, and every message that goes out has a line end.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::progress::{Fragment, Payload, StreamId};
+use crate::protocol::jsonrpc::Scan;
+use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
+
+/// The client stream of a conversation in lines.
+pub(crate) const SOLE_STREAM: StreamId = StreamId(0);
+
+/// The framing of both sides.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    pub(crate) from_client: LineReader,
+    pub(crate) from_server: LineReader,
+    pub(crate) to_client: LineWriter,
+    pub(crate) to_server: LineWriter,
+    /// The envelope of a message of the client that is too long to be held.
+    pub(crate) large: Scan,
+}
+
+/// Reads lines out of bytes in any pieces.
+#[derive(Debug)]
+pub(crate) struct LineReader {
+    lines: Lines,
+    input: BytesMut,
+}
+
+impl Default for LineReader {
+    fn default() -> Self {
+        Self { lines: Lines::new(INSPECT_MAX), input: BytesMut::new() }
+    }
+}
+
+impl LineReader {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// The next frame of what was pushed.
+    pub(crate) fn next(&mut self) -> Option<LineFrame> {
+        self.lines.decode(&mut self.input)
+    }
+
+    /// The next frame after the end of the input.
+    pub(crate) fn finish(&mut self) -> Option<LineFrame> {
+        self.lines.finish(&mut self.input)
+    }
+}
+
+/// Writes messages as lines. Nothing stands between two pieces of one message.
+#[derive(Debug, Default)]
+pub(crate) struct LineWriter {
+    /// Pieces of a message have been written, and no line end behind them.
+    midway: bool,
+    /// Whole messages that wait for this line end.
+    waiting: Vec<(StreamId, Bytes)>,
+}
+
+impl LineWriter {
+    /// Writes a message, or a part of one, to `out`.
+    pub(crate) fn put(
+        &mut self,
+        payload: &Payload,
+        part: Fragment,
+        stream: StreamId,
+        out: &mut VecDeque<(StreamId, Bytes)>,
+    ) {
+        let bytes = payload.to_bytes();
+        let is_line = bytes.last().map(|last| *last == b'\n');
+        match (part, is_line) {
+            (Fragment::Whole, None) => return,
+            (Fragment::Whole, Some(is_line)) => {
+                let line = if is_line { bytes } else { with_newline(&bytes) };
+                if self.midway {
+                    self.waiting.push((stream, line));
+                } else {
+                    out.push_back((stream, line));
+                }
+                return;
+            }
+            (Fragment::Piece | Fragment::End, Some(is_line)) => {
+                out.push_back((stream, bytes));
+                self.midway = !is_line;
+            }
+            (Fragment::Piece | Fragment::End, None) => {}
+        }
+        if part == Fragment::End && std::mem::take(&mut self.midway) {
+            out.push_back((stream, Bytes::from_static(b"\n")));
+        }
+        if !self.midway {
+            out.extend(self.waiting.drain(..));
+        }
+    }
+}
+
+fn with_newline(bytes: &[u8]) -> Bytes {
+    let mut line = BytesMut::with_capacity(bytes.len() + 1);
+    line.extend_from_slice(bytes);
+    line.extend_from_slice(b"\n");
+    line.freeze()
+}
