@@ -1,5 +1,4 @@
 //! The engine embedded in a small HTTP proxy: it stands before a server of Streamable HTTP and mends its progress.
-//! Each session is one conversation, and each request a stream of it.
 //!
 //!     cargo run --example embed-http -- --http 127.0.0.1:8080 127.0.0.1:8000
 
@@ -24,7 +23,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Response<UnsyncBoxBody<Bytes, Failure>>;
 type Shared = Arc<Mutex<Session>>;
 
-/// One session: its conversation, and the responses that its client reads.
+/// One session is one conversation. Each request is a stream of it, whose response the client reads.
 #[derive(Default)]
 struct Session {
     mended: Conversation,
