@@ -8,6 +8,7 @@ mod sdk_bridge;
 mod sdk_check_client;
 mod sdk_check_schemas;
 mod sdk_conformance;
+mod sdk_embedded;
 mod sdk_http;
 mod sdk_page;
 mod sdk_remote;

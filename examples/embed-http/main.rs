@@ -42,7 +42,7 @@ impl Session {
                 Output::ToClient(stream, message) => drop(self.to_client[&stream].send(message)),
                 // With the default policy these are the client's own messages, and no others.
                 Output::ToServer(stream, message) => drop(self.to_server.insert(stream, message)),
-                Output::Event(event) => eprintln!("{event:?}"),
+                Output::Event(_) => {}
                 Output::Timeout(at) => break at,
             }
         };

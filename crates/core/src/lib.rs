@@ -1,3 +1,5 @@
+//! The engine of Milepost, without I/O.
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! # A tour

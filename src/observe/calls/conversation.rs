@@ -28,7 +28,7 @@ const SERVER_NAME_MAX: usize = 60;
 
 /// Looks on at one conversation.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct WatchedConversation {
     table: Arc<Table>,
     route: Arc<RouteTotals>,
     scope: Scope,
@@ -50,7 +50,7 @@ pub(super) struct Conversation {
     has_failed: bool,
 }
 
-impl Conversation {
+impl WatchedConversation {
     pub(super) fn new(
         table: &Arc<Table>,
         route: Arc<RouteTotals>,
@@ -341,7 +341,7 @@ fn request_in(text: &Bytes, id: &Bytes) -> MessageText {
     MessageText::of(element.as_ref().unwrap_or(text))
 }
 
-impl Observer for Conversation {
+impl Observer for WatchedConversation {
     fn on_event(&mut self, event: &ObserverEvent) {
         match &event.kind {
             EventKind::Input(input, number) => self.input(event.at, input, *number),
@@ -395,7 +395,7 @@ impl Observer for Conversation {
     }
 }
 
-impl Drop for Conversation {
+impl Drop for WatchedConversation {
     fn drop(&mut self) {
         let ended = if self.has_failed { CallEnd::FilterFailed } else { CallEnd::Unanswered };
         let at = self.table.now();

@@ -2,9 +2,9 @@
 //! and verdicts of each.
 //!
 //! ```text
-//! filter ─> Conversation ─> Entry (a mutex of its own) <─┐
-//!                │ opens, ends                           │ looks, a few times a second
-//!                └────────> Table ───────────────────────┴─ Looking ─> page
+//! filter ─> WatchedConversation ─> Entry (a mutex of its own) <─┐
+//!                │ opens, ends                                  │ looks, a few times a second
+//!                └────────> Table ──────────────────────────────┴─ Looking ─> page
 //!                └────────> Taps ─> queue of each ─> tap
 //! ```
 //! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
@@ -30,7 +30,7 @@ use crate::config::values::nearest;
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallStats, OpenCall, Outcome, Policy, Summary};
-use conversation::Conversation;
+use conversation::WatchedConversation;
 use entry::{CallEnd, CallEntry};
 
 pub use look::{CallTableReader, ROUND};
@@ -386,7 +386,7 @@ impl ObserverFactory for Watch {
     ) -> Option<Box<dyn Observer>> {
         let route = self.0.route(route)?;
         let how = (policy.call.masks.clone(), policy.observes());
-        Some(Box::new(Conversation::new(&self.0, route, scope, how)))
+        Some(Box::new(WatchedConversation::new(&self.0, route, scope, how)))
     }
 }
 

@@ -28,7 +28,7 @@ const FOREIGN_FIELDS_MAX: usize = 155;
 const LEDGER_MAX: usize = 146;
 
 /// The parts of `progress`, from the lowest to the highest.
-const PARTS: [&str; 23] = [
+const PARTS: [&str; 24] = [
     "few_map",
     "payload",
     "value",
@@ -52,6 +52,7 @@ const PARTS: [&str; 23] = [
     "tasks",
     "kept",
     "input",
+    "failed_filter",
 ];
 
 /// Pairs of parts of which the lower one imports the higher one, at most.

@@ -16,14 +16,14 @@ const SILENCE: Duration = Duration::from_millis(300);
 const BOTH: &str = "application/json, text/event-stream";
 
 /// A client of one of these servers.
-struct Client {
+pub(super) struct Client {
     server: Server,
     session: Option<String>,
 }
 
 impl Client {
     /// Starts a server and introduces itself.
-    fn open(name: &str, options: &[&str]) -> Self {
+    pub(super) fn open(name: &str, options: &[&str]) -> Self {
         let mut client = Self { server: Server::start(name, options), session: None };
         let mut answer = client.introduce();
         assert_eq!(answer.status(), 200);
@@ -54,12 +54,12 @@ impl Client {
     }
 
     /// Calls a tool with the token `"t"`.
-    fn call(&self, id: Value, tool: &str, arguments: Value) -> Exchange {
+    pub(super) fn call(&self, id: Value, tool: &str, arguments: Value) -> Exchange {
         self.post(&request(&id, tool, &arguments))
     }
 
     /// The events and messages of a call to its end.
-    fn messages(&self, id: Value, tool: &str, arguments: Value) -> Vec<(String, Value)> {
+    pub(super) fn messages(&self, id: Value, tool: &str, arguments: Value) -> Vec<(String, Value)> {
         let mut answer = self.call(id, tool, arguments);
         assert_eq!(answer.header("content-type").unwrap(), "text/event-stream");
         answer.events().into_iter().map(|event| (event.clone(), data(&event))).collect()
@@ -72,12 +72,12 @@ impl Client {
         stream
     }
 
-    fn delete(&self) -> u16 {
+    pub(super) fn delete(&self) -> u16 {
         self.send("DELETE", "/mcp", BOTH, "").status()
     }
 }
 
-fn request(id: &Value, tool: &str, arguments: &Value) -> String {
+pub(super) fn request(id: &Value, tool: &str, arguments: &Value) -> String {
     json!({
         "jsonrpc": "2.0", "id": id, "method": "tools/call",
         "params": { "name": tool, "arguments": arguments, "_meta": { "progressToken": "t" } },
@@ -102,7 +102,7 @@ fn figures(messages: &[(String, Value)], key: &str) -> Vec<Value> {
     params.filter(|value| !value.is_null()).cloned().collect()
 }
 
-const DEPENDENCIES: &str = "get-component-dependencies";
+pub(super) const DEPENDENCIES: &str = "get-component-dependencies";
 
 #[test]
 fn kuzumem_on_the_sdk_sends_progress_without_a_figure() {

@@ -3,6 +3,7 @@
 
 mod answers_elsewhere;
 mod ask_log_level;
+mod embedded;
 mod example_servers;
 mod http_sse_servers;
 mod late_answers;

@@ -166,10 +166,11 @@ impl GuardedFilter {
     }
 
     /// Whether nothing more is to be written on a stream. `has_ended`: the server writes nothing more on the stream.
-    pub(crate) fn is_over(&mut self, stream: StreamId, has_ended: bool) -> bool {
+    pub(crate) fn is_over(&mut self, now: Instant, stream: StreamId, has_ended: bool) -> bool {
         let is_exchange = self.streams.get(&stream) == Some(&StreamKind::Exchange);
         let is_over = self.attempt(|filter| {
-            is_exchange && filter.is_over(stream) || has_ended && filter.is_drained_on(stream)
+            is_exchange && filter.is_over(stream)
+                || has_ended && filter.has_nothing_due(now, stream)
         });
         let failed = self.failed.as_ref();
         is_over

@@ -234,7 +234,8 @@ impl Conversation {
     pub fn is_over(&mut self, stream: StreamId) -> bool {
         let has_ended = self.streams.get(&stream).is_none_or(|has_ended| *has_ended);
         let waits = self.to_client.iter().any(|(of, _)| *of == stream);
-        !waits && self.filter.is_over(stream, has_ended)
+        let Some(now) = self.now else { return true };
+        !waits && self.filter.is_over(now, stream, has_ended)
     }
 
     /// Whether so many bytes wait for the client that the server should not be read

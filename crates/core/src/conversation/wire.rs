@@ -14,28 +14,28 @@ pub(crate) const SOLE_STREAM: StreamId = StreamId(0);
 /// The framing of both sides.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    pub(crate) from_client: LineReader,
-    pub(crate) from_server: LineReader,
-    pub(crate) to_client: LineWriter,
-    pub(crate) to_server: LineWriter,
+    pub(crate) from_client: WireReader,
+    pub(crate) from_server: WireReader,
+    pub(crate) to_client: WireWriter,
+    pub(crate) to_server: WireWriter,
     /// The envelope of a message of the client that is too long to be held.
     pub(crate) large: Scan,
 }
 
 /// Reads lines out of bytes in any pieces.
 #[derive(Debug)]
-pub(crate) struct LineReader {
+pub(crate) struct WireReader {
     lines: Lines,
     input: BytesMut,
 }
 
-impl Default for LineReader {
+impl Default for WireReader {
     fn default() -> Self {
         Self { lines: Lines::new(INSPECT_MAX), input: BytesMut::new() }
     }
 }
 
-impl LineReader {
+impl WireReader {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
@@ -53,14 +53,14 @@ impl LineReader {
 
 /// Writes messages as lines. Nothing stands between two pieces of one message.
 #[derive(Debug, Default)]
-pub(crate) struct LineWriter {
+pub(crate) struct WireWriter {
     /// Pieces of a message have been written, and no line end behind them.
     midway: bool,
     /// Whole messages that wait for this line end.
     waiting: Vec<(StreamId, Bytes)>,
 }
 
-impl LineWriter {
+impl WireWriter {
     /// Writes a message, or a part of one, to `out`.
     pub(crate) fn put(
         &mut self,

@@ -102,11 +102,6 @@ impl Filter {
             && self.next_expiry().is_none_or(|at| at > now)
     }
 
-    /// Whether no bytes wait for the client of a stream.
-    pub fn is_drained_on(&self, id: StreamId) -> bool {
-        self.gate.streams.get(&id).is_none_or(|stream| stream.is_drained())
-    }
-
     /// Notes that everything given out for a stream has been written.
     pub fn written(&mut self, now: Instant, id: StreamId) {
         let Some(stream) = self.gate.streams.get_mut(&id) else { return };

@@ -1,0 +1,41 @@
+//! Programs that embed the engine, between clients of the SDKs and legacy servers.
+
+use crate::sdk_http::expect_well;
+use crate::support::example;
+use crate::support::sdk::{CLIENTS, client, visit};
+use crate::support::server::Server;
+use crate::{aside, for_each};
+
+#[test]
+fn a_legacy_server_reports_to_real_clients_through_embed_stdio() {
+    let options = ["--call", "pagerank", "--call", "init-memory-bank"];
+    let words = ["--generation", "k1", "--pace", "100ms"].map(str::to_owned);
+    let server = [vec![example("embed-stdio"), example("kuzumem")], words.to_vec()].concat();
+    aside(|| {
+        for group in CLIENTS.chunks(3) {
+            for_each(group, |name| {
+                let report = client(name, &options, &server);
+                report.expect_all_well();
+                report.expect_rising();
+                let told = report.progress(0).len();
+                assert!(told >= 10, "{name}: {told} updates {}", report.json);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_legacy_server_reports_to_real_clients_through_embed_http() {
+    aside(|| {
+        for group in CLIENTS.chunks(3) {
+            for_each(group, |name| {
+                let upstream = Server::start("kuzumem", &["--generation", "k5", "--pace", "100ms"]);
+                let embedded = Server::start("embed-http", &[upstream.address()]);
+                let report = visit(name, &["--call", "pagerank"], &["--url", embedded.url()], &[]);
+                expect_well(&report);
+                let told = report.progress(0).len();
+                assert!(told >= 20, "{name}: {told} updates {}", report.json);
+            });
+        }
+    });
+}
