@@ -7,6 +7,8 @@
 
 mod fail_open;
 mod fast_path;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Range;

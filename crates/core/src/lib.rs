@@ -11,6 +11,8 @@
 //!    to write. A program that frames messages itself, and has many streams, drives a filter.
 //! 3. [`protocol`]: messages are read where they lie, and never written again.
 //!
+//! A [`progress::Policy`] has the settings of a route of the proxy as fields: [`progress::CallPolicy`] those of calls.
+//!
 //! A filter by itself, with a clock that stands still until it is moved:
 //!
 //! ```

@@ -32,6 +32,7 @@ use crate::progress::{
     Disposition, Fragment, Origin, Payload, Policy, StreamId, StreamKind, StreamPacing,
 };
 use crate::protocol::jsonrpc::Message;
+use crate::protocol::lines::INSPECT_MAX;
 
 pub use crate::conversation::event_buffer::{EVENTS_MAX, NOISE_MAX};
 pub use crate::conversation::output::{ConversationEvent, Output};
@@ -60,6 +61,8 @@ pub struct Conversation {
     events: EventBuffer,
     /// The framing of both sides, if the bytes come in lines.
     wire: Option<Box<Wire>>,
+    /// The longest line that is held whole, in bytes.
+    line_max: usize,
 }
 
 impl Default for Conversation {
@@ -89,12 +92,20 @@ impl Conversation {
             to_server: VecDeque::new(),
             events: EventBuffer::default(),
             wire: None,
+            line_max: INSPECT_MAX,
         }
     }
 
+    /// Sets the longest line that is held whole, in bytes, its line end not counted; at least 1, and
+    /// [`INSPECT_MAX`] by default. A longer line passes in pieces, and progress in such a line is withheld. Each side
+    /// needs this much memory at worst. No effect after the first bytes.
+    pub fn hold_lines(&mut self, max: usize) {
+        self.line_max = max;
+    }
+
     /// Takes bytes that the client has written on its only stream. Each line is a message; the cuts between calls have
-    /// no influence on what reaches the server. A line longer than
-    /// [`INSPECT_MAX`](crate::protocol::lines::INSPECT_MAX) passes in pieces.
+    /// no influence on what reaches the server. A line that is too long to be held passes in pieces
+    /// ([`Conversation::hold_lines`]).
     pub fn client(&mut self, now: Instant, bytes: &[u8]) {
         self.with_wire(now, |conversation, now, wire| {
             wire.from_client.push(bytes);
@@ -262,7 +273,7 @@ impl Conversation {
         let now = self.begin(now);
         let mut wire = self.wire.take().unwrap_or_else(|| {
             self.open_paced(SOLE_STREAM, StreamKind::Shared, StreamPacing::ByCall);
-            Box::default()
+            Box::new(Wire::new(self.line_max))
         });
         input(self, now, &mut wire);
         self.wire = Some(wire);

@@ -6,13 +6,13 @@ use bytes::{Bytes, BytesMut};
 
 use crate::progress::{Fragment, Payload, StreamId};
 use crate::protocol::jsonrpc::Scan;
-use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
+use crate::protocol::lines::{LineFrame, Lines};
 
 /// The client stream of a conversation in lines.
 pub(crate) const SOLE_STREAM: StreamId = StreamId(0);
 
 /// The framing of both sides.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) from_client: WireReader,
     pub(crate) from_server: WireReader,
@@ -22,6 +22,19 @@ pub(crate) struct Wire {
     pub(crate) large: Scan,
 }
 
+impl Wire {
+    /// Framing that holds lines of up to `max` bytes whole.
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            from_client: WireReader::new(max),
+            from_server: WireReader::new(max),
+            to_client: WireWriter::default(),
+            to_server: WireWriter::default(),
+            large: Scan::default(),
+        }
+    }
+}
+
 /// Reads lines out of bytes in any pieces.
 #[derive(Debug)]
 pub(crate) struct WireReader {
@@ -29,13 +42,11 @@ pub(crate) struct WireReader {
     input: BytesMut,
 }
 
-impl Default for WireReader {
-    fn default() -> Self {
-        Self { lines: Lines::new(INSPECT_MAX), input: BytesMut::new() }
-    }
-}
-
 impl WireReader {
+    fn new(max: usize) -> Self {
+        Self { lines: Lines::new(max), input: BytesMut::new() }
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }

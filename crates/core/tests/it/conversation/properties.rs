@@ -1,13 +1,17 @@
 //! A conversation does what the bare filter does, however its bytes are cut.
 
+use std::time::Duration;
+
 use milepost_core::conversation::ConversationEvent;
 use milepost_core::progress::{Fragment, StreamId};
+use milepost_core::protocol::jsonrpc::Scan;
+use milepost_core::protocol::lines::INSPECT_MAX;
 use proptest::prelude::*;
 
 use super::rig::Embedded;
 use crate::core::properties::{AGES, policies};
 use crate::core::random_talk::{Said, Step, Talk, steps};
-use crate::core::rig::Rig;
+use crate::core::rig::{Rig, assert_pieces_stand_together};
 
 /// Places at which the bytes of an input are cut.
 #[derive(Debug, Clone)]
@@ -44,79 +48,44 @@ impl Cuts {
     }
 }
 
-/// The bytes that a rig has told its client, in lines.
-fn lines_told(rig: &mut Rig) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for transmit in rig.told.drain(..) {
-        lines.extend(transmit.payload.to_bytes());
-        let is_over = transmit.part != Fragment::Piece;
-        if is_over && lines.last().is_some_and(|last| *last != b'\n') {
-            lines.push(b'\n');
-        }
-    }
-    lines
+/// What the bare filter says of a conversation in lines, of which it holds `line_max` bytes whole.
+struct Bare {
+    rig: Rig,
+    line_max: usize,
 }
 
-proptest! {
-    #[test]
-    fn a_conversation_in_any_pieces_says_what_the_filter_says(
-        policy in policies(),
-        steps in steps(),
-        cuts in cuts(),
-    ) {
-        let mut policy = policy;
-        // A conversation learns from calls that end; the bare filter leaves that to its shell.
-        policy.call.estimate = false;
-        policy.tools.values_mut().for_each(|tool| tool.estimate = false);
-        let mut rig = Rig::new(policy.clone());
-        rig.gathered = true;
-        let mut embedded = Embedded::new(policy);
-        let mut talk = Talk::default();
-        for step in &steps {
-            // Standard error and slow clients are no inputs of a conversation.
-            let is_input = !matches!(step, Step::Stall(_));
-            let said = is_input.then(|| talk.put(step, rig.filter.is_drained())).flatten();
-            match said {
-                None | Some(Said::Errors(_) | Said::Stall(_)) => {}
-                Some(Said::Client(text)) => {
-                    let line = text.clone() + "\n";
-                    let wanted = rig.client(line.as_bytes());
-                    for piece in cuts.pieces(line.as_bytes()) {
-                        embedded.put(|conversation, now| conversation.client(now, piece));
-                    }
-                    let asked = embedded.asked(StreamId(0));
-                    prop_assert_eq!(asked.as_bytes(), &with_line_end(&wanted)[..]);
-                }
-                Some(Said::Server(text)) => {
-                    let line = text + "\n";
-                    rig.server(line.as_bytes());
-                    for piece in cuts.pieces(line.as_bytes()) {
-                        embedded.put(|conversation, now| conversation.server(now, piece));
-                    }
-                }
-                Some(Said::ServerInPieces(pieces)) => {
-                    let line = pieces.concat() + "\n";
-                    rig.server(line.as_bytes());
-                    for piece in cuts.pieces(line.as_bytes()) {
-                        embedded.put(|conversation, now| conversation.server(now, piece));
-                    }
-                }
-                Some(Said::Wait(time)) => {
-                    rig.pass(time);
-                    embedded.pass(time);
-                }
-            }
-            let told = embedded.told(0);
-            prop_assert_eq!(told, String::from_utf8(lines_told(&mut rig)).unwrap());
+impl Bare {
+    /// The bytes for the server.
+    fn client(&mut self, line: &str) -> Vec<u8> {
+        if line.len() <= self.line_max + 1 {
+            return with_line_end(&self.rig.client(line.as_bytes()));
         }
-        rig.pass(AGES);
-        embedded.pass(AGES);
-        prop_assert_eq!(embedded.told(0), String::from_utf8(lines_told(&mut rig)).unwrap());
-        let noise: Vec<_> = embedded.events.into_iter().filter_map(|event| match event {
-            ConversationEvent::Noise(text) => Some(text),
-            _ => None,
-        }).collect();
-        prop_assert_eq!(noise, rig.noise);
+        let mut scan = Scan::default();
+        scan.feed(line.as_bytes());
+        self.rig.filter.finish_large_client(self.rig.now(), StreamId(0), &scan);
+        self.rig.pass(Duration::ZERO);
+        line.as_bytes().to_vec()
+    }
+
+    fn server(&mut self, line: &str) {
+        if line.len() <= self.line_max + 1 {
+            return self.rig.server(line.as_bytes());
+        }
+        let (head, rest) = line.as_bytes().split_at(self.line_max);
+        self.rig.server_in_pieces(&[head, rest], |_| {});
+    }
+
+    /// The bytes for the client since the last time, with the line ends that they need.
+    fn told(&mut self) -> String {
+        assert_pieces_stand_together(&self.rig.told);
+        let mut lines = Vec::new();
+        for transmit in self.rig.told.drain(..) {
+            lines.extend(transmit.payload.to_bytes());
+            if transmit.part != Fragment::Piece {
+                lines = with_line_end(&lines);
+            }
+        }
+        String::from_utf8(lines).unwrap()
     }
 }
 
@@ -126,4 +95,65 @@ fn with_line_end(bytes: &[u8]) -> Vec<u8> {
         line.push(b'\n');
     }
     line
+}
+
+proptest! {
+    /// The bytes for both sides are those of the bare filter after every step, also where lines are too long to be held.
+    #[test]
+    fn a_conversation_in_any_pieces_says_what_the_filter_says(
+        policy in policies(),
+        steps in steps(),
+        cuts in cuts(),
+        line_max in prop_oneof![Just(INSPECT_MAX), 60_usize..300],
+    ) {
+        let mut policy = policy;
+        // A conversation learns from calls that end; the bare filter leaves that to its shell.
+        policy.call.estimate = false;
+        policy.tools.values_mut().for_each(|tool| tool.estimate = false);
+        let mut bare = Bare { rig: Rig::new(policy.clone()), line_max };
+        bare.rig.gathered = true;
+        let mut embedded = Embedded::new(policy);
+        embedded.conversation.hold_lines(line_max);
+        let mut talk = Talk::default();
+        for step in &steps {
+            // Standard error and slow clients are no inputs of a conversation.
+            let is_input = !matches!(step, Step::Stall(_));
+            let said = is_input.then(|| talk.put(step, bare.rig.filter.is_drained())).flatten();
+            match said {
+                None | Some(Said::Errors(_) | Said::Stall(_)) => {}
+                Some(Said::Client(text)) => {
+                    let line = text + "\n";
+                    for piece in cuts.pieces(line.as_bytes()) {
+                        embedded.put(|conversation, now| conversation.client(now, piece));
+                    }
+                    let asked = embedded.asked(StreamId(0));
+                    prop_assert_eq!(asked.as_bytes(), &bare.client(&line)[..]);
+                }
+                Some(said @ (Said::Server(_) | Said::ServerInPieces(_))) => {
+                    let line = match said {
+                        Said::Server(text) => text,
+                        Said::ServerInPieces(pieces) => pieces.concat(),
+                        _ => String::new(),
+                    } + "\n";
+                    bare.server(&line);
+                    for piece in cuts.pieces(line.as_bytes()) {
+                        embedded.put(|conversation, now| conversation.server(now, piece));
+                    }
+                }
+                Some(Said::Wait(time)) => {
+                    bare.rig.pass(time);
+                    embedded.pass(time);
+                }
+            }
+            prop_assert_eq!(embedded.told(0), bare.told());
+        }
+        bare.rig.pass(AGES);
+        embedded.pass(AGES);
+        prop_assert_eq!(embedded.told(0), bare.told());
+        let noise = embedded.events.into_iter().filter_map(|event| match event {
+            ConversationEvent::Noise(text) => Some(text),
+            _ => None,
+        });
+        prop_assert_eq!(noise.collect::<Vec<_>>().concat(), bare.rig.noise.concat());
+    }
 }

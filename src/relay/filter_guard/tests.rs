@@ -1,0 +1,56 @@
+//! A filter that panics. A time that no clock can reach provokes the panic: the sum of an instant and
+//! [`Duration::MAX`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::progress::{StreamKind, StreamPacing, Verdict};
+
+const WIRE: StreamId = StreamId(0);
+
+fn message(text: &str) -> Message {
+    Message::parse(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn told(guard: &mut FilterGuard, now: Instant) -> Vec<String> {
+    let transmits = std::iter::from_fn(|| guard.poll_transmit(now, WIRE));
+    let bytes = transmits.map(|transmit| transmit.payload.to_bytes());
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+}
+
+#[test]
+fn what_waits_is_forwarded_once_and_the_rest_as_it_comes() {
+    let mut policy = Policy::default();
+    policy.call.pacing.guard = Duration::MAX;
+    let policy = Arc::new(policy);
+    let mut filter = Filter::new(Arc::clone(&policy));
+    filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
+    let mut guard = FilterGuard::new(filter, policy, WIRE);
+    let mut now = Instant::now();
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":"t"}}}"#;
+    guard.client_message(now, WIRE, &message(call));
+    now += Duration::from_secs(1);
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}"#;
+    guard.server_message(now, Origin::Shared, &message(progress));
+    now += Duration::from_secs(1);
+    assert_eq!(told(&mut guard, now), [progress]);
+    guard.apply(now, Input::MarkWritten(WIRE));
+    // The answer behind progress waits for the guard, which is too long for any clock.
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
+    guard.server_message(now, Origin::Shared, &message(answer));
+    assert_eq!(told(&mut guard, now), [answer]);
+    assert!(guard.try_with(|_| ()).is_none(), "the filter has not failed");
+    while guard.poll_event().is_some() {}
+    let second = r#"{"jsonrpc":"2.0","id":"1","result":{}}"#;
+    for text in [progress, second] {
+        guard.server_message(now, Origin::Shared, &message(text));
+    }
+    assert_eq!(told(&mut guard, now), [second]);
+    let verdicts = std::iter::from_fn(|| guard.poll_event()).filter_map(|event| match event {
+        FilterEvent::Message { verdict, .. } => Some(verdict),
+        _ => None,
+    });
+    let expected = [Verdict::Withheld(Reason::FailedOpen), Verdict::Forwarded];
+    assert_eq!(verdicts.collect::<Vec<_>>(), expected);
+}
