@@ -122,6 +122,8 @@ struct CallState {
     left: Option<u64>,
     answer_said: Option<u64>,
     answer_heard: Option<u64>,
+    /// Another answer with its id was read in place of its own, which is still to come.
+    has_foreign_answer: bool,
     /// The task that the call has become is over.
     task_over_said: Option<u64>,
     task_over_heard: Option<u64>,
@@ -408,6 +410,7 @@ impl Judge {
             left: None,
             answer_said: None,
             answer_heard: None,
+            has_foreign_answer: false,
             task_over_said: None,
             task_over_heard: None,
             stranger: false,
@@ -576,7 +579,9 @@ impl Judge {
         else {
             return;
         };
-        let is_open = |state: &&CallState| state.answer_said.is_none() && state.cancelled.is_none();
+        let is_open = |state: &&CallState| {
+            state.answer_said.is_none() && state.cancelled.is_none() && !state.has_foreign_answer
+        };
         let is_twice =
             self.beside(call).filter(is_open).any(|other| same(&other.known[0], &call.id));
         // Of processes two requests may cross.
@@ -845,6 +850,11 @@ impl Judge {
         }
         self.in_order(place, index);
         self.said[index].heard.push((self.now, place));
+        if say.kind == Kind::Extra
+            && let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call))
+        {
+            state.has_foreign_answer = true;
+        }
         if say.kind.ends_call()
             && let Some(state) = say.about.and_then(|call| self.calls.get_mut(&call))
         {
