@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::progress::correlate::summary::{Outcome, Summary};
+use crate::progress::event::summary::{Outcome, Summary};
 
 /// Calls of a tool that are remembered. More would only make a tool that has changed look like its
 /// old self for longer.

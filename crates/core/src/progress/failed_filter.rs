@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use crate::progress::event::{Disposition, FilterEvent, Origin, Salvaged, SalvagedLarge};
 use crate::progress::filter::Filter;
-use crate::progress::gate::transmit_queue::TransmitQueue;
 use crate::progress::ids::StreamId;
 use crate::progress::payload::{Fragment, Transmit};
 use crate::progress::policy::Policy;
+use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 

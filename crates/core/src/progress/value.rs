@@ -56,3 +56,62 @@ pub struct ProgressView<'a> {
     /// All the work.
     pub total: Option<NumberView<'a>>,
 }
+
+/// A finite number as JSON text, without an exponent where that stays short.
+pub(crate) fn spell(value: f64) -> Bytes {
+    let mut text = Vec::new();
+    append_spelled(&mut text, value);
+    Bytes::from(text)
+}
+
+/// Appends the text that [`spell`] returns.
+pub(crate) fn append_spelled(out: &mut Vec<u8>, value: f64) {
+    if append_decimal(out, value) {
+        return;
+    }
+    let is_plain = value == 0.0 || (1e-7..1e21).contains(&value.abs());
+    let text = if is_plain { value.to_string() } else { format!("{value:e}") };
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The largest number of millionths with an exact text: of decimal numbers with so many digits no two are the same
+/// double.
+const MILLIONTHS_MAX: f64 = 1e15;
+
+/// Appends a positive number of whole millionths; false for any other number, which takes ten times as long.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within range")]
+fn append_decimal(out: &mut Vec<u8>, value: f64) -> bool {
+    let millionths = (value * 1e6).round();
+    let is_exact = (1.0..MILLIONTHS_MAX).contains(&millionths) && millionths / 1e6 == value;
+    if !is_exact {
+        return false;
+    }
+    let millionths = millionths as u64;
+    let (mut whole, mut rest) = (millionths / 1_000_000, millionths % 1_000_000);
+    // From the last digit to the first: at most nine, a point, and six behind it.
+    let mut text = [b'.'; 16];
+    let mut at = text.len();
+    if rest > 0 {
+        let mut digits = 6;
+        while rest % 10 == 0 {
+            rest /= 10;
+            digits -= 1;
+        }
+        for _ in 0..digits {
+            at -= 1;
+            text[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        at -= 1;
+    }
+    loop {
+        at -= 1;
+        text[at] = b'0' + (whole % 10) as u8;
+        whole /= 10;
+        if whole == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&text[at..]);
+    true
+}

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::progress::clients::Client;
-use crate::progress::correlate::origin::RequestOrigin;
+use crate::progress::correlate::signature::Signature;
+use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::ids::MappedId;
-use crate::progress::late::signature::Signature;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Task};
-use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Key, Message};

@@ -15,7 +15,7 @@ use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::clean;
 use crate::progress::dialect::meaning::text_of;
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
-use crate::progress::gate::heartbeat::one_line;
+use crate::progress::one_line::one_line;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;

@@ -10,6 +10,7 @@ pub(super) mod fields;
 mod lsp;
 mod meaning;
 mod overheard;
+pub(crate) mod plain_progress;
 pub(super) mod report;
 pub(super) mod standard;
 mod tasks_progress;

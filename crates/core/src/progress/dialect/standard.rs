@@ -13,10 +13,10 @@
 use bytes::Bytes;
 
 use crate::progress::dialect::fields::{clean, is_spelling_of, is_valid, number};
+use crate::progress::dialect::plain_progress;
+use crate::progress::dialect::plain_progress::PlainMembers;
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report, ReportView};
 use crate::progress::dialect::{Fields, meaning};
-use crate::progress::intake::plain_progress;
-use crate::progress::intake::plain_progress::PlainMembers;
 use crate::progress::value::{Number, NumberView, ProgressValue, ProgressView};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::progress::dialect::fields::number;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::dialect::{Dialect, Fields};
-use crate::progress::gate::heartbeat::one_line;
+use crate::progress::one_line::one_line;
 use crate::progress::policy::CallPolicy;
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
@@ -193,7 +193,7 @@ mod tests {
         check("{not json}", r#""{not json}""#);
         check("password=hunter2", r#""password=***""#);
         let long = shown(read(TextSource::Log, &"wort ".repeat(500), &CallPolicy::default()));
-        assert_eq!(long.chars().count(), crate::progress::gate::heartbeat::WORDS_MAX + 2);
+        assert_eq!(long.chars().count(), crate::progress::one_line::WORDS_MAX + 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::progress::gate::meter::spell;
+use crate::progress::value::spell;
 use crate::progress::value::{Number, ProgressValue};
 use crate::protocol::json;
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::{CallId, StreamId};

@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::durations::Expected;
+use crate::progress::one_line::one_line;
 
 /// The silence of a server after which heartbeats report the silence instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
-
-/// Characters of a message that Milepost writes itself. Claude Code shows no more.
-pub(crate) const WORDS_MAX: usize = 200;
 
 /// The value of a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -120,18 +118,6 @@ pub(crate) fn estimate(
     }
 }
 
-/// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
-pub(crate) fn one_line(text: &str, tail: &str) -> String {
-    let room = WORDS_MAX.saturating_sub(tail.chars().count());
-    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut line: String = clean.clone().take(room).collect();
-    if clean.count() > room {
-        line.pop();
-        line.push('…');
-    }
-    line + tail
-}
-
 /// To the next second, but never to none.
 fn rounded(time: Duration) -> Duration {
     Duration::from_secs((time + Duration::from_millis(500)).as_secs().max(1))
@@ -149,6 +135,7 @@ pub(crate) fn spell(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::one_line::WORDS_MAX;
 
     #[track_caller]
     fn check(last: Option<&str>, running: u64, silent: u64, said: &str) {

@@ -12,7 +12,6 @@ mod questions;
 mod silence;
 pub(crate) mod stream;
 pub(crate) mod streams;
-pub(crate) mod transmit_queue;
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -21,10 +20,10 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::correlate::pending::{Pending, Thinning};
-use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::{ReportView, join};
 use crate::progress::event::FilterEvent;
+use crate::progress::event::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::Guard;
 use crate::progress::ids::{CallId, StreamId};

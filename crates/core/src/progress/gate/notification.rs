@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
 use crate::progress::dialect::report::{MESSAGE_MAX, ReportView};
-use crate::progress::gate::meter;
 use crate::progress::gate::meter::EmittedProgress;
+use crate::progress::value::append_spelled;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
 
@@ -64,7 +64,7 @@ fn assemble(out: &mut Vec<u8>, parts: &Parts<'_>) {
     out.extend_from_slice(br#","progress":"#);
     match parts.value_text {
         Some(text) => out.extend_from_slice(text),
-        None => meter::append_spelled(out, parts.value),
+        None => append_spelled(out, parts.value),
     }
     if let Some(total) = parts.total {
         out.extend_from_slice(br#","total":"#);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::progress::correlate::origin::RequestOrigin;
+use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::few_map::FewMap;
-use crate::progress::gate::transmit_queue::TransmitQueue;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::policy::StreamPacing;
+use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::Key;
 

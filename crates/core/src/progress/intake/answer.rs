@@ -7,9 +7,9 @@ use bytes::Bytes;
 use smallvec::smallvec;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::Origin;
+use crate::progress::event::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};

@@ -10,16 +10,16 @@ use crate::progress::clients;
 use crate::progress::clients::Client;
 use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
 use crate::progress::correlate::draft::CallDraft;
-use crate::progress::correlate::origin::RequestOrigin;
-use crate::progress::correlate::summary::{OpenCall, Outcome};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::fields::Fields;
+use crate::progress::event::late::LateEvent;
+use crate::progress::event::request_origin::RequestOrigin;
+use crate::progress::event::summary::{OpenCall, Outcome};
 use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::intake::batch::BATCH_MAX;
 use crate::progress::intake::request_members::RequestMembers;
-use crate::progress::late::calls::LateEvent;
 use crate::progress::late::join::is_by_clock;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::Mode;
@@ -258,7 +258,7 @@ impl Filter {
             wake: None,
             expires: expires.filter(|_| !shadow && !self.waits_for_task(method)),
             clock: None,
-            account: crate::progress::correlate::summary::CallStats::default(),
+            account: crate::progress::event::summary::CallStats::default(),
             error_code: None,
             signature: draft.signature,
             is_joined: false,

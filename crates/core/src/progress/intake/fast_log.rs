@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use memchr::memmem::Finder;
 
+use crate::progress::dialect::plain_progress::LENGTH_MAX;
 use crate::progress::filter::Filter;
 use crate::progress::ids::StreamId;
 use crate::progress::intake::arrived_message::ArrivedMessage;
-use crate::progress::intake::plain_progress::LENGTH_MAX;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{mcp, unicode};

@@ -7,10 +7,10 @@
 use std::time::Instant;
 
 use crate::progress::correlate::call::{Call, ProtocolValues};
+use crate::progress::dialect::plain_progress::{PlainMembers, PlainProgress};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
-use crate::progress::intake::plain_progress::{PlainMembers, PlainProgress};
 use crate::progress::policy::{Coalesce, Messages, StreamPacing, ValueFrom};
 use crate::progress::value::is_total_of;
 use crate::progress::verdict::Verdict;

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::progress::intake::plain_progress::{LENGTH_MAX, Reader};
+use crate::progress::dialect::plain_progress::{LENGTH_MAX, Reader};
 use crate::progress::payload::within;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::{json, unicode};

@@ -4,9 +4,9 @@
 use crate::progress::correlate::call::Call;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
-use crate::progress::gate::heartbeat::one_line;
 use crate::progress::ids::CallId;
 use crate::progress::intake::answer::RepairedAnswer;
+use crate::progress::one_line::one_line;
 use crate::progress::verdict::Reason;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};

@@ -16,7 +16,6 @@ pub(crate) mod log_template;
 pub(crate) mod mended_body;
 pub(crate) mod missing_id;
 pub(crate) mod observe_mode;
-pub(crate) mod plain_progress;
 pub(crate) mod readable;
 pub(crate) mod reports;
 pub(crate) mod request_members;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::progress::intake::plain_progress::{LENGTH_MAX, PlainMembers, Reader};
+use crate::progress::dialect::plain_progress::{LENGTH_MAX, PlainMembers, Reader};
 use crate::protocol::unicode;
 
 /// The longest template, in bytes. A longer one is not kept: each filter has some.

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::correlate::signature::Signature;
+use crate::progress::event::late::{LateEvent, LateNews};
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::late::held::HeldCalls;
-use crate::progress::late::signature::Signature;
 use crate::progress::policy::Policy;
 use crate::progress::policy::late::Late;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -56,70 +57,6 @@ pub(crate) struct GivenCall {
     pub(crate) call: LateCall,
     /// The call joined some work: the server has never seen its id.
     pub(crate) is_joined: bool,
-}
-
-/// Something that happened to the work of a call that was given up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LateNews {
-    /// The kind of event.
-    pub event: LateEvent,
-    /// The name of the tool.
-    pub tool: String,
-    /// The time since the work began.
-    pub age: Duration,
-    /// Calls so far that asked for this work.
-    pub attempts: u32,
-    /// The call that the event is about, if a call is open.
-    pub call: Option<CallId>,
-}
-
-/// The kinds of events of late answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LateEvent {
-    /// The client gave the call up by its clock; the work goes on.
-    Kept,
-    /// The client was told that the work goes on.
-    Told,
-    /// The same call came again and waits for the same work.
-    Joined,
-    /// The answer came while no client waited for it.
-    Finished,
-    /// The same call came again and got the answer that waited.
-    Fetched,
-    /// The client did not come back; the server was told to cancel the work, or the answer was dropped.
-    Expired,
-    /// The client made another call; the server was told to cancel the work, or the answer was dropped.
-    MovedOn,
-    /// The answer was dropped: there was no room for the answer, or the server ended.
-    Dropped,
-}
-
-impl LateEvent {
-    /// Every event, in the order of the enum.
-    pub const ALL: [Self; 8] = [
-        Self::Kept,
-        Self::Told,
-        Self::Joined,
-        Self::Finished,
-        Self::Fetched,
-        Self::Expired,
-        Self::MovedOn,
-        Self::Dropped,
-    ];
-
-    /// The name in logs and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Told => "told",
-            Self::Joined => "joined",
-            Self::Finished => "finished",
-            Self::Fetched => "fetched",
-            Self::Expired => "expired",
-            Self::MovedOn => "moved-on",
-            Self::Dropped => "dropped",
-        }
-    }
 }
 
 impl LateCall {

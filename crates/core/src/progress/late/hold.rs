@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::correlate::draft::CallDraft;
-use crate::progress::correlate::summary::Outcome;
+use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::summary::Outcome;
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::late::held::{HeldCall, ReleasedRequest};
-use crate::progress::late::signature::Signature;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
 

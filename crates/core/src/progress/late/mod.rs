@@ -16,4 +16,3 @@ pub(crate) mod calls;
 pub(crate) mod held;
 mod hold;
 pub(crate) mod join;
-pub(crate) mod signature;

@@ -6,14 +6,15 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::progress::clients;
-use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::summary::Outcome;
+use crate::progress::event::task::TaskEvent;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Guard, Item, ItemKind};
 use crate::progress::intake::mended_body::mended_body;
 use crate::progress::payload::{Payload, TransmitKind, spliced};
 use crate::progress::tasks::requests::NO_TASK;
-use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskEvent, TaskState};
+use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskState};
 use crate::progress::verdict::{Repair, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message, error_answer};

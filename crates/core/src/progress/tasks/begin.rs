@@ -7,12 +7,13 @@ use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Task, TaskNotes};
 use crate::progress::correlate::draft::CallDraft;
+use crate::progress::event::task::TaskEvent;
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
 use crate::progress::payload::{Payload, TransmitKind, spliced, within};
 use crate::progress::policy::request_members::with_token_in_meta;
-use crate::progress::tasks::table::{OwnTask, TaskEvent, TaskState};
+use crate::progress::tasks::table::{OwnTask, TaskState};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{
     INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer,

@@ -5,13 +5,14 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::draft::CallDraft;
-use crate::progress::correlate::summary::Outcome;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::summary::Outcome;
+use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::Payload;
-use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskEvent, TaskNews, TaskState};
+use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskState};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message};
 use crate::protocol::{json, mcp};

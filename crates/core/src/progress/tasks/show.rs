@@ -9,6 +9,7 @@ use crate::progress::dialect::Fields;
 use crate::progress::filter::Filter;
 use crate::progress::gate::heartbeat;
 use crate::progress::ids::CallId;
+use crate::progress::one_line::one_line;
 use crate::progress::payload::{Payload, spliced};
 use crate::progress::policy::CallPolicy;
 use crate::progress::tasks::offer::first_member;
@@ -101,15 +102,15 @@ impl Filter {
         let took = || heartbeat::spell(task.changed.saturating_duration_since(task.began));
         match (task.state, &task.answer) {
             (TaskState::Completed, _) => return format!("done in {}", took()),
-            (_, Some(KeptAnswer::None(why))) => return heartbeat::one_line(why, ""),
+            (_, Some(KeptAnswer::None(why))) => return one_line(why, ""),
             (_, Some(KeptAnswer::Server(message))) => {
                 let said = message.error().and_then(|error| json::member(&error, "message"));
                 let said = said.as_ref().and_then(|said| json::decode_str(said));
                 let said = said.as_deref().unwrap_or("the tool reports an error");
-                return heartbeat::one_line(said, "");
+                return one_line(said, "");
             }
             _ if !task.asked.is_empty() => {
-                return heartbeat::one_line(&task.tool, ": the server waits for an answer");
+                return one_line(&task.tool, ": the server waits for an answer");
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::correlate::given_names::NameKey;
+use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::ids::CallId;
 use crate::progress::tasks::date::rfc_3339;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -77,62 +78,6 @@ impl OwnTask {
     pub(crate) fn news(&self, event: TaskEvent, now: Instant) -> TaskNews {
         let age = now.saturating_duration_since(self.began);
         TaskNews { event, tool: self.tool.clone(), age }
-    }
-}
-
-/// Something that happened to a task of Milepost's own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskNews {
-    /// The kind of event.
-    pub event: TaskEvent,
-    /// The name of the tool.
-    pub tool: String,
-    /// The time since the task began.
-    pub age: Duration,
-}
-
-/// The kinds of events of tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskEvent {
-    /// A call began as a task.
-    Began,
-    /// The server has answered.
-    Completed,
-    /// The server has answered with an error, or has ended, or its answer could not be kept.
-    Failed,
-    /// The client has cancelled the task.
-    Cancelled,
-    /// The client has got the answer for the first time.
-    Fetched,
-    /// The time to live was over before the client had the answer.
-    Expired,
-    /// A request about tasks got an error.
-    Refused,
-}
-
-impl TaskEvent {
-    /// Every event, in the order of the enum.
-    pub const ALL: [Self; 7] = [
-        Self::Began,
-        Self::Completed,
-        Self::Failed,
-        Self::Cancelled,
-        Self::Fetched,
-        Self::Expired,
-        Self::Refused,
-    ];
-
-    /// The name in logs and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Began => "began",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Fetched => "fetched",
-            Self::Expired => "expired",
-            Self::Refused => "refused",
-        }
     }
 }
 

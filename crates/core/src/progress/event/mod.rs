@@ -1,14 +1,20 @@
 //! The inputs and outputs of a filter besides bytes: origins, dispositions and events.
 
+pub(crate) mod late;
+pub(crate) mod queue;
+pub(crate) mod request_origin;
+pub(crate) mod summary;
+pub(crate) mod task;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::summary::Summary;
-use crate::progress::gate::transmit_queue::TransmitQueue;
+use crate::progress::event::late::LateNews;
+use crate::progress::event::summary::Summary;
+use crate::progress::event::task::TaskNews;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::late::calls::LateNews;
-use crate::progress::tasks::table::TaskNews;
+use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Message;
 

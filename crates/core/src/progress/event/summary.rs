@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
-use crate::progress::correlate::origin::ReplicaHop;
+use crate::progress::event::request_origin::ReplicaHop;
 use crate::progress::ids::CallId;
 use crate::progress::kind_counts::KindCounts;
 use crate::progress::verdict::{Reason, Repair, Repairs};
