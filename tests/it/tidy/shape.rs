@@ -54,7 +54,6 @@ const PARTS: [&str; 25] = [
     "tasks",
     "input",
     "failed_filter",
-    "failed_filter",
 ];
 
 /// Pairs of parts of which the lower one imports the higher one, at most.
