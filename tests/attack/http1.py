@@ -276,14 +276,15 @@ def names_of_hosts():
     own = serve.port
     foreign = ["evil.example", "evil.example:80", f"evil.example:{own}", "localhost.evil.example", "127.0.0.1.evil.example",
                "127.0.0.1.nip.io", f"127.0.0.1:{own}.evil.example", "evil.example@127.0.0.1", "127.0.0.1@evil.example", "0.0.0.0",
-               f"0.0.0.0:{own}", "[::]", "10.0.0.1", "192.168.0.1", "169.254.169.254", "localhost:1", "127.0.0.1:1",
-               f"127.0.0.1:{own}:80", "127.0.0.1:0", "127.0.0.1:", "[::ffff:10.0.0.1]", "localhost..", "locaIhost", "127.1.evil",
+               f"0.0.0.0:{own}", "[::]", "10.0.0.1", "192.168.0.1", "169.254.169.254",
+               f"127.0.0.1:{own}:80", "127.0.0.1:", "[::ffff:10.0.0.1]", "localhost..", "locaIhost", "127.1.evil",
                "null", "*", "", " ", "127.0.0.1, evil.example", "127.0.0.1 evil.example", "127.0.0.1/evil", "ⓛocalhost", "127。0。0。1"]
     for host in foreign:
         status, _ = serve.ask(post(INITIALIZE, host=host), wait=3)
         accepted = host in ("127.0.0.1:",)
         assert status in (400, 403) or accepted and status == 200, (host, status)
-    served = ["127.0.0.1", f"127.0.0.1:{own}", f"localhost:{own}", "LOCALHOST", f"localhost.:{own}", "[::1]", f"[::ffff:127.0.0.1]:{own}"]
+    # Behind the forward of a port the name of loopback has the port of the forward.
+    served = ["localhost:1", "127.0.0.1:1", "127.0.0.1:0", "127.0.0.1", f"127.0.0.1:{own}", f"localhost:{own}", "LOCALHOST", f"localhost.:{own}", "[::1]", f"[::ffff:127.0.0.1]:{own}"]
     accepted = [host for host in served if serve.ask(post(INITIALIZE, host=host))[0] == 200]
     assert "127.0.0.1" in accepted and f"localhost:{own}" in accepted, accepted
     twice = post(INITIALIZE, headers=["Host: evil.example"])
