@@ -117,10 +117,18 @@ impl Spill {
 
     /// The bytes from a position on, at most a chunk; `None` at the end.
     async fn read(&mut self, at: u64) -> io::Result<Option<Bytes>> {
-        if !self.held.is_empty() {
-            self.write().await?;
+        // With the last pieces in the file, a slow reader holds none of their read buffers in memory. A disk that has
+        // become full is no reason to cut off a message that has come whole: the pieces then stay in memory.
+        if at == 0 && !self.held.is_empty() && self.write().await.is_err() {
+            self.held = vec![self.held.concat().into()];
         }
-        let length = (self.written - at).min(CHUNK as u64);
+        if at >= self.written
+            && let Some(last) = self.held.last_mut()
+            && !last.is_empty()
+        {
+            return Ok(Some(last.split_to(last.len().min(CHUNK))));
+        }
+        let length = self.written.saturating_sub(at).min(CHUNK as u64);
         let (Some(file), 1..) = (self.file.clone(), length) else { return Ok(None) };
         let piece = on_blocking_thread(move || {
             // The buffer holds at most a chunk.
@@ -220,6 +228,32 @@ mod tests {
         assert!(spill.file.is_some() && is_empty());
         let mut reader = pin::pin!(spill.into_reader());
         assert!(reader.try_next().await.unwrap().is_some() && is_empty());
+    }
+
+    #[tokio::test]
+    async fn without_a_folder_what_is_in_memory_comes_back() {
+        let folder = TempDir::new().unwrap();
+        let mut spill = Spill::within(folder.path().join("none"), u64::MAX);
+        let content = text(CHUNK - 1);
+        for piece in [content.slice(..1000), content.slice(1000..)] {
+            spill.push(piece).await.unwrap();
+        }
+        assert!(read(spill).await == content);
+    }
+
+    // A file that is open for reading refuses writes, as one on a full disk does.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_disk_that_becomes_full_behind_the_last_bytes_cuts_nothing_off() {
+        use std::os::fd::AsRawFd;
+
+        let (content, size) = (text(2 * CHUNK + 7), 2 * CHUNK);
+        let mut spill = spill(&content.slice(..size), CHUNK).await;
+        spill.max = u64::MAX;
+        let number = spill.file.as_ref().unwrap().as_raw_fd();
+        spill.file = Some(Arc::new(File::open(format!("/proc/self/fd/{number}")).unwrap()));
+        spill.push(content.slice(size..)).await.unwrap();
+        assert!(read(spill).await == content);
     }
 
     #[tokio::test]
