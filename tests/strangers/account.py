@@ -1,6 +1,7 @@
 """The account of all requests: what became of each, and what came with it."""
 import collections
 import json
+import textwrap
 import time
 import zlib
 
@@ -10,6 +11,8 @@ PROGRESS = ["progress", "foreign", "fell", "after"]
 FAILING = ["/dying", "/moody", "/closing"]
 # The longest time for which a session notices an act.
 NOTICED = 15
+# Words of Milepost where as many bytes wait in memory as may.
+NO_ROOM = ["_bytes)", "too many bytes of messages wait here"]
 # Every request has one outcome; these may not occur.
 NEVER = ["lost", "wrong", "foreign", "fell", "after", "twice"]
 # The time in which messages on two streams may cross.
@@ -50,7 +53,7 @@ class Account:
         """Keeps an oddity with its place, so that it can be looked for."""
         if len(self.oddities) < 200:
             age = f"{time.monotonic() - call.begun:.1f} s"
-            self.oddities.append(f"{what}: {call.route}, {call.habit}, {call.wire}, nonce {call.nonce}, after {age}: {str(words)[:200]}")
+            self.oddities.append(f"{time.strftime('%H:%M:%S')} {what}: {call.route}, {call.habit}, {call.wire}, nonce {call.nonce}, after {age}: {str(words)[:200]}")
 
     def end(self, call, outcome, words=""):
         if call.outcome is not None:
@@ -62,7 +65,7 @@ class Account:
         if outcome in ("lost", "wrong"):
             self.note(call, outcome, words)
         if outcome in ("milepost", "server"):
-            near = "no room" if "_bytes)" in str(words) else "in an act" if self.is_near_act(call) else "no act"
+            near = "no room" if any(part in str(words) for part in NO_ROOM) else "in an act" if self.is_near_act(call) else "no act"
             if near == "no act" and call.route not in FAILING:
                 self.note(call, "error", words)
             self.errors[(outcome, call.route, near, str(words)[:110])] += 1
@@ -150,7 +153,7 @@ class Account:
         for (who, route, near, words), number in sorted(self.errors.items(), key=lambda one: (one[0][:3], -one[1])):
             print(f"{number:>6} {who:<9}{route:<9}{near:<10} {words}"[:100])
         for one in self.oddities[:SHOWN_MAX]:
-            print(f"  {one}")
+            print(textwrap.fill(one, 100, initial_indent="  ", subsequent_indent="    "))
 
 
 def width(column):

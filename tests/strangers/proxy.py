@@ -59,6 +59,7 @@ class Proxy:
         self.file, self.log = self.folder / "proxy.toml", self.folder / "log"
 
     def start(self, program):
+        self.program = program
         for kind in servers.HTTP:
             self.start_web(kind)
         self.write()
@@ -145,11 +146,15 @@ heartbeat = {{ after = "{1 + odd}s", every = "1s" }}
                 found[pid] = "/" + words[words.index(str(HERE / "servers.py")) + 1]
         return found
 
-    def kept(self):
-        """Bytes that the program keeps for clients, and open streams, as its metrics have them."""
+    def gauges(self):
+        """What the program has open and keeps, as its metrics have it, of all routes together."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=20) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("milepost_kept_bytes"))
+
+        def total(*starts):
+            return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(starts) and 'kind="server"' not in line)
+        return {"kept": total("milepost_kept_bytes{"), "open": int(total("milepost_streams{", "milepost_children{", "milepost_sessions{")),
+                "failed open": sum(float(line.rsplit(" ", 1)[1]) for line in lines if 'reason="failed-open"' in line)}
 
     def end(self):
         """Ends the program; what of it is left."""
@@ -165,10 +170,16 @@ heartbeat = {{ after = "{1 + odd}s", every = "1s" }}
         faults += [f"port {port} still listens" for port in self.ports[:2] if listens(port)]
         faults += [f"file left: {one.relative_to(self.folder)}" for one in self.folder.rglob("*") if one.is_socket()]
         faults += [f"temporary file left: {one.name}" for one in self.disk.place.iterdir() if one.name != "state"]
+        faults += self.state_faults()
         text = self.log.read_text(errors="replace")
         faults += ["the log tells of a panic"] if "panic" in text else []
         print(f"ended with {code} after {time.monotonic() - began - 1:.1f} s")
         return faults
+
+    def state_faults(self):
+        """Whether the learned durations have outlived the full disks."""
+        shown = subprocess.run([self.program, "stats", "--state-dir", str(self.disk.place / "state")], capture_output=True, timeout=30)
+        return [] if b"work" in shown.stdout else [f"milepost stats shows no durations: {(shown.stdout + shown.stderr)[:200]}"]
 
     def remove(self, keep_log):
         for process in filter(None, [self.process, *self.web.values()]):
