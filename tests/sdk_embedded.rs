@@ -2,7 +2,7 @@
 
 use crate::sdk_http::expect_well;
 use crate::support::example;
-use crate::support::sdk::{CLIENTS, client, visit};
+use crate::support::sdk::{CLIENTS, Upstream, client, visit};
 use crate::support::server::Server;
 use crate::{aside, for_each};
 
@@ -37,5 +37,26 @@ fn a_legacy_server_reports_to_real_clients_through_embed_http() {
                 assert!(told >= 20, "{name}: {told} updates {}", report.json);
             });
         }
+    });
+}
+
+/// The Python SDK 1.28 sends progress on the GET stream of the session, beside all other requests.
+#[test]
+fn progress_on_the_get_stream_reaches_its_call_through_embed_http() {
+    let steps = r#"steps={"count":3,"ms":200,"total":3}"#;
+    let options = ["--call", steps, "--call", steps, "--concurrent"];
+    aside(|| {
+        let upstream = Upstream::start("py128", &[]);
+        let address = upstream.url().trim_start_matches("http://").trim_end_matches("/mcp");
+        let embedded = Server::start("embed-http", &[address]);
+        for_each(["ts1", "ts2", "py1"], |name| {
+            let report = visit(name, &options, &["--url", embedded.url()], &[]);
+            expect_well(&report);
+            for call in [0, 1] {
+                let told = report.progress(call);
+                let figures: Vec<_> = told.iter().map(|update| update[0].clone()).collect();
+                assert_eq!(figures, [1.0, 2.0, 3.0], "{name}: {}", report.json);
+            }
+        });
     });
 }

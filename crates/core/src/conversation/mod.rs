@@ -11,7 +11,8 @@
 //!   [`Conversation::end`]. A POST and its response are one stream.
 //!
 //! Bytes that need no repair leave as they came. A panic in the engine ends the repairs and not the conversation: its
-//! messages then pass as they are, and progress is withheld.
+//! messages then pass as they are, and progress is withheld. This needs a program that unwinds: with `panic = "abort"` it
+//! ends.
 
 mod event_buffer;
 mod frames;
