@@ -489,7 +489,7 @@ mod tests {
         assert!(options.keepalive().unwrap());
         #[cfg(target_os = "linux")]
         {
-            assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_secs(30)));
+            assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_mins(5)));
             assert_eq!(options.tcp_notsent_lowat().unwrap(), 16 << 10);
         }
     }

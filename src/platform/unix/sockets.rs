@@ -17,9 +17,11 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 /// The permissions that other users may not have of the folder.
 const OF_OTHERS: u32 = 0o077;
 
-/// The time that a client may leave bytes unacknowledged, or its window closed.
+/// The time that a client may leave bytes unacknowledged, or its window too small for the next packet.
+// Linux also counts a window that is never closed for long, but always smaller than a packet: 30 s cut off clients
+// that read slowly and without a pause.
 #[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+const UNACKNOWLEDGED: Duration = Duration::from_mins(5);
 
 /// Bytes that wait in the kernel for the network. What waits here instead can still be replaced by
 /// newer progress.
