@@ -122,7 +122,7 @@ struct CallState {
     left: Option<u64>,
     answer_said: Option<u64>,
     answer_heard: Option<u64>,
-    /// Another answer with its id was read in place of its own, which is still to come.
+    /// Another answer with its id was taken for its own, which is still to come.
     has_foreign_answer: bool,
     /// The task that the call has become is over.
     task_over_said: Option<u64>,
@@ -631,7 +631,9 @@ impl Judge {
         };
         let repeated = self.calls.values().filter(is_repeated);
         let wanted: Vec<String> = repeated.map(|state| cancellation(&state.known[0])).collect();
-        let is_wanted = |gave: &&mut (u64, String, usize)| gave.2 == 0 && wanted.contains(&gave.1);
+        let is_wanted = |gave: &&mut (u64, String, usize)| {
+            gave.2 == 0 && wanted.contains(&as_cancellation(&gave.1))
+        };
         if let Some(gave) = self.gave.iter_mut().rev().find(is_wanted) {
             gave.2 = 1;
             return;
@@ -688,6 +690,9 @@ impl Judge {
                 state.task_over_said.get_or_insert(self.now);
             } else if say.kind.is_progress() {
                 state.reported.get_or_insert(self.now);
+            } else if say.kind == Kind::Extra && state.left.is_some() {
+                // Nobody reads it any more.
+                state.has_foreign_answer = true;
             }
         }
         self.by_mark.insert(say.mark, self.said.len());

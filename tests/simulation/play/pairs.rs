@@ -621,7 +621,11 @@ impl Player<'_> {
 
     fn is_over(&self, call: &Call) -> bool {
         self.log.iter().any(|entry| match &entry.what {
-            What::Said(say) => say.about == Some(call.number) && say.kind.ends_call(),
+            What::Said(say) => {
+                // A second answer that comes first is taken for the answer.
+                let answers = say.kind.ends_call() || say.kind == Kind::Extra;
+                say.about == Some(call.number) && answers
+            }
             What::Cancelled(number) => *number == call.number,
             _ => false,
         })
