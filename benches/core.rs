@@ -177,7 +177,8 @@ fn late(c: &mut Criterion) {
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::Immediate);
         if tasks {
-            filter.enable_tasks(now, NameKey::new([7; 16]), 1_764_073_496_000);
+            let key = NameKey::new([7; 16]);
+            filter.handle(now, &Input::EnableTasks(key, 1_764_073_496_000));
         }
         let mut number = 0;
         group.bench_function(name, |b| {

@@ -319,7 +319,7 @@ impl EventEmitter {
     pub fn decision_of(&mut self, filter: &Filter, event: &FilterEvent) {
         // The data of a call that opens or continues here.
         if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = event
-            && let Some(call) = filter.opened(*call)
+            && let Some(call) = filter.calls().opened(*call)
         {
             self.observers.iter_mut().for_each(|observer| observer.on_call(&call));
         }

@@ -91,7 +91,7 @@ impl TokenScope {
 
     /// Tells the filter which tokens of its next message mean calls of other sessions.
     pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
-        let named = filter.try_with(|filter| filter.tokens_named(message));
+        let named = filter.try_with(|filter| filter.intake_mut().tokens_named(message));
         let elsewhere = self.elsewhere(named.unwrap_or_default());
         if !elsewhere.is_empty() {
             filter.apply(now, Input::MarkElsewhere(elsewhere));
@@ -132,7 +132,7 @@ impl SessionTokens {
 
     /// The calls of the filter are other ones now.
     pub(crate) fn renew(&mut self, filter: &mut FilterGuard) {
-        let tokens = filter.try_with(|filter| filter.tokens()).unwrap_or_default();
+        let tokens = filter.try_with(|filter| filter.calls().tokens()).unwrap_or_default();
         self.lease = self.scope.enter(tokens);
     }
 

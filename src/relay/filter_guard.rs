@@ -83,7 +83,7 @@ impl FilterGuard {
     fn offer_room(&mut self, now: Instant) {
         let Some(kept) = &mut self.kept else { return };
         let left = kept.room.left().min(KEPT_ROOM_MAX);
-        if left != kept.told && self.failed.is_none() && self.filter.may_keep() {
+        if left != kept.told && self.failed.is_none() && self.filter.intake().may_keep() {
             kept.told = left;
             self.apply(now, Input::SetKeptRoom(left));
         }
@@ -93,7 +93,11 @@ impl FilterGuard {
     fn count_kept(&mut self) {
         if let Some(kept) = &mut self.kept {
             let before = kept.room.held();
-            kept.room.count(if self.failed.is_some() { 0 } else { self.filter.kept_bytes() });
+            kept.room.count(if self.failed.is_some() {
+                0
+            } else {
+                self.filter.detached().kept_bytes()
+            });
             if kept.room.held() > before {
                 // The filter has taken it from the room that it was told of.
                 kept.told = usize::MAX;
@@ -126,18 +130,20 @@ impl FilterGuard {
         if let Some(from) = own.filter_id() {
             self.show(now, || Input::TakeOver(from.filter, Some(on)));
         }
-        own.try_with(|own| self.try_with(|session| own.hand_over(session, Some(on))));
+        own.try_with(|own| {
+            self.try_with(|session| own.gate_mut().hand_over(session.gate_mut(), Some(on)))
+        });
         self.note();
     }
 
     /// Shows an input to the observers, if there are any.
     fn show(&mut self, now: Instant, input: impl FnOnce() -> Input) {
         if let Some(emitter) = &mut self.emitter {
-            emitter.input(now, input(), self.filter.messages() + 1);
+            emitter.input(now, input(), self.filter.intake().messages() + 1);
         }
     }
 
-    /// [`Filter::policy`].
+    /// [`Correlator::policy`](crate::progress::Correlator::policy).
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
@@ -146,7 +152,7 @@ impl FilterGuard {
     pub fn set_policy(&mut self, policy: &Arc<Policy>) {
         let current = self.try_with(|filter| {
             filter.set_policy(policy);
-            Arc::clone(filter.policy())
+            Arc::clone(filter.calls().policy())
         });
         let Some(current) = current.filter(|current| !Arc::ptr_eq(current, &self.policy)) else {
             return;
@@ -155,7 +161,8 @@ impl FilterGuard {
         // The wanted settings: which of them hold already follows from the conversation.
         if let Some(emitter) = &mut self.emitter {
             let words = settings::write(policy).words;
-            emitter.sequel(Input::Settings(words.into(), None), self.filter.messages() + 1);
+            emitter
+                .sequel(Input::Settings(words.into(), None), self.filter.intake().messages() + 1);
         }
     }
 
@@ -199,7 +206,7 @@ impl FilterGuard {
         self.client_message_of(now, stream, message, None)
     }
 
-    /// [`Filter::client_message_of`]. The message is borrowed, as above.
+    /// [`Intake::client_message_of`](crate::progress::Intake::client_message_of). The message is borrowed, as above.
     pub fn client_message_of(
         &mut self,
         now: Instant,
@@ -208,7 +215,9 @@ impl FilterGuard {
         members: Option<&RequestMembers>,
     ) -> Payload {
         self.show(now, || Input::ClientMessage(stream, message.clone()));
-        let read = |filter: &mut Filter| filter.client_message_of(now, stream, message, members);
+        let read = |filter: &mut Filter| {
+            filter.intake_mut().client_message_of(now, stream, message, members)
+        };
         let answer = self.try_with(read);
         if let (Some(emitter), Some(payload)) = (&mut self.emitter, &answer) {
             let sent = payload.to_bytes();
@@ -262,14 +271,15 @@ impl FilterGuard {
         place
     }
 
-    /// Whether events of another name get the name that clients read ([`Filter::repairs_event_name`]).
+    /// Whether events of another name get the name that clients read ([`Correlator::repairs_event_name`](crate::progress::Correlator::repairs_event_name)).
     pub fn repairs_event_name(&mut self, origin: Origin) -> bool {
-        self.try_with(|filter| filter.repairs_event_name(origin)).unwrap_or(true)
+        self.try_with(|filter| filter.calls().repairs_event_name(origin)).unwrap_or(true)
     }
 
-    /// Withholds an event whose data is no message ([`Filter::withholds_noise`]). False if the event is to pass.
+    /// Withholds an event whose data is no message ([`Correlator::withholds_noise`](crate::progress::Correlator::withholds_noise)). False if the event is to pass.
     pub fn withhold_noise(&mut self, now: Instant, origin: Origin) -> bool {
-        let is_withheld = self.try_with(|filter| filter.withholds_noise(origin)) == Some(true);
+        let is_withheld =
+            self.try_with(|filter| filter.calls().withholds_noise(origin)) == Some(true);
         if is_withheld {
             self.apply(now, Input::OutOfPlace(Reason::Noise));
         }
@@ -283,10 +293,10 @@ impl FilterGuard {
         }
     }
 
-    /// [`Filter::note_delivery`]. The message is borrowed: nothing is copied unless somebody observes.
+    /// [`Intake::note_delivery`](crate::progress::Intake::note_delivery). The message is borrowed: nothing is copied unless somebody observes.
     pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
         self.show(now, || Input::NoteDelivery(on, message.clone()));
-        self.try_with(|filter| filter.note_delivery(now, on, message));
+        self.try_with(|filter| filter.intake_mut().note_delivery(now, on, message));
         self.note();
     }
 
@@ -298,8 +308,9 @@ impl FilterGuard {
         message: &Message,
     ) -> Option<StreamId> {
         self.show(now, || Input::FindStream(origin, message.clone()));
-        let stream =
-            self.try_with(|filter| filter.stream_of_arrived(now, origin, message)).flatten();
+        let stream = self
+            .try_with(|filter| filter.calls_mut().stream_of_arrived(now, origin, message))
+            .flatten();
         self.note();
         stream
     }
@@ -310,7 +321,8 @@ impl FilterGuard {
         let failed_before = self.failed.is_some();
         self.mark_event_name(now, message);
         self.show(now, || Input::HandleLast(Some((origin, message.clone()))));
-        let place = self.try_with(|filter| filter.server_message_here(now, origin, message));
+        let place =
+            self.try_with(|filter| filter.intake_mut().server_message_here(now, origin, message));
         self.note();
         place.unwrap_or_else(|| self.without_filter(origin, message, failed_before))
     }
@@ -318,7 +330,7 @@ impl FilterGuard {
     /// Learns a token from a message that another filter handles ([`Input::LearnToken`]).
     pub fn learn_token(&mut self, now: Instant, origin: Origin, message: &Message) {
         self.show(now, || Input::LearnToken(origin, message.clone()));
-        self.try_with(|filter| filter.learn_from(origin, message));
+        self.try_with(|filter| filter.calls_mut().learn_from(origin, message));
         self.note();
     }
 
@@ -328,20 +340,20 @@ impl FilterGuard {
         self.note();
     }
 
-    /// [`Filter::pair`]. The message is borrowed, as above.
+    /// [`Intake::pair`](crate::progress::Intake::pair). The message is borrowed, as above.
     pub fn pair(&mut self, now: Instant, client: StreamId, message: &Message, upstream: StreamId) {
         self.show(now, || Input::Pair(Some((client, message.clone())), upstream));
-        self.try_with(|filter| filter.pair(client, message, upstream));
+        self.try_with(|filter| filter.intake_mut().pair(client, message, upstream));
         self.note();
     }
 
-    /// [`Filter::late_room`].
+    /// [`Intake::late_room`](crate::progress::Intake::late_room).
     pub fn late_room(&mut self, id: Option<&Key>) -> Option<usize> {
-        let room = self.try_with(|filter| filter.late_room(id)).flatten()?;
+        let room = self.try_with(|filter| filter.intake().late_room(id)).flatten()?;
         Some(self.kept.as_ref().map_or(room, |kept| kept.room.left().min(room)))
     }
 
-    /// [`Filter::begin_large`].
+    /// [`Intake::begin_large`](crate::progress::Intake::begin_large).
     pub fn begin_large(
         &mut self,
         now: Instant,
@@ -350,10 +362,12 @@ impl FilterGuard {
         text: Range<usize>,
     ) -> Disposition {
         if let (Some(emitter), Some(text)) = (&mut self.emitter, head.get(text.clone())) {
-            emitter.begin_large(origin, self.filter.messages() + 1, text);
+            emitter.begin_large(origin, self.filter.intake().messages() + 1, text);
         }
         let (piece, place) = (head.clone(), text.clone());
-        if let Some(fate) = self.try_with(|filter| filter.begin_large(now, origin, piece, place)) {
+        if let Some(fate) =
+            self.try_with(|filter| filter.intake_mut().begin_large(now, origin, piece, place))
+        {
             if let (Some(emitter), Disposition::NotAMessage(_)) = (&mut self.emitter, &fate) {
                 emitter.mark_large_noise(origin);
             }
@@ -363,7 +377,7 @@ impl FilterGuard {
         self.large_piece(now, origin, head, text)
     }
 
-    /// [`Filter::large_piece`].
+    /// [`Intake::large_piece`](crate::progress::Intake::large_piece).
     pub fn large_piece(
         &mut self,
         now: Instant,
@@ -375,21 +389,23 @@ impl FilterGuard {
             emitter.large_piece(origin, text);
         }
         let copy = piece.clone();
-        if let Some(fate) = self.try_with(|filter| filter.large_piece(now, origin, copy, text)) {
+        if let Some(fate) =
+            self.try_with(|filter| filter.intake_mut().large_piece(now, origin, copy, text))
+        {
             return fate;
         }
         self.piece_without_filter(origin, piece, false);
         Disposition::Consumed
     }
 
-    /// [`Filter::finish_large`], or [`Filter::break_off_server`] if the rest is missing because it is `broken`.
+    /// [`Intake::finish_large`](crate::progress::Intake::finish_large), or [`Intake::break_off_server`](crate::progress::Intake::break_off_server) if the rest is missing because it is `broken`.
     pub fn finish_large(&mut self, now: Instant, origin: Origin, broken: Option<&str>) {
         if let Some(emitter) = &mut self.emitter {
             emitter.finish_large(now, origin, broken);
         }
         let end = |filter: &mut Filter| match broken {
-            Some(why) => filter.break_off_server(now, origin, why),
-            None => filter.finish_large(now, origin),
+            Some(why) => filter.intake_mut().break_off_server(now, origin, why),
+            None => filter.intake_mut().finish_large(now, origin),
         };
         if self.try_with(end).is_none() {
             self.piece_without_filter(origin, Bytes::new(), true);
@@ -406,7 +422,11 @@ impl FilterGuard {
             match (&mut self.emitter, &transmit) {
                 (Some(emitter), Some(transmit)) => emitter.to_client(now, stream, transmit),
                 (Some(emitter), None) if looks || first.is_some() => {
-                    emitter.input(now, Input::PollInVain(stream), self.filter.messages() + 1);
+                    emitter.input(
+                        now,
+                        Input::PollInVain(stream),
+                        self.filter.intake().messages() + 1,
+                    );
                 }
                 _ => {}
             }
@@ -420,15 +440,15 @@ impl FilterGuard {
         self.failed.as_mut()?.pop(stream)
     }
 
-    /// Whether no poll would do anything now but that for events ([`Filter::has_nothing_due`]), and nobody observes the
+    /// Whether no poll would do anything now but that for events ([`Intake::has_nothing_due`](crate::progress::Intake::has_nothing_due)), and nobody observes the
     /// polls.
     pub fn is_idle(&self, now: Instant, stream: StreamId) -> bool {
-        self.is_unobserved() && self.filter.has_nothing_due(now, stream)
+        self.is_unobserved() && self.filter.intake().has_nothing_due(now, stream)
     }
 
     /// Whether an event waits.
     pub fn has_events(&self) -> bool {
-        !self.is_unobserved() || self.filter.has_events()
+        !self.is_unobserved() || self.filter.calls().has_events()
     }
 
     /// Whether the filter works, and its events are its caller's alone.
@@ -441,9 +461,9 @@ impl FilterGuard {
         if self.failed.is_some() { None } else { self.filter.poll_timeout() }
     }
 
-    /// [`Filter::poll_stream_timeout`].
+    /// [`Correlator::poll_stream_timeout`](crate::progress::Correlator::poll_stream_timeout).
     pub fn poll_stream_timeout(&self, stream: StreamId) -> Option<Instant> {
-        if self.failed.is_some() { None } else { self.filter.poll_stream_timeout(stream) }
+        if self.failed.is_some() { None } else { self.filter.calls().poll_stream_timeout(stream) }
     }
 
     /// [`Filter::poll_event`]. The guard also learns durations from calls that end, so every
@@ -461,14 +481,14 @@ impl FilterGuard {
         record
     }
 
-    /// [`Filter::poll_verdicts`]. Where somebody observes there are none at once.
+    /// [`Correlator::poll_verdicts`](crate::progress::Correlator::poll_verdicts). Where somebody observes there are none at once.
     pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
-        if self.is_unobserved() { self.filter.poll_verdicts() } else { None }
+        if self.is_unobserved() { self.filter.calls_mut().poll_verdicts() } else { None }
     }
 
-    /// [`Filter::is_full`].
+    /// [`Correlator::is_full`](crate::progress::Correlator::is_full).
     pub fn is_full(&self) -> bool {
-        let Some(failed) = &self.failed else { return self.filter.is_full() };
+        let Some(failed) = &self.failed else { return self.filter.calls().is_full() };
         failed.bytes() >= QUEUE_MAX
     }
 

@@ -7,7 +7,7 @@ use super::legs::{ClientHeaders, ClientLeg, ServerLeg};
 use crate::progress::{Payload, ReleasedRequest, StreamId};
 use crate::protocol::jsonrpc::Message;
 
-/// A request that the filter holds ([`Filter::is_held`](crate::progress::Filter::is_held)).
+/// A request that the filter holds ([`DetachedWork::is_held`](crate::progress::DetachedWork::is_held)).
 #[derive(Debug)]
 pub(super) struct HeldRequest {
     stream: StreamId,
@@ -57,6 +57,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Whether the filter holds this request; `None` if the filter has failed.
     fn is_held(&mut self, stream: StreamId, message: &Message) -> Option<bool> {
         let id = message.id_key();
-        self.filter.try_with(|filter| id.is_some_and(|id| filter.is_held(stream, &id)))
+        self.filter.try_with(|filter| id.is_some_and(|id| filter.detached().is_held(stream, &id)))
     }
 }

@@ -46,7 +46,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Start(stream, piece, headers) => {
                     if let Some(headers) = &headers {
-                        self.filter.try_with(|filter| filter.set_origin(stream, headers.origin()));
+                        self.filter.try_with(|filter| {
+                            filter.calls_mut().set_origin(stream, headers.origin())
+                        });
                     }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
@@ -78,7 +80,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.read_stderr_lines();
         }
         if let Some(headers) = headers {
-            self.filter.try_with(|filter| filter.set_origin(stream, headers.origin()));
+            self.filter.try_with(|filter| filter.calls_mut().set_origin(stream, headers.origin()));
         }
         let payload = self.filter.client_message(now(), stream, message);
         if let Some(tokens) = &mut self.tokens {
@@ -118,7 +120,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
-                    let holds = self.filter.try_with(|filter| filter.holds_answer(stream));
+                    let holds = self.filter.try_with(|filter| filter.gate().holds_answer(stream));
                     if holds == Some(true) {
                         self.filter.apply(now, Input::EndResponse(stream));
                     }

@@ -164,7 +164,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         // what no server takes.
         let raw_mode = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
-        filter.note_changes();
+        filter.calls_mut().note_changes();
         Self {
             filter: FilterGuard::new(filter, policy, SOLE_STREAM),
             clients,
@@ -193,7 +193,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Shows the events of the filter to `emitter` from now on.
     pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
         self.filter.set_emitter(emitter);
-        if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
+        if self.filter.try_with(|filter| filter.calls().has_stream(SOLE_STREAM)) == Some(false) {
             let strangers = self.clients.are_strangers();
             let begins = match strangers {
                 true => FilterScope::Shared(random_bytes().map(NameKey::new)),

@@ -36,7 +36,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return due.map(tokio::time::Instant::from_std);
         }
         if self.clients.are_strangers() {
-            for stream in self.filter.try_with(|filter| filter.full_streams()).unwrap_or_default() {
+            for stream in
+                self.filter.try_with(|filter| filter.calls().full_streams()).unwrap_or_default()
+            {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {
                     self.clients.send(stream, transmit);
                 }
@@ -53,7 +55,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 self.look_at(stream, now);
             }
         }
-        let tasks = self.filter.try_with(|filter| (filter.own_tasks(), filter.tasks() > 0));
+        let tasks = self
+            .filter
+            .try_with(|filter| (filter.detached().own_tasks(), filter.calls().tasks() > 0));
         let (own, is_open) = tasks.unwrap_or_default();
         self.clients.set_tasks(own + self.server.held(), is_open);
         let due = [self.deadlines.next(), self.next_expiry()].into_iter().flatten().min();
@@ -62,7 +66,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// The time at which something has waited for its whole time.
     fn next_expiry(&mut self) -> Option<Instant> {
-        self.filter.try_with(|filter| filter.next_expiry()).flatten()
+        self.filter.try_with(|filter| filter.intake().next_expiry()).flatten()
     }
 
     /// The streams of clients.
@@ -72,15 +76,15 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// A stream that is due or has changed. A thousand silent streams cost nothing.
     fn next_look(&mut self, now: Instant) -> Option<StreamId> {
-        let changed = |filter: &mut Filter| filter.next_changed();
+        let changed = |filter: &mut Filter| filter.calls_mut().next_changed();
         self.deadlines.take_due(now).or_else(|| self.filter.try_with(changed).flatten())
     }
 
     fn look_at(&mut self, stream: StreamId, now: Instant) {
         self.collect_for(stream, now);
         let settled = |filter: &mut Filter| {
-            filter.settle_changes(stream);
-            filter.stream_due(stream)
+            filter.calls_mut().settle_changes(stream);
+            filter.calls().stream_due(stream)
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);

@@ -157,7 +157,7 @@ impl Player {
         &mut self,
         line: &TranscriptLine<'_>,
     ) -> Result<Range<u64>, String> {
-        let before = self.filter.messages();
+        let before = self.filter.intake().messages();
         let text = unescape(line.text)?;
         if line.sign == b'!' {
             let words = String::from_utf8_lossy(&text);
@@ -183,7 +183,7 @@ impl Player {
             self.handle(Input::read(&announced, Some(line))?)?;
         }
         self.records();
-        self.messages = self.filter.messages();
+        self.messages = self.filter.intake().messages();
         Ok(before + 1..self.messages + 1)
     }
 
@@ -265,7 +265,7 @@ impl Player {
 
     /// The calls of another filter of the conversation go on here.
     pub(in crate::commands) fn take_over(&mut self, from: &mut Self, on: Option<StreamId>) {
-        from.filter.hand_over(&mut self.filter, on);
+        from.filter.gate_mut().hand_over(self.filter.gate_mut(), on);
         self.records();
     }
 
@@ -340,7 +340,7 @@ impl Player {
     /// Writes the output that is due on a stream now, or soon.
     fn poll_stream(&mut self, stream: StreamId, soon: Duration) {
         if !self.poll(stream)
-            && let Some(due) = self.filter.poll_stream_timeout(stream)
+            && let Some(due) = self.filter.calls().poll_stream_timeout(stream)
             && due <= self.now + soon
         {
             self.now = self.now.max(due);
@@ -437,7 +437,7 @@ impl Player {
     }
 
     fn played(&self, call: CallId) -> Option<PlayedCall> {
-        let open = self.filter.opened(call)?;
+        let open = self.filter.calls().opened(call)?;
         Some(PlayedCall {
             call,
             method: open.method.to_owned(),

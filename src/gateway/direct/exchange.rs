@@ -97,7 +97,7 @@ impl Exchange {
         let beside = session.and_then(|session| session.filter_id);
         filter.set_emitter(audience.emitter(beside, Scope::Exchange, policy));
         filter.apply(now(), Input::Begin(begins));
-        filter.try_with(|filter| filter.set_origin(OWN, origin));
+        filter.try_with(|filter| filter.calls_mut().set_origin(OWN, origin));
         let member = session.map(|session| session.enter(message, policy));
         if let Some(SessionStream { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));
@@ -110,7 +110,8 @@ impl Exchange {
         if message.is_none() {
             filter.apply(now(), Input::MarkIncomplete);
         }
-        let lease = scope.enter(filter.try_with(|filter| filter.tokens()).unwrap_or_default());
+        let lease =
+            scope.enter(filter.try_with(|filter| filter.calls().tokens()).unwrap_or_default());
         Box::new(Self {
             filter,
             member,
@@ -201,13 +202,13 @@ impl Exchange {
     pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
         let id = answer.id_key();
         id.is_some_and(|id| {
-            self.filter.try_with(|filter| filter.stream_of(&id)).flatten() == Some(OWN)
+            self.filter.try_with(|filter| filter.calls().stream_of(&id)).flatten() == Some(OWN)
         })
     }
 
     /// The response has ended: an answer that fits no request may be the one that is missing.
     fn end_response(&mut self) {
-        if self.filter.try_with(|filter| filter.holds_answer(OWN)) == Some(true) {
+        if self.filter.try_with(|filter| filter.gate().holds_answer(OWN)) == Some(true) {
             self.filter.apply(now(), Input::EndResponse(OWN));
             if let Some(member) = self.member.as_ref().filter(|_| self.filter.open_calls() == 0) {
                 member.refused();
@@ -233,7 +234,7 @@ impl Exchange {
 
     /// Logs the events, and keeps the other fields of withheld events.
     fn note(&mut self, mut out: Option<&mut Batch>) {
-        let revision = self.filter.try_with(|filter| filter.revision()).flatten();
+        let revision = self.filter.try_with(|filter| filter.calls().revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
         loop {
             if self.event_ids.waits_for_none() {
@@ -250,7 +251,9 @@ impl Exchange {
                 self.event_ids.apply_verdict(number, withheld, revision, out.as_deref_mut());
             }
         }
-        if self.lease.is_some() && self.filter.try_with(|filter| filter.has_calls()) != Some(true) {
+        if self.lease.is_some()
+            && self.filter.try_with(|filter| filter.calls().has_calls()) != Some(true)
+        {
             self.lease = None;
         }
         // The session has to know of answers that are Milepost's own.
@@ -300,7 +303,7 @@ impl EventHandler for Exchange {
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if let (Some(id), Some(member)) = (event.id(), &self.member) {
-            let before = self.filter.try_with(|filter| filter.value_on(OWN)).flatten();
+            let before = self.filter.try_with(|filter| filter.calls().value_on(OWN)).flatten();
             member.note_id(id, before);
         }
         if self.observing {
@@ -314,7 +317,7 @@ impl EventHandler for Exchange {
             return;
         };
         self.is_heard = true;
-        let revision = self.filter.try_with(|filter| filter.revision()).flatten();
+        let revision = self.filter.try_with(|filter| filter.calls().revision()).flatten();
         let member = self.member.as_ref();
         let is_mixed = |message: &Message| member.is_some_and(|member| member.shares(message));
         let (parts, message) = divided(message, revision, is_mixed);
@@ -323,8 +326,10 @@ impl EventHandler for Exchange {
         }
         match self.handle_message(&message, out) {
             Handled::Here => {
-                let number =
-                    self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
+                let number = self
+                    .filter
+                    .try_with(|filter| filter.intake().last_number())
+                    .unwrap_or_default();
                 if self.event_ids.insert(number, event) {
                     self.collect(out);
                 }
@@ -369,7 +374,9 @@ impl EventHandler for Exchange {
             self.note(Some(out));
         }
         if let Some(member) = self.member.as_ref().filter(|_| self.resumable) {
-            member.mailbox.set_told(self.filter.try_with(|filter| filter.value_on(OWN)).flatten());
+            member
+                .mailbox
+                .set_told(self.filter.try_with(|filter| filter.calls().value_on(OWN)).flatten());
         }
         if self.ends_with_answer {
             self.answered |= self.filter.try_with(|filter| filter.has_answered_all()) == Some(true);

@@ -162,7 +162,7 @@ impl Session {
     }
 
     pub(crate) fn revision(&self) -> Option<Revision> {
-        self.lock().filter.try_with(|filter| filter.revision()).flatten()
+        self.lock().filter.try_with(|filter| filter.calls().revision()).flatten()
     }
 
     /// Whether the server serves the session, and has not just refused this caller. A caller changes
@@ -249,7 +249,7 @@ impl Session {
         let mut shared = self.lock();
         shared.filter.note_delivery(now(), Some(on), message);
         // An answer may have had an id that the session does not know.
-        if all && shared.filter.try_with(|filter| filter.has_calls_on(on)) == Some(true) {
+        if all && shared.filter.try_with(|filter| filter.intake().has_calls_on(on)) == Some(true) {
             shared.filter.apply(now(), Input::SettleStream(on));
         }
         shared.note();
@@ -260,10 +260,11 @@ impl Session {
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Delivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let meant = shared.filter.try_with(|filter| filter.find_stream(origin, message, true));
+        let meant =
+            shared.filter.try_with(|filter| filter.calls_mut().find_stream(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
             // Nor may the next request have the progress of one that is over.
-            if shared.filter.try_with(|filter| filter.is_late(message)) == Some(true) {
+            if shared.filter.try_with(|filter| filter.calls().is_late(message)) == Some(true) {
                 return Delivery::OutOfPlace(Reason::Late);
             }
             shared.filter.learn_token(now(), origin, message);
@@ -289,7 +290,7 @@ impl Session {
         if !shared.repeats_unseen(on) {
             self.scope.mark(now(), &mut shared.filter, message);
         }
-        let is_repeated = |filter: &mut Filter| filter.is_answered(message);
+        let is_repeated = |filter: &mut Filter| filter.calls().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
             // The client comes back for what it has not had, whatever was written for it.
             return ListenDelivery::Passes;
@@ -308,7 +309,9 @@ impl Session {
                 Delivery::OutOfPlace(_) | Delivery::Unknown => {}
             }
         }
-        let found = shared.filter.try_with(|filter| filter.stream_of_log(now(), origin, message));
+        let found = shared
+            .filter
+            .try_with(|filter| filter.intake_mut().stream_of_log(now(), origin, message));
         if let Some(mailbox) = found.flatten().and_then(|stream| shared.streams.get(&stream)) {
             shared.post(mailbox, Mail::Log(message.clone().framed(Framing::Apart(None)), on));
         }
@@ -318,16 +321,17 @@ impl Session {
         if shared.filter.server_message(now(), origin, message).refuses_all_of(message) {
             return ListenDelivery::Passes;
         }
-        let number = shared.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
+        let number =
+            shared.filter.try_with(|filter| filter.intake().last_number()).unwrap_or_default();
         if matters && shared.waiting.len() < WAITING_MAX {
             shared.waiting.insert(number, on);
         }
         ListenDelivery::Taken(number)
     }
 
-    /// See [`Filter::repaired_answer`]: for an answer that passes on a stream which is not that of its request.
+    /// See [`Correlator::repaired_answer`](crate::progress::Correlator::repaired_answer): for an answer that passes on a stream which is not that of its request.
     pub(crate) fn repaired(&self, message: &Message) -> Option<Transmit> {
-        self.lock().filter.try_with(|filter| filter.repaired_answer(message)).flatten()
+        self.lock().filter.try_with(|filter| filter.calls().repaired_answer(message)).flatten()
     }
 
     /// Asks the filter of a listening stream.
@@ -365,7 +369,7 @@ impl SessionState {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        let client = self.filter.try_with(|filter| filter.client().cloned()).flatten();
+        let client = self.filter.try_with(|filter| filter.calls().client().cloned()).flatten();
         SessionStream { session: Arc::clone(session), stream, kind, mailbox, client }
     }
 
@@ -373,7 +377,7 @@ impl SessionState {
     fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
         let id = crate::protocol::json::member(&message.params()?, "requestId");
         let id = Key::read(&id?)?;
-        let stream = self.filter.try_with(|filter| filter.sole_stream_of(&id)).flatten()?;
+        let stream = self.filter.try_with(|filter| filter.calls().sole_stream_of(&id)).flatten()?;
         self.streams.get(&stream).cloned()
     }
 
@@ -415,11 +419,11 @@ impl SessionState {
     }
 
     fn note(&mut self) {
-        let tasks = self.filter.try_with(|filter| filter.tasks()).unwrap_or_default();
+        let tasks = self.filter.try_with(|filter| filter.calls().tasks()).unwrap_or_default();
         if std::mem::replace(&mut self.tasks, tasks) > tasks {
             let Self { filter, streams, counts, .. } = self;
             for (id, mailbox) in streams {
-                if filter.try_with(|filter| filter.has_tasks_on(*id)) == Some(false)
+                if filter.try_with(|filter| filter.calls().has_tasks_on(*id)) == Some(false)
                     && !mailbox.put(Mail::TasksOver)
                 {
                     tell_of_dropped_mail(counts, MAILBOX_LIMIT);
@@ -429,8 +433,9 @@ impl SessionState {
         if !self.leases.is_empty() {
             let Self { filter, leases, .. } = self;
             leases.retain(|lease| {
-                let is_active =
-                    |filter: &mut Filter| lease.tokens.iter().any(|token| filter.has_token(token));
+                let is_active = |filter: &mut Filter| {
+                    lease.tokens.iter().any(|token| filter.calls().has_token(token))
+                };
                 filter.try_with(is_active) == Some(true)
             });
         }

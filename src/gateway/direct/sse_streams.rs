@@ -44,7 +44,7 @@ pub(crate) struct SseStreamState {
 impl SseStreamState {
     /// Whether server messages are forwarded unchanged.
     pub(crate) fn observes(&mut self) -> bool {
-        self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
+        self.filter.try_with(|filter| filter.calls().policy().observes()) == Some(true)
     }
 
     /// Applies the present settings of the route to the following requests.
@@ -129,7 +129,7 @@ impl DirectSseStream {
     pub(crate) fn receive_one_way(&self, message: Option<&Message>, origin: &RequestOrigin) {
         let mut state = self.lock();
         state.settle();
-        state.filter.try_with(|filter| filter.set_origin(SOLE_STREAM, origin.clone()));
+        state.filter.try_with(|filter| filter.calls_mut().set_origin(SOLE_STREAM, origin.clone()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), SOLE_STREAM, message);

@@ -16,7 +16,7 @@ impl FilterGuard {
              (please report the panic above)"
         );
         if let Some(mut emitter) = self.emitter.take() {
-            emitter.sequel(Input::FailOpen, self.filter.messages() + 1);
+            emitter.sequel(Input::FailOpen, self.filter.intake().messages() + 1);
         }
         let policy = Arc::clone(&self.policy);
         let failed = FailedFilter::salvage(&mut self.filter, policy, self.rest);
@@ -41,7 +41,7 @@ impl FilterGuard {
     fn stream_of(&self, origin: Origin) -> StreamId {
         match origin {
             Origin::Shared => self.rest,
-            Origin::Stream(id) if self.filter.has_stream(id) => id,
+            Origin::Stream(id) if self.filter.calls().has_stream(id) => id,
             // The stream pairs with requests that are no longer known.
             Origin::Stream(_) => self.rest,
         }

@@ -12,10 +12,10 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Framing, Key, Message};
 
 impl FilterGuard {
-    /// [`Filter::fast_path`], of the text of a whole message.
+    /// [`Intake::fast_path`](crate::progress::Intake::fast_path), of the text of a whole message.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
-        let number = self.filter.messages() + 1;
-        let plain = self.try_with(|filter| filter.fast_path(now, stream, text));
+        let number = self.filter.intake().messages() + 1;
+        let plain = self.try_with(|filter| filter.intake_mut().fast_path(now, stream, text));
         let is_plain = plain == Some(true);
         if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
             emitter.input(now, Input::ServerProgress(stream, text.clone()), number);
@@ -27,7 +27,7 @@ impl FilterGuard {
         is_plain
     }
 
-    /// [`Filter::fast_repair`].
+    /// [`Intake::fast_repair`](crate::progress::Intake::fast_repair).
     pub fn fast_repair(
         &mut self,
         now: Instant,
@@ -38,8 +38,10 @@ impl FilterGuard {
         if self.emitter.is_some() && self.fast_path(now, stream, &arrived.held_text()) {
             return FastPath::Unchanged;
         }
-        let number = self.filter.messages() + 1;
-        let repair = |filter: &mut Filter| filter.fast_repair(now, stream, arrived, is_elsewhere);
+        let number = self.filter.intake().messages() + 1;
+        let repair = |filter: &mut Filter| {
+            filter.intake_mut().fast_repair(now, stream, arrived, is_elsewhere)
+        };
         let fate = self.try_with(repair).unwrap_or(FastPath::NotTaken);
         if self.emitter.is_some() && fate != FastPath::NotTaken {
             self.show_fast(now, stream, number, &arrived, fate);
@@ -47,9 +49,9 @@ impl FilterGuard {
         fate
     }
 
-    /// [`Filter::rewritten`].
+    /// [`Intake::rewritten`](crate::progress::Intake::rewritten).
     pub fn rewritten(&self) -> &[u8] {
-        self.filter.rewritten()
+        self.filter.intake().rewritten()
     }
 
     /// Shows the observers a message that took the fast path, as they see one that took the ordinary path.
@@ -67,7 +69,7 @@ impl FilterGuard {
             FastPath::NotTaken | FastPath::Kept => None,
             FastPath::Unchanged => Some(Transmit::of(&message)),
             FastPath::Rewritten => {
-                let text = Bytes::copy_from_slice(self.filter.rewritten());
+                let text = Bytes::copy_from_slice(self.filter.intake().rewritten());
                 let payload = Payload::own(text).in_place_of(message.framing());
                 Some(Transmit::whole(TransmitKind::Progress, payload))
             }

@@ -121,14 +121,19 @@ fn check_large(head: &str, noise: bool, told: bool) {
     let mut filter = Filter::new(Policy::default());
     filter.open_stream(StreamId(0), StreamKind::Shared, StreamPacing::ByCall);
     let now = Instant::now();
-    let mut fates = vec![filter.begin_large(
+    let mut fates = vec![filter.intake_mut().begin_large(
         now,
         Origin::Shared,
         Bytes::copy_from_slice(head.as_bytes()),
         0..head.len(),
     )];
-    fates.push(filter.large_piece(now, Origin::Shared, Bytes::from_static(b" more\n"), 0..6));
-    filter.finish_large(now, Origin::Shared);
+    fates.push(filter.intake_mut().large_piece(
+        now,
+        Origin::Shared,
+        Bytes::from_static(b" more\n"),
+        0..6,
+    ));
+    filter.intake_mut().finish_large(now, Origin::Shared);
     let seen: usize = std::iter::from_fn(|| filter.poll_transmit(now, StreamId(0)))
         .map(|transmit| transmit.payload.len())
         .sum();

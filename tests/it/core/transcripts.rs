@@ -73,7 +73,8 @@ impl Player {
         filter.open_stream(WIRE, StreamKind::Shared, StreamPacing::ByCall);
         let start = Instant::now();
         if has_tasks {
-            filter.enable_tasks(start, NameKey::new([7; 16]), 1_764_073_496_000);
+            let key = NameKey::new([7; 16]);
+            filter.handle(start, &Input::EnableTasks(key, 1_764_073_496_000));
         }
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
@@ -111,7 +112,7 @@ impl Player {
             ">" => {
                 self.client_says(stream, &message(), text);
                 if let Ok(upstream) = paired.parse() {
-                    self.filter.pair(stream, &message(), StreamId(upstream));
+                    self.filter.intake_mut().pair(stream, &message(), StreamId(upstream));
                 }
             }
             "<" => {
@@ -125,7 +126,8 @@ impl Player {
             "2" => {
                 let text = [&unprintable(text)[..], b"\n"].concat();
                 let (filter, now) = (&mut self.filter, self.start + self.now);
-                let overheard = &mut |line: &str| filter.text_line(now, TextSource::Stderr, line);
+                let overheard =
+                    &mut |line: &str| filter.intake_mut().text_line(now, TextSource::Stderr, line);
                 self.terminal.feed(&text, overheard);
             }
             "+" => return self.pass(duration(text.trim())),
@@ -158,10 +160,12 @@ impl Player {
                 let tokens = words[1..]
                     .iter()
                     .map(|word| Key::read(&Bytes::copy_from_slice(word.as_bytes())).unwrap());
-                self.filter.active_elsewhere(&tokens.collect::<Vec<Key>>());
+                self.filter.calls_mut().active_elsewhere(&tokens.collect::<Vec<Key>>());
             }
-            "ends" => self.filter.response_ended(self.now(), id()),
-            "principal" => self.filter.set_principal(id(), words[2].parse().unwrap()),
+            "ends" => {
+                self.filter.handle(self.now(), &Input::EndResponse(id()));
+            }
+            "principal" => self.filter.calls_mut().set_principal(id(), words[2].parse().unwrap()),
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
             "left" => self.filter.close_clients(self.now()),
@@ -171,7 +175,8 @@ impl Player {
             }
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
-                let place = self.filter.answer_spooled(self.now(), &key, Repairs::default());
+                let input = Input::SpoolAnswer(key.clone(), Repairs::default());
+                let place = self.filter.handle(self.now(), &input).apart();
                 self.drain();
                 // The shell writes it behind what the stream has now.
                 if let Some(SpooledAnswer { stream, mut repairs }) = place {

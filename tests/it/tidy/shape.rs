@@ -13,56 +13,64 @@ use super::{CORE, circles, product, within};
 const ENGINE: &str = "Filter";
 
 /// Methods of [`ENGINE`], at most.
-const METHODS_MAX: usize = 338;
+const METHODS_MAX: usize = 33;
 
 /// Public methods of [`ENGINE`], at most.
-const PUBLIC_METHODS_MAX: usize = 103;
+const PUBLIC_METHODS_MAX: usize = 30;
 
 /// Files with methods of [`ENGINE`], at most.
-const FILES_MAX: usize = 36;
+const FILES_MAX: usize = 2;
 
-/// Pairs of a field of [`ENGINE`] and a file that is not that of the type and uses the field, at most.
-const FOREIGN_FIELDS_MAX: usize = 155;
+/// The stages of the engine, with the file of each.
+const STAGES: [(&str, &str); 5] = [
+    (ENGINE, "progress/filter.rs"),
+    ("Intake", "progress/intake/state.rs"),
+    ("DetachedWork", "progress/detached/mod.rs"),
+    ("Gate", "progress/gate/state.rs"),
+    ("Correlator", "progress/correlate/correlator.rs"),
+];
+
+/// Pairs of a field of a stage and a file with methods of the stage that is not its own and uses the field, at most.
+const FOREIGN_FIELDS_MAX: usize = 124;
 
 /// Places outside `progress/correlate` that reach the ledger, at most.
-const LEDGER_MAX: usize = 146;
+const LEDGER_MAX: usize = 16;
 
 /// The parts of `progress`, from the lowest to the highest.
 const PARTS: [&str; 25] = [
-    "value",
-    "topology",
-    "kind_counts",
-    "extract",
+    "verdict",
+    "log_request",
     "ids",
+    "topology",
+    "value",
+    "clients",
     "few_map",
     "payload",
     "transmit_queue",
-    "clients",
-    "verdict",
+    "kind_counts",
+    "extract",
     "event",
     "durations",
     "one_line",
     "dialect",
     "policy",
-    "log_request",
-    "filter",
+    "streams",
+    "arrived_message",
     "correlate",
     "gate",
-    "late",
-    "kept",
+    "detached",
     "intake",
-    "tasks",
-    "input",
+    "filter",
     "failed_filter",
+    "input",
 ];
 
 /// Pairs of parts of which the lower one imports the higher one, at most.
-const UPWARD_MAX: usize = 9;
+const UPWARD_MAX: usize = 0;
 
 /// Files whose methods of one type call each other in a circle, at most: for all types, and for those that have more.
 const METHOD_CIRCLE_MAX: usize = 4;
-const LARGER_CIRCLES: [(&str, usize); 4] =
-    [(ENGINE, 32), ("Examiner", 5), ("Inspection", 5), ("ModernFace", 7)];
+const LARGER_CIRCLES: [(&str, usize); 3] = [("Examiner", 5), ("Inspection", 5), ("ModernFace", 7)];
 
 /// The implementation of a type in a file.
 struct Implementation {
@@ -148,12 +156,7 @@ fn the_outermost_type_of_the_engine_becomes_no_larger() {
     let files = &all[ENGINE];
     let methods: usize = files.iter().map(|file| file.methods.len()).sum();
     let public: usize = files.iter().map(|file| file.public).sum();
-    let fields = fields(ENGINE);
-    let foreign: usize = files
-        .iter()
-        .filter(|file| !file.file.ends_with("progress/filter.rs"))
-        .map(|file| own_names(&file.body).iter().filter(|name| fields.contains(**name)).count())
-        .sum();
+    let foreign: usize = STAGES.iter().map(|(of, home)| foreign_fields(&all[*of], of, home)).sum();
     let upward = upward();
     println!("imports upward: {upward:?}");
     let figures = [
@@ -170,6 +173,16 @@ fn the_outermost_type_of_the_engine_becomes_no_larger() {
     for (what, count, limit) in figures {
         assert!(count <= limit, "{ENGINE}: {what}: {count}, at most {limit}");
     }
+}
+
+/// The fields of a stage that its files besides `home` use: each counts once for each file.
+fn foreign_fields(files: &[Implementation], of: &str, home: &str) -> usize {
+    let fields = fields(of);
+    let elsewhere = files.iter().filter(|file| !file.file.ends_with(home));
+    let used = |file: &Implementation| {
+        own_names(&file.body).iter().filter(|name| fields.contains(**name)).count()
+    };
+    elsewhere.map(used).sum()
 }
 
 /// The fields of a type of the engine.

@@ -170,13 +170,13 @@ impl Player {
                 let piece = Bytes::copy_from_slice(piece);
                 let range = 0..piece.len();
                 if index == 0 {
-                    self.filter.begin_large(now, Origin::Shared, piece, range);
+                    self.filter.intake_mut().begin_large(now, Origin::Shared, piece, range);
                 } else {
-                    self.filter.large_piece(now, Origin::Shared, piece, range);
+                    self.filter.intake_mut().large_piece(now, Origin::Shared, piece, range);
                 }
                 self.drain();
             }
-            self.filter.finish_large(now, Origin::Shared);
+            self.filter.intake_mut().finish_large(now, Origin::Shared);
             return;
         }
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
@@ -251,7 +251,7 @@ impl Player {
             let text = format!("{} calls are open, not {open}", self.filter.open_calls());
             self.note(What::Odd(text));
         }
-        if !self.filter.is_drained() || !self.partial.is_empty() {
+        if !self.filter.calls().is_drained() || !self.partial.is_empty() {
             self.note(What::Odd("something waits to be written".to_owned()));
         }
         let task_ends = |number: usize| {

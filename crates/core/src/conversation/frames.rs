@@ -31,7 +31,9 @@ impl Conversation {
             }
             LineFrame::End { .. } => {
                 let scan = &wire.large;
-                self.filter.attempt(|filter| filter.finish_large_client(now, SOLE_STREAM, scan));
+                self.filter.attempt(|filter| {
+                    filter.intake_mut().finish_large_client(now, SOLE_STREAM, scan)
+                });
                 (Payload::default(), Fragment::End)
             }
         };

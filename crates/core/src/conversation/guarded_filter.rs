@@ -105,7 +105,8 @@ impl GuardedFilter {
     /// The first piece of a line of the server that is too long to be held.
     pub(crate) fn begin_large(&mut self, now: Instant, head: Bytes) -> Disposition {
         let (piece, text) = (head.clone(), 0..head.len());
-        let place = self.attempt(|filter| filter.begin_large(now, Origin::Shared, piece, text));
+        let place = self
+            .attempt(|filter| filter.intake_mut().begin_large(now, Origin::Shared, piece, text));
         place.unwrap_or_else(|| {
             if let Some(failed) = &mut self.failed {
                 failed.begin_large(Origin::Shared, &head);
@@ -117,15 +118,16 @@ impl GuardedFilter {
     /// A further piece of such a line.
     pub(crate) fn large_piece(&mut self, now: Instant, piece: Bytes) -> Disposition {
         let (copy, text) = (piece.clone(), 0..piece.len());
-        let place = self.attempt(|filter| filter.large_piece(now, Origin::Shared, copy, text));
+        let place =
+            self.attempt(|filter| filter.intake_mut().large_piece(now, Origin::Shared, copy, text));
         place.unwrap_or_else(|| self.piece_without_filter(piece, false))
     }
 
     /// The end of such a line, or the reason why its rest is missing.
     pub(crate) fn finish_large(&mut self, now: Instant, broken: Option<&str>) -> Disposition {
         let done = self.attempt(|filter| match broken {
-            Some(why) => filter.break_off_server(now, Origin::Shared, why),
-            None => filter.finish_large(now, Origin::Shared),
+            Some(why) => filter.intake_mut().break_off_server(now, Origin::Shared, why),
+            None => filter.intake_mut().finish_large(now, Origin::Shared),
         });
         match done {
             Some(()) => Disposition::Consumed,
@@ -170,7 +172,7 @@ impl GuardedFilter {
         let is_exchange = self.streams.get(&stream) == Some(&StreamKind::Exchange);
         let is_over = self.attempt(|filter| {
             is_exchange && filter.is_over(stream)
-                || has_ended && filter.has_nothing_due(now, stream)
+                || has_ended && filter.intake().has_nothing_due(now, stream)
         });
         let failed = self.failed.as_ref();
         is_over
@@ -179,7 +181,7 @@ impl GuardedFilter {
 
     /// Whether so many bytes wait for clients that the server should not be read.
     pub(crate) fn is_full(&self) -> bool {
-        let Some(failed) = &self.failed else { return self.filter.is_full() };
+        let Some(failed) = &self.failed else { return self.filter.calls().is_full() };
         failed.bytes() >= QUEUE_MAX
     }
 }

@@ -205,7 +205,7 @@ impl Conversation {
     /// `message` get their answer from the program.
     pub fn refused(&mut self, now: Instant, message: Bytes) {
         let now = self.begin(now);
-        self.filter.attempt(|filter| filter.withdraw(now, &Message::parse(message)));
+        self.filter.attempt(|filter| filter.gate_mut().withdraw(now, &Message::parse(message)));
         self.look_at_all();
     }
 
@@ -215,8 +215,8 @@ impl Conversation {
         let now = self.begin(now);
         self.streams.entry(stream).and_modify(|has_ended| *has_ended = true);
         self.filter.attempt(|filter| {
-            if filter.holds_answer(stream) {
-                filter.response_ended(now, stream);
+            if filter.gate().holds_answer(stream) {
+                filter.intake_mut().response_ended(now, stream);
             }
         });
         self.look_at_all();
@@ -356,9 +356,9 @@ impl Conversation {
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let unwritten = &self.unwritten;
-        let is_quiet = self
-            .filter
-            .attempt(|filter| unwritten.iter().all(|stream| filter.has_nothing_due(now, *stream)));
+        let is_quiet = self.filter.attempt(|filter| {
+            unwritten.iter().all(|stream| filter.intake().has_nothing_due(now, *stream))
+        });
         if is_quiet == Some(false) {
             return Some(now);
         }

@@ -35,7 +35,7 @@ impl FailedFilter {
     pub fn salvage(filter: &mut Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let Salvaged { streams, large, at_work } = left.unwrap_or_default();
-        let (events, numbers, large_number) = (VecDeque::new(), 0, filter.messages());
+        let (events, numbers, large_number) = (VecDeque::new(), 0, filter.intake().messages());
         let mut failed = Self { policy, streams, events, numbers, large, large_number };
         let at_work = at_work.filter(|_| !failed.is_lost());
         if let Some((stream, message)) = at_work {

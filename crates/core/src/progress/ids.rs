@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::protocol::jsonrpc::Key;
 
 /// Names a client stream of one filter, or an upstream stream that pairs with requests
-/// ([`crate::progress::filter::Filter::pair`]). The shell chooses the numbers; no number may mean both.
+/// ([`Intake::pair`](crate::progress::Intake::pair)). The shell chooses the numbers; no number may mean both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 

@@ -1,15 +1,20 @@
 //! The progress for the clients of one upstream connection.
 //!
-//! A [`Filter`] receives every message, in both directions, and returns the bytes to write:
+//! A [`Filter`] receives every message, in both directions, and returns the bytes to write. It is a tower of stages.
+//! Each stage owns the one below it and calls down only; [`DetachedWork`] gets the gate as an argument.
 //!
 //! ```text
-//! client ─> client_message ─────────────────────────────────────────────> payload for the server
-//!                │ opens a call
-//!             [ledger] <─ correlate ─ Report <─ dialect ─┐
-//!                │ pending, due at …                     │
-//! client <─ poll_transmit <── stream queue <─ answer <── server_message <─ server
-//!              gate: token, value, text decided here
+//! Filter         filter.rs    the door: inputs go in, bytes and events come out
+//! Intake         intake/      bytes -> envelope -> dialect -> Report; the requests of clients
+//! DetachedWork   detached/    work that goes on without its client: late answers, tasks of Milepost's own
+//! Gate           gate/        when a client gets which value; the end of a call
+//! Correlator     correlate/   which call a message is about; the state of each call
+//! ClientStreams  streams/     the messages that wait for each client
 //! ```
+//!
+//! A report of the server goes down this tower and waits in its call. When its time has come, [`Filter::poll_transmit`]
+//! asks the gate, which decides on token, value and text at the moment of writing. An answer takes the same way and
+//! ends its call, so nothing can follow it.
 //!
 //! The contract: time never goes backwards; after every call, and when [`Filter::poll_timeout`]
 //! passes, drain [`Filter::poll_transmit`] for each stream that can take bytes, then
@@ -20,8 +25,10 @@
 //! input makes it panic, and a full table withholds nothing but progress. Time is an argument, so
 //! that a test of half a minute takes no time and cannot flake.
 
+mod arrived_message;
 pub mod clients;
 mod correlate;
+mod detached;
 pub mod dialect;
 pub mod durations;
 mod event;
@@ -33,21 +40,25 @@ pub mod gate;
 mod ids;
 pub mod input;
 mod intake;
-mod kept;
 mod kind_counts;
-mod late;
 mod log_request;
 mod one_line;
 mod payload;
 pub mod policy;
-mod tasks;
+mod streams;
 mod topology;
 mod transmit_queue;
 mod value;
 mod verdict;
 
+pub use arrived_message::ArrivedMessage;
+pub use correlate::correlator::Correlator;
 pub use correlate::given_names::NameKey;
 pub use correlate::ledger::CALLS_MAX;
+pub use detached::DetachedWork;
+pub use detached::late::held::ReleasedRequest;
+pub use detached::tasks::date::rfc_3339;
+pub use detached::tasks::show::task_words;
 pub use dialect::report::MESSAGE_MAX;
 pub use event::late::{LateEvent, LateNews};
 pub use event::queue::VerdictRun;
@@ -57,22 +68,20 @@ pub use event::task::{TaskEvent, TaskNews};
 pub use event::{Disposition, FilterEvent, Origin, RefusalRule};
 pub use failed_filter::FailedFilter;
 pub use filter::Filter;
-pub use gate::stream::{QUEUE_MAX, StreamKind};
+pub use gate::state::Gate;
 pub use ids::{CallId, StreamId};
-pub use intake::arrived_message::ArrivedMessage;
 pub use intake::batch::BATCH_MAX;
 pub use intake::fast_repair::FastPath;
 pub use intake::large_answer::LargeRepairs;
 pub use intake::large_message::SpooledAnswer;
 pub use intake::request_members::RequestMembers;
+pub use intake::state::Intake;
 pub use kind_counts::KindCounts;
-pub use late::held::ReleasedRequest;
 pub use payload::{Form, Fragment, Payload, Transmit, TransmitKind};
 pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, StreamPacing, TokenIs, ValueFrom,
 };
-pub use tasks::date::rfc_3339;
-pub use tasks::show::task_words;
+pub use streams::stream::{QUEUE_MAX, StreamKind};
 pub use value::{Number, NumberView, ProgressValue, ProgressView};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

@@ -52,7 +52,7 @@ impl Session {
         filter.finish_large(now(), Origin::Stream(on), None);
         let responses = streams.iter().filter(|(id, _)| !listening.contains(id));
         for (id, mailbox) in responses {
-            if filter.try_with(|filter| filter.has_calls_on(*id)) == Some(false) {
+            if filter.try_with(|filter| filter.intake().has_calls_on(*id)) == Some(false) {
                 // News of which there are few for each response fit.
                 let _ = mailbox.put(Mail::AllSettled);
             }
@@ -61,7 +61,7 @@ impl Session {
 
     /// Whether a stream of a request has one without an answer.
     pub(crate) fn has_calls_on(&self, stream: StreamId) -> bool {
-        self.lock().filter.try_with(|filter| filter.has_calls_on(stream)) == Some(true)
+        self.lock().filter.try_with(|filter| filter.intake().has_calls_on(stream)) == Some(true)
     }
 
     /// Lets the held stream go, for a client that does not use the session. Its next message brings the stream
@@ -115,7 +115,8 @@ impl Session {
         let SessionState { filter, streams, listening, .. } = &mut *shared;
         let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
         others.any(|(id, mailbox)| {
-            let mut waits = || filter.try_with(|filter| filter.has_calls_on(*id)) == Some(true);
+            let mut waits =
+                || filter.try_with(|filter| filter.intake().has_calls_on(*id)) == Some(true);
             (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
         })
     }

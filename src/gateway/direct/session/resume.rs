@@ -51,7 +51,7 @@ impl SessionStream {
 
     /// Whether an array that came on the stream has a message about a request of another stream.
     pub(crate) fn shares(&self, array: &Message) -> bool {
-        let ask = |filter: &mut Filter| filter.is_for_others(self.stream, array);
+        let ask = |filter: &mut Filter| filter.calls_mut().is_for_others(self.stream, array);
         self.session.with_filter(|filter| filter.try_with(ask)) == Some(true)
     }
 
@@ -83,7 +83,7 @@ impl SessionState {
     fn replace(&mut self, old: StreamId, new: StreamId, behind: Option<Option<f64>>) {
         let Some(mailbox) = self.streams.remove(&old) else { return };
         let is_listening = self.listening.remove(&old);
-        let value_on = |filter: &mut Filter| filter.value_on(old);
+        let value_on = |filter: &mut Filter| filter.calls().value_on(old);
         let sent_value = behind.unwrap_or_else(|| {
             if is_listening {
                 self.filter.try_with(value_on).flatten()

@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
+use crate::progress::correlate::meter::Meter;
 use crate::progress::correlate::pending::PendingQueue;
 use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::stopped_clock::StoppedClock;
 use crate::progress::dialect::Dialect;
-use crate::progress::dialect::report::{Report, ReportView};
+use crate::progress::dialect::report::{Report, ReportView, message_text};
 use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::event::summary::{CallStats, Outcome, Summary};
-use crate::progress::gate::meter::Meter;
-use crate::progress::gate::notification;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
 use crate::progress::value::{ProgressValue, is_total_of};
@@ -50,7 +49,7 @@ impl TaskNotes {
 
     pub(crate) fn note(&mut self, report: &Report, figure: Option<&ProgressValue>, now: Instant) {
         self.at = now;
-        let words = report.message.as_ref().map(|words| notification::message(words));
+        let words = report.message.as_ref().map(|words| message_text(words));
         if let Some(words) = words.as_ref().and_then(|words| json::decode_str(words)) {
             self.message = Some(words.into_owned());
         }

@@ -1,20 +1,31 @@
 //! The correlator: facts learned about how an upstream names requests.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::progress::clients::Client;
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::given_names::NameKey;
 use crate::progress::correlate::ledger::{Ledger, sole};
 use crate::progress::correlate::strays::Strays;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
+use crate::progress::event::FilterEvent;
+use crate::progress::event::queue::{EventQueue, VerdictRun};
 use crate::progress::ids::{CallId, Principal, StreamId};
+use crate::progress::log_request::LogRequest;
+use crate::progress::payload::Payload;
+use crate::progress::policy::policies::Policies;
 use crate::progress::policy::{Policy, TokenIs};
+use crate::progress::streams::ClientStreams;
+use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Repair};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
 
 /// The call that a report is about, and how its token had to be mended to know it.
 pub(crate) type Attributed = (CallId, Option<Repair>);
@@ -88,7 +99,22 @@ impl LastEnds {
 
 /// The part of a filter that knows which requests are open and which of them a message is about.
 #[derive(Debug)]
-pub(crate) struct Correlator {
+pub struct Correlator {
+    pub(crate) policy: Policies,
+    pub(crate) topology: Topology,
+    pub(crate) revision: Option<Revision>,
+    /// The client, if `initialize` named it.
+    pub(crate) client: Option<Arc<Client>>,
+    /// The time when the last byte of the upstream arrived.
+    pub(crate) received_at: Option<Instant>,
+    pub(crate) to_server: VecDeque<Payload>,
+    pub(crate) events: EventQueue,
+    pub(crate) streams: ClientStreams,
+    /// The stream for messages that belong to no request.
+    pub(crate) session_stream: Option<StreamId>,
+    /// The number of the newest thing to be written, or name given to a server.
+    pub(crate) order: u64,
+    pub(crate) log_request: LogRequest,
     pub(crate) ledger: Ledger,
     pub(crate) evidence: Evidence,
     /// The time when a client last gave up a request.
@@ -111,8 +137,18 @@ pub(crate) struct Correlator {
 
 impl Correlator {
     /// A correlator without calls.
-    pub(crate) fn new(policy: &Policy) -> Self {
+    pub(crate) fn new(policy: Arc<Policy>) -> Self {
         Self {
+            topology: Topology::new(policy.id_mapping),
+            revision: None,
+            client: None,
+            received_at: None,
+            to_server: VecDeque::new(),
+            events: EventQueue::default(),
+            streams: ClientStreams::default(),
+            session_stream: None,
+            order: 0,
+            log_request: LogRequest::default(),
             ledger: Ledger::new(policy.id_mapping, policy.renames_tokens()),
             evidence: Evidence::from_setting(policy.call.token_is),
             given_up_at: None,
@@ -123,7 +159,58 @@ impl Correlator {
             strays: Strays::default(),
             last_tokens: SmallVec::new(),
             oldest_token: 0,
+            policy: Policies::new(policy),
         }
+    }
+
+    /// An open call.
+    pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
+        self.ledger.get(id)
+    }
+
+    /// An open call, to change its state.
+    pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.ledger.get_mut(id)
+    }
+
+    /// The only open call, if there is just one.
+    pub(crate) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
+        self.ledger.sole_mut()
+    }
+
+    /// The open calls, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
+        self.ledger.iter()
+    }
+
+    /// The open call whose id for the server is just this one.
+    pub(crate) fn by_id(&self, id: &Key) -> Option<CallId> {
+        self.ledger.by_id(id)
+    }
+
+    /// The open call that an answer with this id ends.
+    pub(crate) fn call_of_answer(&self, id: &Key) -> Option<CallId> {
+        self.ledger.call_of_answer(id)
+    }
+
+    /// The call that ends by itself next.
+    pub(crate) fn next_expiry(&self) -> Option<(Instant, CallId)> {
+        self.ledger.next_expiry()
+    }
+
+    /// The server speaks of a call on this stream of its own.
+    pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
+        self.ledger.pair(id, upstream);
+    }
+
+    /// A call goes on on another stream of its client.
+    pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
+        self.ledger.move_to(id, stream);
+    }
+
+    /// Changes the time when a call ends by itself. The time to live of a task stays.
+    pub(crate) fn put_off(&mut self, id: CallId, change: impl FnOnce(Instant) -> Instant) {
+        self.ledger.put_off(id, change);
     }
 
     /// The token that progress has named before, if `text` is the same and means the same as then.
@@ -311,6 +398,36 @@ impl Correlator {
         if let Some(call) = known.iter().rev().find(own) {
             self.ledger.pair(*call, upstream);
         }
+    }
+
+    /// The next message of Milepost's own for the server.
+    pub fn poll_to_server(&mut self) -> Option<Payload> {
+        self.to_server.pop_front()
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<FilterEvent> {
+        self.events.pop_front()
+    }
+
+    /// Whether an event waits.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The next events at once, if they are the same verdict on messages that followed each other.
+    pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
+        self.events.take_run()
+    }
+
+    /// The policy of calls that open from now on.
+    pub fn policy(&self) -> &Arc<Policy> {
+        self.policy.now()
+    }
+
+    /// The policy of a call; the policy of new calls if the call is unknown.
+    pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
+        self.ledger.get(call).map_or(&self.policy, |call| &call.policy)
     }
 }
 

@@ -108,6 +108,8 @@ pub(crate) struct Ledger {
     mapped: bool,
     /// The server may know tokens by other names than the client.
     renames: bool,
+    /// A call may run as a task of Milepost's own.
+    has_own_tasks: bool,
     next: u64,
     /// The number of changes of names so far.
     changes: u64,
@@ -278,6 +280,19 @@ impl Ledger {
             self.expiries.remove(&(before, id));
         }
         self.expiries.insert((expires, id));
+    }
+
+    /// Tasks of Milepost's own begin.
+    pub(crate) fn expect_own_tasks(&mut self) {
+        self.has_own_tasks = true;
+    }
+
+    /// The call that runs as a task of Milepost's own, by the server's id of its request: the client has the answer to
+    /// the request, and the server still knows the call by that id.
+    pub(crate) fn own_task_named(&self, name: &Key) -> Option<CallId> {
+        let is_own = |call: &Call| call.task.as_ref().is_some_and(|task| task.notes.is_some());
+        let mut own = self.iter().filter(|(_, call)| call.id.server == *name && is_own(call));
+        if self.has_own_tasks { own.next().map(|(id, _)| id) } else { None }
     }
 
     /// Puts off the time when a call ends by itself, or brings it forward again. The time to live of a task stays.

@@ -11,11 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::correlator::only;
+use crate::progress::correlate::correlator::{Correlator, only};
 use crate::progress::correlate::ledger::sole;
+use crate::progress::dialect::report::About;
 use crate::progress::event::Origin;
-use crate::progress::filter::Filter;
-use crate::progress::ids::{CallId, StreamId};
+use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -44,142 +44,17 @@ enum SubscriptionRef {
     Call(CallId, Vec<Bytes>),
 }
 
-impl Filter {
-    /// The server speaks of the requests in `message`, which a client has just sent on the stream
-    /// `client`, on an upstream stream that is no client stream: its number must not be one. Messages
-    /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
-    /// pairs with no request from [`Origin::Shared`].
-    pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
-        self.topology.pair();
-        match message.kind() {
-            Kind::Request => {
-                self.correlator.pair_request(client, message, upstream);
-                let task = message.id_key().and_then(|id| self.own_tasks.made_by(&id));
-                if let Some(call) = task.filter(|task| task.is_working()).map(|task| task.call) {
-                    self.correlator.ledger.pair(call, upstream);
-                }
-            }
-            Kind::Batch => {
-                for element in message.elements().filter(|one| one.kind() == Kind::Request) {
-                    self.correlator.pair_request(client, &element, upstream);
-                }
-            }
-            _ => {}
-        }
-    }
+/// Members that name the request which a request of the server is about. The specification has none; some servers
+/// write the names that the SDKs use inside.
+const RELATED: [&str; 3] = ["relatedRequestId", "related_request_id", "requestId"];
 
-    /// Whether a client stream of this number is open.
-    pub fn has_stream(&self, id: StreamId) -> bool {
-        self.gate.streams.contains_key(&id)
-    }
-
-    /// The call of one HTTP request, if messages on its stream can be about no other call.
-    pub(crate) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
-        let Origin::Stream(on) = origin else { return None };
-        let paired = self.correlator.ledger.paired_with(on);
-        if !paired.is_empty() {
-            return sole(paired.iter().copied());
-        }
-        let own = self.correlator.ledger.on_stream(on).iter().copied();
-        self.gate.is_exchange(on).then(|| sole(own))?
-    }
-
-    /// Whether a message about `call` arrived on the stream of another HTTP request.
-    pub(crate) fn is_elsewhere(&self, origin: Origin, call: &Call) -> bool {
-        let Origin::Stream(on) = origin else { return false };
-        match call.paired {
-            Some(own) => own != on,
-            None => {
-                call.stream != on && (self.gate.is_exchange(on) || self.correlator.is_paired(on))
-            }
-        }
-    }
-
-    /// Whether a message arrived where a client goes on with the stream of another request than this call's.
-    pub(crate) fn is_of_other_request(&self, origin: Origin, call: CallId) -> bool {
-        let Origin::Stream(on) = origin else { return false };
-        let resumes = self.gate.streams.get(&on).is_some_and(|stream| stream.resumes_request);
-        resumes && self.correlator.ledger.get(call).is_none_or(|call| call.stream != on)
-    }
-
-    /// Whether a message arrived on a stream whose requests have all ended.
-    pub(crate) fn is_stale(&self, origin: Origin) -> bool {
-        matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.correlator.is_paired(on))
-    }
-
-    /// the session stream, unless different clients share the server: it is none of theirs.
-    pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
-        self.gate.session_stream.filter(|_| !self.topology.has_strangers())
-    }
-
-    /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
-    pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
-        stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
-    }
-
-    /// The stream of messages that are about no known request.
-    pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
-        if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || !self.topology.is_whole())
-        {
-            return Ok(Some(on));
-        }
-        if self.topology.needs_no_choice() {
-            return Ok(self.gate.session_stream);
-        }
-        if let Origin::Stream(on) = origin {
-            let streams = self
-                .correlator
-                .ledger
-                .paired_with(on)
-                .iter()
-                .filter_map(|id| self.correlator.ledger.get(*id));
-            let open = streams.map(|call| call.stream).find(|stream| self.has_stream(*stream));
-            return match open.or_else(|| self.common_session_stream()) {
-                None if self.topology.has_strangers() => Err(Reason::Unknown),
-                found => Ok(found),
-            };
-        }
-        let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
-        let call = only(self.correlator.active(asks));
-        let call = call.and_then(|call| self.correlator.ledger.get(call).ok_or(Reason::Unknown));
-        if !self.topology.has_strangers() {
-            let stream = call.ok().map(|call| call.stream);
-            let exchange = stream.filter(|stream| self.gate.is_exchange(*stream));
-            return Ok(exchange.or(self.gate.session_stream));
-        }
-        let call = call?;
-        if self.may_mean_over(call) {
-            return Err(Reason::Ambiguous);
-        }
-        if self.has_stream(call.stream) { Ok(Some(call.stream)) } else { Err(Reason::Gone) }
-    }
-
+impl Correlator {
     /// Whether a message that names no request may be about an ended request of another client than
     /// the client of the only open `call`.
     pub(crate) fn may_mean_over(&self, call: &Call) -> bool {
-        let ended = self.correlator.last_ends.of_others(call.principal);
+        let ended = self.last_ends.of_others(call.principal);
         let ended = ended.filter(|_| self.topology.has_strangers());
-        ended.is_some_and(|at| self.intake.received_at.is_none_or(|now| now < at + OVER))
-    }
-
-    /// The stream for a message that is neither progress nor an answer, and the bytes for its client.
-    pub(crate) fn destination_of(&self, origin: Origin, message: &Message) -> Placement {
-        match self.named_by(message) {
-            SubscriptionRef::Nobody => {
-                self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
-            }
-            SubscriptionRef::Gone(reason) => Err(reason),
-            SubscriptionRef::Call(call, names) => {
-                let call = self.correlator.ledger.get(call).ok_or(Reason::Unknown)?;
-                if !self.topology.has_strangers() {
-                    return Ok((Some(call.stream), Payload::of(message)));
-                }
-                let places = names.iter().filter_map(|name| within(message.raw(), name));
-                let splices = places.map(|place| (place, call.id.client.clone())).collect();
-                Ok((Some(call.stream), spliced(message, splices)))
-            }
-        }
+        ended.is_some_and(|at| self.received_at.is_none_or(|now| now < at + OVER))
     }
 
     /// The subscription of 2026-07-28 that a notification names.
@@ -201,18 +76,176 @@ impl Filter {
             in_meta.into_iter().chain(beside).collect()
         };
         let Some(key) = names.first().and_then(Key::read) else { return SubscriptionRef::Nobody };
-        match self.correlator.ledger.call_of_answer(&key) {
-            Some(call) if self.correlator.is_subscription(call) => {
+        match self.ledger.call_of_answer(&key) {
+            Some(call) if self.is_subscription(call) => {
                 let same = |name: &Bytes| Key::read(name).as_ref() == Some(&key);
                 SubscriptionRef::Call(call, names.into_iter().filter(same).collect())
             }
             _ if !self.topology.has_strangers() => SubscriptionRef::Nobody,
-            _ if self.correlator.ledger.was_id_in_any_spelling(&key).is_some() => {
+            _ if self.ledger.was_id_in_any_spelling(&key).is_some() => {
                 SubscriptionRef::Gone(Reason::Late)
             }
             // The request that it ends may be one of its own.
             _ if ends => SubscriptionRef::Nobody,
             _ => SubscriptionRef::Gone(Reason::Unknown),
         }
+    }
+
+    /// Whether a client stream of this number is open.
+    pub fn has_stream(&self, id: StreamId) -> bool {
+        self.streams.contains_key(&id)
+    }
+
+    /// The call of one HTTP request, if messages on its stream can be about no other call.
+    pub(crate) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
+        let Origin::Stream(on) = origin else { return None };
+        let paired = self.ledger.paired_with(on);
+        if !paired.is_empty() {
+            return sole(paired.iter().copied());
+        }
+        let own = self.ledger.on_stream(on).iter().copied();
+        self.streams.is_exchange(on).then(|| sole(own))?
+    }
+
+    /// Whether a message about `call` arrived on the stream of another HTTP request.
+    pub(crate) fn is_elsewhere(&self, origin: Origin, call: &Call) -> bool {
+        let Origin::Stream(on) = origin else { return false };
+        match call.paired {
+            Some(own) => own != on,
+            None => call.stream != on && (self.streams.is_exchange(on) || self.is_paired(on)),
+        }
+    }
+
+    /// Whether a message arrived where a client goes on with the stream of another request than this call's.
+    pub(crate) fn is_of_other_request(&self, origin: Origin, call: CallId) -> bool {
+        let Origin::Stream(on) = origin else { return false };
+        let resumes = self.streams.get(&on).is_some_and(|stream| stream.resumes_request);
+        resumes && self.ledger.get(call).is_none_or(|call| call.stream != on)
+    }
+
+    /// Whether a message arrived on a stream whose requests have all ended.
+    pub(crate) fn is_stale(&self, origin: Origin) -> bool {
+        matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.is_paired(on))
+    }
+
+    /// the session stream, unless different clients share the server: it is none of theirs.
+    pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
+        self.session_stream.filter(|_| !self.topology.has_strangers())
+    }
+
+    /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
+    pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
+        stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
+    }
+
+    /// The stream of messages that are about no known request.
+    pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
+        if let Origin::Stream(on) = origin
+            && (self.has_stream(on) || !self.topology.is_whole())
+        {
+            return Ok(Some(on));
+        }
+        if self.topology.needs_no_choice() {
+            return Ok(self.session_stream);
+        }
+        if let Origin::Stream(on) = origin {
+            let streams = self.ledger.paired_with(on).iter().filter_map(|id| self.ledger.get(*id));
+            let open = streams.map(|call| call.stream).find(|stream| self.has_stream(*stream));
+            return match open.or_else(|| self.common_session_stream()) {
+                None if self.topology.has_strangers() => Err(Reason::Unknown),
+                found => Ok(found),
+            };
+        }
+        let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
+        let call = only(self.active(asks));
+        let call = call.and_then(|call| self.ledger.get(call).ok_or(Reason::Unknown));
+        if !self.topology.has_strangers() {
+            let stream = call.ok().map(|call| call.stream);
+            let exchange = stream.filter(|stream| self.streams.is_exchange(*stream));
+            return Ok(exchange.or(self.session_stream));
+        }
+        let call = call?;
+        if self.may_mean_over(call) {
+            return Err(Reason::Ambiguous);
+        }
+        if self.has_stream(call.stream) { Ok(Some(call.stream)) } else { Err(Reason::Gone) }
+    }
+
+    /// The stream for a message that is neither progress nor an answer, and the bytes for its client.
+    pub(crate) fn destination_of(&self, origin: Origin, message: &Message) -> Placement {
+        match self.named_by(message) {
+            SubscriptionRef::Nobody => {
+                self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
+            }
+            SubscriptionRef::Gone(reason) => Err(reason),
+            SubscriptionRef::Call(call, names) => {
+                let call = self.ledger.get(call).ok_or(Reason::Unknown)?;
+                if !self.topology.has_strangers() {
+                    return Ok((Some(call.stream), Payload::of(message)));
+                }
+                let places = names.iter().filter_map(|name| within(message.raw(), name));
+                let splices = places.map(|place| (place, call.id.client.clone())).collect();
+                Ok((Some(call.stream), spliced(message, splices)))
+            }
+        }
+    }
+
+    /// The calls that a request of the server may be about: those that it names, else those of its stream, else all.
+    pub(crate) fn calls_of_question(
+        &self,
+        origin: Origin,
+        message: &Message,
+        only_on: Option<StreamId>,
+    ) -> Vec<CallId> {
+        let ledger = &self.ledger;
+        let params = message.params().unwrap_or_default();
+        let meta = json::member(&params, "_meta").unwrap_or_default();
+        let related = |object| RELATED.iter().find_map(|name| json::member(object, name));
+        let named = related(&meta).or_else(|| related(&params)).and_then(|id| Key::read(&id));
+        if let Some(named) = named {
+            return ledger.by_id(&named).into_iter().collect();
+        }
+        let on_stream = match (only_on, origin) {
+            (Some(on), _) => ledger.on_stream(on),
+            (None, Origin::Stream(on)) if ledger.paired_with(on).is_empty() => ledger.on_stream(on),
+            (None, Origin::Stream(on)) => ledger.paired_with(on),
+            (None, Origin::Shared) => &[],
+        };
+        if only_on.is_some() || !on_stream.is_empty() {
+            return on_stream.to_vec();
+        }
+        let waits = |call: CallId| {
+            ledger.get(call).is_some_and(|call| !call.shadow && !call.is_subscription())
+        };
+        ledger.iter().map(|(id, _)| id).filter(|id| waits(*id)).collect()
+    }
+
+    /// The client whose calls may join each other: all streams of a server that is not shared have one client.
+    pub(crate) fn late_principal(&self, stream: StreamId) -> Principal {
+        if self.topology.has_strangers() {
+            self.streams.principal_of(stream)
+        } else {
+            Principal::Known(0)
+        }
+    }
+
+    /// The open call that text names by its token, or else by the id of its request.
+    pub(crate) fn call_named_in_text(
+        &self,
+        About { token, request, .. }: &About,
+    ) -> Option<CallId> {
+        let by_token = |key: &Key| {
+            self.ledger.by_token(key).or_else(|| self.ledger.by_token_in_other_spelling(key))
+        };
+        let by_id = || self.call_of_answer(request.as_ref()?);
+        token.as_ref().and_then(by_token).or_else(by_id)
+    }
+
+    /// Whether progress on a stream has to keep its distance from answers.
+    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
+        let Some(stream) = stream else { return true };
+        let ledger = &self.ledger;
+        let mut calls = ledger.on_stream(stream).iter().filter_map(|id| ledger.get(*id));
+        calls.any(|call| self.streams.pacing_of(call.stream, call.settings()).keeps_distance())
     }
 }

@@ -1,117 +1,46 @@
 //! Tasks of 2025-11-25: a token outlives the first answer and dies with the task.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
-
-use crate::progress::correlate::call::{Call, Task};
-use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::event::summary::Outcome;
-use crate::progress::filter::Filter;
+use crate::progress::correlate::call::Task;
+use crate::progress::correlate::correlator::Correlator;
 use crate::progress::ids::{CallId, StreamId};
-use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::{json, mcp};
+use crate::protocol::jsonrpc::Key;
 
-/// The longest time for which a task is remembered, also without a time to live or with a longer
-/// one.
-const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// JSON-RPC's code for "no such task" (11:utilities/tasks).
-const INVALID_PARAMS: &[u8] = b"-32602";
-
-impl Filter {
-    /// A call is answered by `CreateTaskResult`: its token lives on. False if `task` is none.
-    pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
-        let Some(text) = json::member(task, "taskId") else { return false };
-        let Some(key) = Key::read(&text) else { return false };
-        if is_over(task) {
-            return false;
-        }
-        let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
-        let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
-        self.correlator.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
-        let open = self.correlator.ledger.get(id);
-        let keeps_distance = open.is_some_and(|call| self.gate.pacing_of(call).keeps_distance());
-        if let Some(call) = self.correlator.ledger.get_mut(id) {
-            call.task = Some(Task { id: key, text, notes: None });
-            // Directly before the answer, progress would leave the answer without its guard.
-            if keeps_distance {
-                call.pending.go_last();
-            }
-        }
-        self.schedule(id);
-        true
-    }
-
-    /// An answer about tasks: some statuses end them.
-    pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.correlator.ledger.get(id) else { return };
-        let method = call.method.clone();
-        if &*method == mcp::TASKS_LIST {
-            let Some(tasks) = message.result().and_then(|result| json::member(&result, "tasks"))
-            else {
-                return;
-            };
-            for task in json::elements(&tasks).map(|(found, _)| found).unwrap_or_default() {
-                self.note_task(now, &tasks.slice(task));
-            }
-            return;
-        }
-        // `tasks/result` answers only when the task is over; an unknown task is over too.
-        let asked = call.about_task.clone();
-        let unknown = message.error().and_then(|error| json::member(&error, "code"));
-        let over = &*method == mcp::TASKS_RESULT || unknown.is_some_and(|c| *c == *INVALID_PARAMS);
-        match (asked, over) {
-            (Some(task), true) => self.end_task(now, &task),
-            _ => {
-                if let Some(result) = message.result() {
-                    self.note_task(now, &result);
-                }
-            }
-        }
-    }
-
-    /// A task as a server describes it.
-    pub(crate) fn note_task(&mut self, now: Instant, task: &Bytes) {
-        let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
-        if let Some(id) = id.filter(|_| is_over(task)) {
-            self.end_task(now, &id);
-        }
-    }
-
+impl Correlator {
     /// The number of open tasks, in a filter whose calls do not end by themselves.
     pub fn tasks(&self) -> usize {
-        self.correlator.ledger.expiring()
+        self.ledger.expiring()
     }
 
     /// Whether a request of a client stream has become a task that is still open.
     pub fn has_tasks_on(&self, stream: StreamId) -> bool {
-        let ledger = &self.correlator.ledger;
+        let ledger = &self.ledger;
         let is_task = |id: &CallId| ledger.get(*id).is_some_and(|call| call.task.is_some());
         ledger.on_stream(stream).iter().any(is_task)
     }
 
-    /// Ends every task, because another filter of the session has received the end.
-    pub fn end_tasks(&mut self, now: Instant) {
-        let tasks = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_some());
-        let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
-        for id in tasks {
-            self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
-        }
+    /// Whether a request of a client stream has no answer yet.
+    pub(crate) fn has_unanswered_on(&self, stream: StreamId) -> bool {
+        let is_open = |id: &CallId| self.get(*id).is_some_and(|call| call.task.is_none());
+        self.ledger.on_stream(stream).iter().any(is_open)
     }
 
-    fn end_task(&mut self, now: Instant, task: &Key) {
-        let is_meant = |call: &Call| call.task.as_ref().is_some_and(|own| own.id == *task);
-        let found =
-            self.correlator.ledger.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
-        if let Some(id) = found {
-            self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
+    /// A call goes on as a task of Milepost's own, until `expires`. The server may name it by `alias`.
+    pub(crate) fn begin_own_task(
+        &mut self,
+        id: CallId,
+        expires: Instant,
+        task: Option<Task>,
+        alias: Option<&Key>,
+    ) {
+        self.ledger.continue_as_task(id, expires);
+        if let Some(alias) = alias {
+            self.ledger.learn(alias, id);
         }
+        if let (Some(call), Some(task)) = (self.get_mut(id), task) {
+            call.task = Some(task);
+        }
+        self.ledger.expect_own_tasks();
     }
-}
-
-fn is_over(task: &Bytes) -> bool {
-    let status = json::member(task, "status");
-    let status = status.as_ref().and_then(|status| json::decode_str(status));
-    matches!(status.as_deref(), Some("completed" | "failed" | "cancelled"))
 }

@@ -56,7 +56,7 @@ pub struct CustomDialect {
 
 impl CustomDialect {
     /// Reads a message or an object of a source; `None` if no pointer finds a value.
-    pub(super) fn read(&self, text: &Bytes) -> Option<Report> {
+    pub(crate) fn read(&self, text: &Bytes) -> Option<Report> {
         let find = |pointer: &Option<Pointer>| {
             let found = pointer.as_ref().and_then(|pointer| pointer.find(text));
             found.filter(|found| **found != *b"null")

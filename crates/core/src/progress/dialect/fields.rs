@@ -152,7 +152,7 @@ pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
 const TOTALS: &[&str] = &["total", "steps", "max", "totalSteps", "total_steps"];
 
 /// A finite number, also one that is written as a string.
-pub(super) fn number(text: &Bytes) -> Option<Number> {
+pub(crate) fn number(text: &Bytes) -> Option<Number> {
     if let Some(value) = json::number(text) {
         return Some(Number { value, text: text.clone() });
     }

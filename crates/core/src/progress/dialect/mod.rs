@@ -14,7 +14,6 @@ pub(crate) mod plain_progress;
 pub(super) mod report;
 pub(super) mod standard;
 mod tasks_progress;
-pub(super) mod text;
 mod text_chunk;
 mod tool_notifications;
 mod tools_progress;

@@ -1,5 +1,7 @@
 //! The output of every dialect: a report of progress, and the request that the report may be about.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::progress::dialect::fields::Fields;
@@ -210,4 +212,26 @@ pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     let from = all.len().saturating_sub(MESSAGE_MAX / 2);
     let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
     json::quote(&format!("…{}", &all[start..]))
+}
+
+/// A JSON string of at most [`MESSAGE_MAX`] bytes: unchanged if short enough, else cut between
+/// characters. Bytes that are not UTF-8 become U+FFFD.
+pub(crate) fn message_text(text: &[u8]) -> Cow<'_, [u8]> {
+    if text.len() <= MESSAGE_MAX {
+        return match json::lossy(text) {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            Cow::Owned(mended) => Cow::Owned(mended.into_bytes()),
+        };
+    }
+    let words = json::decode_str(text).unwrap_or_default();
+    // Escapes make JSON text longer than its words, but rarely more than three times.
+    let mut room = MESSAGE_MAX / 3;
+    loop {
+        let end = (0..=room.min(words.len())).rev().find(|&at| words.is_char_boundary(at));
+        let cut = json::quote(&(words[..end.unwrap_or(0)].to_owned() + "…"));
+        if cut.len() <= MESSAGE_MAX {
+            return Cow::Owned(cut.into());
+        }
+        room /= 2;
+    }
 }

@@ -25,7 +25,7 @@ pub enum Origin {
     /// request of a message.
     Shared,
     /// The upstream stream that pairs with this client stream, or that was said to pair with requests
-    /// ([`Filter::pair`](crate::progress::Filter::pair)).
+    /// ([`Intake::pair`](crate::progress::Intake::pair)).
     Stream(StreamId),
 }
 
@@ -39,7 +39,7 @@ pub enum Disposition {
     /// The text is no message: it belongs on standard error.
     NotAMessage(Bytes),
     /// The message is about no call of this filter, but another filter of the session may know the call.
-    /// The message is not handled yet ([`Filter::server_message_here`](crate::progress::Filter::server_message_here)).
+    /// The message is not handled yet ([`Intake::server_message_here`](crate::progress::Intake::server_message_here)).
     NotMine,
 }
 

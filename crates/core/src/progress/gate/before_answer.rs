@@ -3,35 +3,37 @@
 use std::time::Instant;
 
 use crate::progress::correlate::pending::Pending;
-use crate::progress::filter::Filter;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, TransmitKind};
+use crate::progress::streams::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Key;
 
-impl Filter {
+impl Gate {
     /// Sends waiting progress before the answer where no pacing is needed.
     pub(super) fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(call) = self.correlator.ledger.get(id) else { return };
-        if self.gate.pacing_of(call).keeps_distance() || !self.can_precede_answer(id) {
+        let Some(call) = self.calls.get(id) else { return };
+        if self.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
+            || !self.can_precede_answer(id)
+        {
             return;
         }
         let (target, key, is_observed) =
             (call.stream, Key::read(&call.id.client), call.is_observed());
         let kind = key.map_or(ItemKind::Whole(TransmitKind::Progress), ItemKind::Progress);
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
+        let Some(call) = self.calls.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((_, verdict)) if is_observed => {
                     if let Some(number) = pending.message {
-                        self.record(number, Some(id), verdict);
+                        self.calls.record(number, Some(id), verdict);
                     }
                 }
                 Ok(rendered) => self.enqueue_rendered(target, id, &kind, &pending, rendered),
                 Err(reason) => {
                     if let Some(number) = pending.message {
-                        self.record(number, Some(id), Verdict::Withheld(reason));
+                        self.calls.record(number, Some(id), Verdict::Withheld(reason));
                     }
                 }
             }
@@ -42,7 +44,7 @@ impl Filter {
     /// into the queue before the answer, so that it waits in its order.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
         let behind = self.queue_ripe_progress(now, id);
-        let guard = self.guard_of(id);
+        let guard = self.calls.guard_of(id);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
     }
 
@@ -52,14 +54,14 @@ impl Filter {
     /// progress is left to be dropped.
     fn queue_ripe_progress(&mut self, now: Instant, id: CallId) -> u64 {
         self.replace_ripe(now, id);
-        let Some(call) = self.correlator.ledger.get(id) else { return 0 };
-        let pacing = self.gate.pacing_of(call);
+        let Some(call) = self.calls.get(id) else { return 0 };
+        let pacing = self.calls.streams.pacing_of(call.stream, call.settings());
         let is_ripe = |first: &&Pending| {
             pacing.keeps_distance() && first.ripe <= now && call.opened + pacing.first_after <= now
         };
         let Some(first) = call.pending.first().filter(is_ripe) else { return 0 };
         let (target, is_due) = (call.stream, first.due <= now);
-        let until = self.gate.streams.get(&target).and_then(|stream| match is_due {
+        let until = self.calls.streams.get(&target).and_then(|stream| match is_due {
             true => stream.guarded_until(now, first.order),
             false => stream.free_at(now),
         });
@@ -74,11 +76,11 @@ impl Filter {
             match self.render(now, id, &pending) {
                 Ok(rendered) => {
                     self.enqueue_rendered(target, id, &kind, &pending, rendered);
-                    last = self.gate.order;
+                    last = self.calls.order;
                 }
                 Err(reason) => {
                     if let Some(number) = pending.message {
-                        self.record(number, Some(id), Verdict::Withheld(reason));
+                        self.calls.record(number, Some(id), Verdict::Withheld(reason));
                     }
                 }
             }
@@ -89,14 +91,14 @@ impl Filter {
     /// The next progress of a call whose `hold` is over.
     fn take_ripe(&mut self, now: Instant, id: CallId) -> Option<Pending> {
         self.replace_ripe(now, id);
-        let call = self.correlator.ledger.get_mut(id)?;
+        let call = self.calls.get_mut(id)?;
         call.pending.first().filter(|first| first.ripe <= now)?;
         call.pending.pop_front()
     }
 
     /// Lets the first waiting progress give way to newer progress whose `hold` is over.
     pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
-        while let Some(call) = self.correlator.ledger.get_mut(id)
+        while let Some(call) = self.calls.get_mut(id)
             && let Some(old) = call.pending.replace_first(now)
         {
             let has_words = call.pending.first().is_none_or(|first| first.report.message.is_some());
@@ -108,10 +110,10 @@ impl Filter {
     /// written before its id was known; and the progress of another request with the same token may be
     /// written first and would have to say less.
     fn can_precede_answer(&self, id: CallId) -> bool {
-        let Some(call) = self.correlator.ledger.get(id) else { return false };
-        let passing = self.gate.streams.get(&call.stream).is_some_and(|stream| stream.is_midway());
-        let shared = self.correlator.ledger.holders(id).len() > 1;
-        self.gate.delivered != Some(id) && !passing && !shared
+        let Some(call) = self.calls.get(id) else { return false };
+        let passing = self.calls.streams.get(&call.stream).is_some_and(|stream| stream.is_midway());
+        let shared = self.calls.ledger.holders(id).len() > 1;
+        self.delivered != Some(id) && !passing && !shared
     }
 
     fn enqueue_rendered(
@@ -131,6 +133,6 @@ impl Filter {
             guards: smallvec::SmallVec::new(),
             verdicts,
         };
-        self.enqueue(Some(target), item);
+        self.calls.enqueue(Some(target), item);
     }
 }

@@ -1,12 +1,10 @@
 //! One compliant `notifications/progress`, written from its parts.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::dialect::report::{MESSAGE_MAX, ReportView};
-use crate::progress::gate::meter::EmittedProgress;
+use crate::progress::correlate::meter::EmittedProgress;
+use crate::progress::dialect::report::ReportView;
 use crate::progress::value::append_spelled;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
@@ -109,31 +107,10 @@ fn write_meta(out: &mut Vec<u8>, parts: &Parts<'_>) {
     }
 }
 
-/// A JSON string of at most [`MESSAGE_MAX`] bytes: unchanged if short enough, else cut between
-/// characters. Bytes that are not UTF-8 become U+FFFD.
-pub(crate) fn message(text: &[u8]) -> Cow<'_, [u8]> {
-    if text.len() <= MESSAGE_MAX {
-        return match json::lossy(text) {
-            Cow::Borrowed(_) => Cow::Borrowed(text),
-            Cow::Owned(mended) => Cow::Owned(mended.into_bytes()),
-        };
-    }
-    let words = json::decode_str(text).unwrap_or_default();
-    // Escapes make JSON text longer than its words, but rarely more than three times.
-    let mut room = MESSAGE_MAX / 3;
-    loop {
-        let end = (0..=room.min(words.len())).rev().find(|&at| words.is_char_boundary(at));
-        let cut = json::quote(&(words[..end.unwrap_or(0)].to_owned() + "…"));
-        if cut.len() <= MESSAGE_MAX {
-            return Cow::Owned(cut.into());
-        }
-        room /= 2;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::dialect::report::{MESSAGE_MAX, message_text};
 
     #[track_caller]
     fn check(parts: &Parts<'_>, params: &str) {
@@ -165,10 +142,10 @@ mod tests {
     #[test]
     fn long_messages_are_cut_between_characters() {
         let long = json::quote(&"é".repeat(5000));
-        let cut = message(&long);
+        let cut = message_text(&long);
         assert!(cut.len() <= MESSAGE_MAX);
         assert!(json::decode_str(&cut).unwrap().ends_with("é…"));
         let lone = br#""abc\ud83d""#;
-        assert_eq!(*message(lone), *lone);
+        assert_eq!(*message_text(lone), *lone);
     }
 }

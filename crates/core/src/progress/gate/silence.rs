@@ -5,20 +5,20 @@ use std::time::Instant;
 use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::dialect::report::ReportView;
 use crate::progress::event::FilterEvent;
-use crate::progress::filter::Filter;
+use crate::progress::gate::state::Gate;
 use crate::progress::gate::{heartbeat, notification};
-use crate::progress::ids::{CallId, StreamId};
+use crate::progress::ids::CallId;
 use crate::progress::payload::Payload;
 use crate::progress::policy::{HeartbeatValue, Mode};
 use crate::protocol::json;
 
-impl Filter {
+impl Gate {
     /// Sends a heartbeat for a call, if one is due.
     pub(super) fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let words_allowed = self.words_allowed(id);
-        let silent = self.intake.received_at;
-        self.next_heartbeat(self.correlator.ledger.get(id)?).filter(|at| *at <= now)?;
-        let call = self.correlator.ledger.get_mut(id)?;
+        let words_allowed = self.calls.words_allowed(id);
+        let silent = self.calls.received_at;
+        self.next_heartbeat(self.calls.get(id)?).filter(|at| *at <= now)?;
+        let call = self.calls.get_mut(id)?;
         let running = now.saturating_duration_since(call.opened);
         let policy = call.settings();
         let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
@@ -53,15 +53,15 @@ impl Filter {
         call.sent.last_heartbeat =
             Some((LastSent { value, total, message: message.map(Vec::from) }, now));
         call.note_heartbeat(now, expected.is_some());
-        self.share_value(id);
-        self.events.push_back(FilterEvent::Heartbeat(id));
+        self.calls.share_value(id);
+        self.calls.events.push_back(FilterEvent::Heartbeat(id));
         Some(Payload::own(text.into()))
     }
 
     pub(super) fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
         let settings = call.settings();
         let wanted = settings.mode == Mode::Full
-            && self.gate.alive
+            && self.alive
             && call.token.is_some()
             && !call.shadow
             && call.task.is_none()
@@ -75,23 +75,9 @@ impl Filter {
             .flatten()
             .filter(|at| call.age_at(*at) <= heartbeat.max)
             .map(|at| {
-                let first = self.gate.pacing_of(call).first_after;
+                let first = self.calls.streams.pacing_of(call.stream, call.settings()).first_after;
                 let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
                 at.max(call.opened + first).max(next)
             })
-    }
-
-    /// Gives each heartbeat that is due a place behind everything that waits now: answers that come later do
-    /// not hold it up.
-    pub(super) fn place_heartbeats(&mut self, now: Instant, id: StreamId) {
-        let order = self.gate.order;
-        let Some(stream) = self.gate.streams.get_mut(&id) else { return };
-        for (at, call) in stream.due_heartbeats(now) {
-            stream.wakes.remove(&(at, u64::MAX, call));
-            stream.wakes.insert((at, order, call), ());
-            if let Some(call) = self.correlator.ledger.get_mut(call) {
-                call.wake = Some((at, order));
-            }
-        }
     }
 }

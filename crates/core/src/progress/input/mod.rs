@@ -1,22 +1,20 @@
-//! Every input of a [`Filter`] as one type, and its words in a recording.
+//! Every input of a [`Filter`](crate::progress::Filter) as one type, and its words in a recording.
 //!
-//! [`Filter::handle`] applies an input. `Display` writes an input as the lines of a recording, `FromStr`
+//! [`Filter::handle`](crate::progress::Filter::handle) applies an input. `Display` writes an input as the lines of a recording, `FromStr`
 //! reads these lines: first the words behind `!`, if the input has any, then its message, if it has one.
 //! Bytes that are no text are lost in `Display`; a recording escapes the message itself.
 
+mod apply;
 mod words;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
-use crate::progress::dialect::TextSource;
-use crate::progress::verdict::Repair;
 use crate::progress::{
-    Disposition, Filter, NameKey, Origin, Payload, Policy, Reason, Repairs, SpooledAnswer,
-    StreamId, StreamKind, StreamPacing,
+    Disposition, NameKey, Origin, Payload, Policy, Reason, Repairs, SpooledAnswer, StreamId,
+    StreamKind, StreamPacing,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -62,7 +60,7 @@ pub enum Input {
     /// The server sends a message.
     ServerMessage(Origin, Message),
     /// The server sends compliant progress on the stream of its request. The envelope is not read
-    /// ([`Filter::fast_path`]).
+    /// ([`Intake::fast_path`](crate::progress::Intake::fast_path)).
     ServerProgress(StreamId, Bytes),
     /// The message that came last is judged by this filter after all. A recording does not repeat the message.
     HandleLast(Option<(Origin, Message)>),
@@ -96,7 +94,7 @@ pub enum Input {
     /// that stream.
     OpenReplay(StreamId, StreamKind),
     /// The client of the first stream has come back on the second one, and has been sent this value of its only
-    /// request ([`Filter::resume_stream`]).
+    /// request ([`Gate::resume_stream`](crate::progress::Gate::resume_stream)).
     ResumeStream(StreamId, StreamId, Option<f64>),
     /// The stream's client has this number: streams of one number may see each other's messages.
     SetPrincipal(StreamId, u64),
@@ -108,9 +106,9 @@ pub enum Input {
     MarkWritten(StreamId),
     /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. Nothing follows in the filter.
     MarkUnread(StreamId),
-    /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`]).
+    /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)).
     PollInVain(StreamId),
-    /// Something has waited for its whole time ([`Filter::expire`]).
+    /// Something has waited for its whole time ([`Filter::expire`](crate::progress::Filter::expire)).
     Expire,
     /// Clients read too slowly, or no longer do.
     SetClientSlow(bool),
@@ -145,10 +143,10 @@ pub enum Input {
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
-    /// Calls may run as tasks of Milepost's own ([`Filter::enable_tasks`]): the key of their ids, and the time in
+    /// Calls may run as tasks of Milepost's own ([`DetachedWork::enable_tasks`](crate::progress::DetachedWork::enable_tasks)): the key of their ids, and the time in
     /// milliseconds since 1970.
     EnableTasks(NameKey, u64),
-    /// This filter takes over the calls of the filter with this number ([`Filter::hand_over`]);
+    /// This filter takes over the calls of the filter with this number ([`Gate::hand_over`](crate::progress::Gate::hand_over));
     /// their stream, if a recording has it.
     TakeOver(u64, Option<StreamId>),
     /// The filter has failed. Nothing is recorded from here on.
@@ -181,92 +179,6 @@ pub enum InputResult {
     Stream(Option<StreamId>),
     /// The place of an answer that is kept in a file, if the answer is sent at all.
     Spool(Option<SpooledAnswer>),
-}
-
-impl Filter {
-    /// Applies an input.
-    pub fn handle(&mut self, now: Instant, input: &Input) -> InputResult {
-        match input {
-            Input::ClientMessage(stream, message) => {
-                return InputResult::ToServer(self.client_message(now, *stream, message));
-            }
-            Input::ServerMessage(origin, message) => {
-                return InputResult::Server(self.server_message(now, *origin, message));
-            }
-            Input::ServerProgress(stream, text) => {
-                if !self.fast_path(now, *stream, text) {
-                    let message = Message::parse(text.clone());
-                    let origin = Origin::Stream(*stream);
-                    return InputResult::Server(self.server_message(now, origin, &message));
-                }
-            }
-            Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
-                return InputResult::Server(self.server_message_here(now, *origin, message));
-            }
-            Input::HearLog(origin, message) => self.hear(now, *origin, message),
-            Input::FindStream(origin, message) => {
-                return InputResult::Stream(self.stream_of_arrived(now, *origin, message));
-            }
-            Input::SpoolAnswer(id, needs) => {
-                return InputResult::Spool(self.answer_spooled(now, id, *needs));
-            }
-            Input::ClientLarge(stream, scan) => self.finish_large_client(now, *stream, scan),
-            Input::Refuse(message) => self.withdraw(now, message),
-            Input::ServerLarge(origin, text, broken) => {
-                self.begin_large(now, *origin, text.clone(), 0..text.len());
-                match broken {
-                    Some(why) => self.break_off_server(now, *origin, why),
-                    None => self.finish_large(now, *origin),
-                }
-            }
-            Input::NoteDelivery(on, message) => self.note_delivery(now, *on, message),
-            Input::LearnToken(origin, message) => self.learn_from(*origin, message),
-            Input::Stderr(line) => self.text_line(now, TextSource::Stderr, line),
-            Input::Pair(Some((client, message)), upstream) => {
-                self.pair(*client, message, *upstream);
-            }
-            Input::Settings(_, Some(policy)) => self.set_policy(policy),
-            Input::OutOfPlace(reason) => self.note_out_of_place(*reason),
-            Input::MarkIncomplete => self.mark_incomplete(),
-            Input::SetClient(client) => self.set_client(client.clone()),
-            Input::MarkElsewhere(tokens) => self.active_elsewhere(tokens),
-            Input::MarkEventName => self.intake.done.add(Repair::EventName),
-            Input::MarkApart => self.intake.done.add(Repair::Batch),
-            Input::EndResponse(stream) => self.response_ended(now, *stream),
-            Input::EndTasks => self.end_tasks(now),
-            Input::EnableTasks(key, millis) => self.enable_tasks(now, *key, *millis),
-            _ => self.handle_connection(now, input),
-        }
-        InputResult::Nothing
-    }
-
-    /// Applies an input about streams or the connection.
-    fn handle_connection(&mut self, now: Instant, input: &Input) {
-        match input {
-            Input::Begin(FilterScope::Exchange(revision) | FilterScope::Request(revision)) => {
-                self.open_stream(ONLY, StreamKind::Exchange, StreamPacing::Immediate);
-                self.set_revision(*revision);
-            }
-            Input::Begin(FilterScope::Shared(key)) => self.correlator.name_key = *key,
-            Input::OpenStream(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
-            Input::OpenReplay(stream, of) => self.open_replay(*stream, *of),
-            Input::ResumeStream(old, on, sent) => self.resume_stream(now, *old, *on, *sent),
-            Input::SetPrincipal(stream, principal) => self.set_principal(*stream, *principal),
-            Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
-            Input::SettleStream(stream) => self.settle_stream(now, *stream),
-            Input::MarkWritten(stream) => self.written(now, *stream),
-            Input::Expire => self.expire(now),
-            Input::SetClientSlow(slow) => self.set_client_slow(*slow),
-            Input::SetKeptRoom(bytes) => self.set_kept_room(*bytes),
-            Input::CloseClients => self.close_clients(now),
-            Input::CloseServer(why) => self.server_gone(now, why),
-            Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
-            Input::StopHeartbeats => self.stop_heartbeats(),
-            Input::Flush => self.flush(),
-            // Recordings say these so that a replay finds the same way; a filter learns nothing from them.
-            _ => {}
-        }
-    }
 }
 
 impl InputResult {
@@ -302,6 +214,7 @@ pub const fn stream_of(origin: Origin) -> Option<StreamId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Repair;
 
     /// The place of a variant in [`samples`]: a new variant does not compile until it has one.
     const fn place(input: &Input) -> usize {

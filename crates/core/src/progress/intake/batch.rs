@@ -7,14 +7,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::progress::correlate::pending::{Pending, Thinning};
+use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::dialect::report::About;
 use crate::progress::event::{FilterEvent, Origin, RefusalRule};
-use crate::progress::filter::Filter;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::intake::answer::RepairedAnswer;
 use crate::progress::intake::server::Unread;
+use crate::progress::intake::state::Intake;
 use crate::progress::payload::{Payload, TransmitKind};
+use crate::progress::streams::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
@@ -48,7 +48,7 @@ struct Group {
     verdicts: SmallVec<[MessageVerdict; 1]>,
 }
 
-impl Filter {
+impl Intake {
     /// Whether objects on one line are separated, because their streams may differ, or because no client can read the
     /// line.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
@@ -56,19 +56,20 @@ impl Filter {
             return false;
         }
         // Where clients share the server, nothing is guessed of text that may be read in two ways.
-        let may_differ = self.topology.has_many_streams() && message.elements().nth(1).is_some();
+        let may_differ =
+            self.gate.calls.topology.has_many_streams() && message.elements().nth(1).is_some();
         may_differ
-            || !self.topology.has_strangers()
-                && self.policy.call.answers.split_line
-                && !self.policy.call.observes()
+            || !self.gate.calls.topology.has_strangers()
+                && self.gate.calls.policy.call.answers.split_line
+                && !self.gate.calls.policy.call.observes()
                 && message.on_one_line().is_some()
     }
 
     /// Refuses a batch that is too long to be read, where clients share the server.
     pub(crate) fn refuse_long_batch(&mut self, stream: StreamId) -> Payload {
         let why = format!("a batch of more than {BATCH_MAX} messages");
-        self.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
-        self.events.push_back(FilterEvent::Refused(RefusalRule::LongBatch));
+        self.gate.calls.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
+        self.gate.calls.events.push_back(FilterEvent::Refused(RefusalRule::LongBatch));
         Payload::default()
     }
 
@@ -81,32 +82,41 @@ impl Filter {
         message: &Message,
         done: Repairs,
     ) {
-        if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
+        if self.gate.calls.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch
+        {
             return self.dispatch_elements(now, origin, message, done);
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
         for element in message.elements() {
             let mut mended = Repairs::default();
-            let well_formed = self.well_formed(origin, &element, &mut mended);
+            let well_formed = self.gate.calls.well_formed(origin, &element, &mut mended);
             let element = well_formed.as_ref().unwrap_or(&element);
-            let number = self.intake.next_number();
+            let number = self.next_number();
             if element.kind() == Kind::Response
-                && self.takes_answer(now, origin, element, (number, mended))
+                && self.detached.takes_answer(
+                    &mut self.gate,
+                    now,
+                    origin,
+                    element,
+                    (number, mended),
+                )
             {
                 untouched = false;
                 continue;
             }
-            if element.kind() == Kind::Request && self.is_about_own_task(origin, element) {
+            if element.kind() == Kind::Request
+                && self.detached.is_about_own_task(&self.gate, origin, element)
+            {
                 let done = Repairs::from_iter([Repair::Batch]);
-                self.server_request(now, origin, element, number, done);
+                self.detached.server_request(&mut self.gate, now, origin, element, number, done);
                 untouched = false;
                 continue;
             }
-            let claims = self.claims_progress(element);
+            let claims = self.gate.calls.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.is_paced(place) {
+            if claims && self.gate.calls.is_paced(place) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -120,10 +130,10 @@ impl Filter {
             judged.verdict = mended.iter().fold(judged.verdict, Verdict::with);
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
-                self.record(number, judged.call, judged.verdict);
+                self.gate.calls.record(number, judged.call, judged.verdict);
                 continue;
             };
-            let stream = self.open_or_session_stream(judged.stream);
+            let stream = self.gate.calls.open_or_session_stream(judged.stream);
             let place = groups.iter().position(|group| group.stream == stream);
             let place = place.unwrap_or_else(|| {
                 groups.push(Group { stream, ..Group::default() });
@@ -147,8 +157,8 @@ impl Filter {
         mut done: Repairs,
     ) {
         for element in message.apart() {
-            self.intake.at_work =
-                Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
+            self.at_work =
+                Some((self.gate.calls.fallback_stream(origin).ok().flatten(), element.clone()));
             let is_array = message.kind() == Kind::Batch;
             done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
             self.dispatch(now, origin, &element, std::mem::take(&mut done));
@@ -190,24 +200,30 @@ impl Filter {
                 judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
             }
             let kind = ItemKind::Array(kind);
-            self.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
+            self.gate.calls.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
         }
     }
 
     fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
-            let judged = self.repair_answer(now, origin, element, Repairs::default());
+            let judged = self.detached.repair_answer(
+                &mut self.gate,
+                now,
+                origin,
+                element,
+                Repairs::default(),
+            );
             let RepairedAnswer { payload, guard, verdict, call, stream, .. } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
-        if self.topology.has_strangers()
+        if self.gate.calls.topology.has_strangers()
             && !matches!(element.kind(), Kind::Request | Kind::Notification)
         {
             return Element::withheld(None, Reason::Unknown);
         }
-        let placed = self.destination_of(origin, element);
-        if element.kind() == Kind::Request && !self.topology.has_strangers() {
-            self.note_question(now, origin, element, None);
+        let placed = self.gate.calls.destination_of(origin, element);
+        if element.kind() == Kind::Request && !self.gate.calls.topology.has_strangers() {
+            self.gate.note_question(now, origin, element, None);
         }
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
@@ -216,36 +232,32 @@ impl Filter {
         match placed {
             Err(reason) => Element::withheld(None, reason),
             Ok((stream, payload)) => {
-                let (payload, call) = (Some(payload), self.sole_call_on(origin));
+                let (payload, call) = (Some(payload), self.gate.calls.sole_call_on(origin));
                 Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
             }
         }
     }
 
-    /// Whether progress on a stream has to keep its distance from answers.
-    fn is_paced(&self, stream: Option<StreamId>) -> bool {
-        let Some(stream) = stream else { return true };
-        let ledger = &self.correlator.ledger;
-        let mut calls = ledger.on_stream(stream).iter().filter_map(|id| ledger.get(*id));
-        calls.any(|call| self.gate.pacing_of(call).keeps_distance())
-    }
-
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
         let meant = self
+            .gate
+            .calls
             .topology
             .has_many_streams()
-            .then(|| self.find_stream(origin, element, false))
+            .then(|| self.gate.calls.find_stream(origin, element, false))
             .flatten();
-        meant.or_else(|| self.fallback_stream(origin).ok().flatten())
+        meant.or_else(|| self.gate.calls.fallback_stream(origin).ok().flatten())
     }
 
     /// Progress inside an array: there is no later moment for it.
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
-            Err(Unread::Withheld(_)) if self.observes_the_rest() && !self.is_private() => {
-                let (stream, payload) = match self.destination_of(origin, message) {
+            Err(Unread::Withheld(_))
+                if self.gate.calls.observes_the_rest() && !self.gate.calls.is_private() =>
+            {
+                let (stream, payload) = match self.gate.calls.destination_of(origin, message) {
                     Ok((stream, payload)) => (stream, Some(payload)),
                     Err(reason) => return Element::withheld(None, reason),
                 };
@@ -258,15 +270,16 @@ impl Filter {
                 return self.unless_observed(id, message, &about, refused);
             }
             Err(Unread::NotTaken(id, about)) => {
-                let call = self.correlator.ledger.get(id);
-                let payload = call.map(|call| self.with_client_names(call, message, &about));
+                let call = self.gate.calls.get(id);
+                let payload =
+                    call.map(|call| self.gate.calls.with_client_names(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
-        let call = self.correlator.ledger.get(id);
+        let call = self.gate.calls.get(id);
         let stream = call.map(|call| call.stream);
-        let raw = call.and_then(|call| self.for_client(call, message, &report));
+        let raw = call.and_then(|call| self.gate.calls.for_client(call, message, &report));
         let framing = message.framing().clone();
         let mut pending = Pending {
             message: None,
@@ -281,12 +294,12 @@ impl Filter {
             done: Repairs::default(),
         };
         // Waiting progress would be written later and would have to say more.
-        let waiting = self.correlator.ledger.get_mut(id).map(|call| call.pending.take());
+        let waiting = self.gate.calls.get_mut(id).map(|call| call.pending.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.iter().rev().for_each(|old| pending.take_over(old));
-        self.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
-        let rendered = self.render(now, id, &pending);
-        self.schedule(id);
+        self.gate.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
+        let rendered = self.gate.render(now, id, &pending);
+        self.gate.schedule(id);
         let judged = match rendered {
             Ok((payload, verdict)) => {
                 Element { stream, payload: Some(payload), guard: None, verdict, call: Some(id) }
@@ -304,9 +317,9 @@ impl Filter {
         about: &About,
         judged: Element,
     ) -> Element {
-        let call = self.correlator.ledger.get(id).filter(|call| call.is_observed());
+        let call = self.gate.calls.get(id).filter(|call| call.is_observed());
         let Some(call) = call else { return judged };
-        let payload = Some(self.with_client_names(call, message, about));
+        let payload = Some(self.gate.calls.with_client_names(call, message, about));
         Element { stream: Some(call.stream), payload, verdict: Verdict::Forwarded, ..judged }
     }
 }

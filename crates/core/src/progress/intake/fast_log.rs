@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use memchr::memmem::Finder;
 
+use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::dialect::plain_progress::LENGTH_MAX;
-use crate::progress::filter::Filter;
 use crate::progress::ids::StreamId;
-use crate::progress::intake::arrived_message::ArrivedMessage;
+use crate::progress::intake::state::Intake;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{mcp, unicode};
@@ -17,7 +17,7 @@ use crate::protocol::{mcp, unicode};
 static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("_meta"));
 static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 
-impl Filter {
+impl Intake {
     /// Takes a server message on `stream`, if the message is a log message that is forwarded unchanged and at once.
     /// Any other message returns false and changes nothing.
     pub(crate) fn fast_log(
@@ -30,12 +30,12 @@ impl Filter {
         if text.len() > LENGTH_MAX || !self.is_unhindered(stream) || !self.forwards_logs() {
             return false;
         }
-        let sole = self.correlator.ledger.sole_mut();
+        let sole = self.gate.calls.sole_mut();
         let call = sole.filter(|(_, call)| call.stream == stream && call.is_quiet());
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
         };
-        if !self.intake.log_templates.know(text) {
+        if !self.log_templates.know(text) {
             let message = Message::parse(arrived.held_text());
             // A name of a subscription would decide, in any spelling.
             let is_log = message.kind() == Kind::Notification
@@ -44,16 +44,16 @@ impl Filter {
             if !is_log || !is_plain || META.find(text).is_some() || ESCAPE.find(text).is_some() {
                 return false;
             }
-            self.intake.log_templates.note(&message);
+            self.log_templates.note(&message);
         }
-        self.intake.received_at = Some(now);
-        let number = self.intake.next_number();
-        self.record(number, Some(id), Verdict::Forwarded);
+        self.gate.calls.received_at = Some(now);
+        let number = self.next_number();
+        self.gate.calls.record(number, Some(id), Verdict::Forwarded);
         true
     }
 
     /// Whether no log message is read as progress.
     fn forwards_logs(&mut self) -> bool {
-        self.correlator.elsewhere.is_empty() && self.policy.forwards_logs()
+        self.gate.calls.elsewhere.is_empty() && self.gate.calls.policy.forwards_logs()
     }
 }

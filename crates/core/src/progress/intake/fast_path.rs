@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::{Call, ProtocolValues};
 use crate::progress::dialect::plain_progress::{PlainMembers, PlainProgress};
-use crate::progress::filter::Filter;
-use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::StreamId;
+use crate::progress::intake::state::Intake;
 use crate::progress::policy::{Coalesce, Messages, StreamPacing, ValueFrom};
+use crate::progress::streams::stream::StreamKind;
 use crate::progress::value::is_total_of;
 use crate::progress::verdict::Verdict;
 use crate::protocol::mcp;
@@ -26,7 +26,7 @@ pub(crate) enum FastForward<'a> {
     Unread,
 }
 
-impl Filter {
+impl Intake {
     /// Takes a server message on `stream`, if the message is progress that can be forwarded
     /// unchanged and at once. Any other message returns false and changes nothing.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
@@ -42,7 +42,7 @@ impl Filter {
         if !self.is_unhindered(stream) {
             return FastForward::Unread;
         }
-        let Some((id, call)) = self.correlator.ledger.sole_mut() else {
+        let Some((id, call)) = self.gate.calls.sole_mut() else {
             return FastForward::Unread;
         };
         let policy = call.settings();
@@ -58,7 +58,7 @@ impl Filter {
             return FastForward::Unread;
         }
         // The text is read last: it costs the most.
-        let Some(members) = self.intake.templates.read(text) else { return FastForward::Unread };
+        let Some(members) = self.templates.read(text) else { return FastForward::Unread };
         let leaves_total_out = policy.answers.total;
         let rises = |plain: &PlainProgress<'_>| {
             let has_total =
@@ -72,29 +72,29 @@ impl Filter {
         };
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        self.intake.received_at = Some(now);
-        let number = self.intake.next_number();
-        self.record(number, Some(id), Verdict::Forwarded);
+        self.gate.calls.received_at = Some(now);
+        let number = self.next_number();
+        self.gate.calls.record(number, Some(id), Verdict::Forwarded);
         // A beat that is put off is looked at when it would have been due.
         if is_unplanned {
-            self.schedule(id);
+            self.gate.schedule(id);
         }
         FastForward::Done
     }
 
     /// Whether messages on this stream can be forwarded without waiting.
     pub(crate) fn is_unhindered(&self, id: StreamId) -> bool {
-        self.gate.streams.get(&id).is_some_and(|stream| {
+        self.gate.calls.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == StreamPacing::Immediate
                 && stream.queue.is_empty()
                 && !stream.replays
                 && stream.midway.is_none()
-        }) && !self.policy.observes()
-            && !self.topology.has_strangers()
-            && !self.gate.client_is_slow
-            && self.intake.large_messages.is_empty()
-            && self.intake.done.is_empty()
+        }) && !self.gate.calls.policy.observes()
+            && !self.gate.calls.topology.has_strangers()
+            && !self.gate.calls.streams.client_is_slow
+            && self.large_messages.is_empty()
+            && self.done.is_empty()
     }
 }
 

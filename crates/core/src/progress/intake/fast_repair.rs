@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::correlate::call::{Call, ProtocolValues};
 use crate::progress::correlate::correlator::Attributed;
 use crate::progress::correlate::pending::Thinning;
@@ -16,15 +17,14 @@ use crate::progress::dialect::plain_progress::PlainMembers;
 use crate::progress::dialect::report::{About, ReportView};
 use crate::progress::dialect::{Dialect, standard};
 use crate::progress::event::Origin;
-use crate::progress::filter::Filter;
 use crate::progress::gate::Rendered;
-use crate::progress::gate::stream::StreamKind;
+use crate::progress::gate::hold::plan;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::intake::arrived_message::ArrivedMessage;
 use crate::progress::intake::fast_path::FastForward;
-use crate::progress::intake::hold::plan;
 use crate::progress::intake::server::total_of;
+use crate::progress::intake::state::Intake;
 use crate::progress::policy::{StreamPacing, ValueFrom};
+use crate::progress::streams::stream::StreamKind;
 use crate::progress::topology::Topology;
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
@@ -37,13 +37,13 @@ pub enum FastPath {
     NotTaken,
     /// The message is to be forwarded unchanged.
     Unchanged,
-    /// The text in [`Filter::rewritten`] is to be written in the place of the message.
+    /// The text in [`Intake::rewritten`](crate::progress::Intake::rewritten) is to be written in the place of the message.
     Rewritten,
-    /// The message has been withheld, or its report waits: [`Filter::poll_transmit`] has it in time.
+    /// The message has been withheld, or its report waits: [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) has it in time.
     Kept,
 }
 
-impl Filter {
+impl Intake {
     /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
     /// is no progress. `is_elsewhere` says whether a token is active in other sessions only.
     pub fn fast_repair(
@@ -59,7 +59,7 @@ impl Filter {
             FastForward::Read(members) => Some(members),
             FastForward::Unread => None,
         };
-        let Some(members) = read.or_else(|| self.intake.templates.read(text)) else {
+        let Some(members) = read.or_else(|| self.templates.read(text)) else {
             let is_log = self.fast_log(now, stream, &arrived);
             return if is_log { FastPath::Unchanged } else { FastPath::NotTaken };
         };
@@ -69,12 +69,12 @@ impl Filter {
         let source = arrived.source;
         let meant = self.meaning_of(Origin::Stream(stream), (source, members.token), is_elsewhere);
         let Some(meant) = meant else { return FastPath::NotTaken };
-        self.intake.received_at = Some(now);
-        let number = self.intake.next_number();
+        self.gate.calls.received_at = Some(now);
+        let number = self.next_number();
         let taken = meant.map_err(|reason| (None, reason));
         let taken = taken.and_then(|meant| self.take_plain(now, number, meant, &members, &arrived));
         taken.unwrap_or_else(|(id, reason)| {
-            self.record(number, id, Verdict::Withheld(reason));
+            self.gate.calls.record(number, id, Verdict::Withheld(reason));
             FastPath::Kept
         })
     }
@@ -92,7 +92,7 @@ impl Filter {
         (source, token): (&Bytes, Option<&[u8]>),
         is_elsewhere: impl FnOnce(&Key) -> bool,
     ) -> Option<Result<Attributed, Reason>> {
-        let known = token.and_then(|token| self.correlator.known_token(token));
+        let known = token.and_then(|token| self.gate.calls.known_token(token));
         if let Some(known) = known {
             let may_be_elsewhere = !known.is_given && is_elsewhere(&known.key);
             return (!may_be_elsewhere).then_some(Ok(known.means));
@@ -100,15 +100,15 @@ impl Filter {
         let key = token.and_then(|token| Key::read(&source.slice_ref(token)));
         let about = About { token: key, ..About::default() };
         if let Some(token) = &about.token {
-            let is_of_another =
-                self.topology == Topology::RequestOfSession && !self.correlator.knows_token(token);
-            if is_of_another || !self.has_token(token) && is_elsewhere(token) {
+            let is_of_another = self.gate.calls.topology == Topology::RequestOfSession
+                && !self.gate.calls.knows_token(token);
+            if is_of_another || !self.gate.calls.has_token(token) && is_elsewhere(token) {
                 return None;
             }
         }
-        let means = self.attribute(&about, origin);
+        let means = self.gate.calls.attribute(&about, origin);
         if let (Ok(means), Some(token), Some(key)) = (means, token, about.token) {
-            self.correlator.note_token(token, key, means);
+            self.gate.calls.note_token(token, key, means);
         }
         Some(means)
     }
@@ -124,7 +124,7 @@ impl Filter {
         arrived: &ArrivedMessage<'_>,
     ) -> Result<FastPath, (Option<CallId>, Reason)> {
         let mut report = standard::view_of(members);
-        let Some(call) = self.correlator.ledger.get_mut(id) else {
+        let Some(call) = self.gate.calls.ledger.get_mut(id) else {
             return Err((None, Reason::Unknown));
         };
         call.admit_plain(&mut report, members.token, mended)
@@ -145,18 +145,18 @@ impl Filter {
         }
         report.figure = report.figure.or_else(|| in_words.as_ref().map(ProgressValue::view));
         call.reports.has_figure |= report.figure.is_some();
-        let planned = plan(&self.gate, now, call, &report);
+        let planned = plan(&self.gate.calls.streams, now, call, &report);
         let waits = planned.thinning != Thinning::No || planned.due > now;
         if waits || call.pending.first().is_some() {
-            self.hold_view(now, id, number, &report, planned, arrived);
+            self.gate.hold_view(now, id, number, &report, planned, arrived);
             return Ok(FastPath::Kept);
         }
-        self.gate.next_order();
+        self.gate.calls.next_order();
         let form = (Repairs::default(), report.repairs.is_empty());
-        let rendered = self.render_view(now, id, &report, form);
+        let rendered = self.gate.render_view(now, id, &report, form);
         // A beat that is put off is looked at when it would have been due.
-        if self.correlator.ledger.get(id).is_some_and(|call| call.wake.is_none()) {
-            self.schedule(id);
+        if self.gate.calls.get(id).is_some_and(|call| call.wake.is_none()) {
+            self.gate.schedule(id);
         }
         let (fate, verdict) = match rendered.map_err(|reason| (Some(id), reason))? {
             Rendered::AsCame => (FastPath::Unchanged, Verdict::Forwarded),
@@ -167,13 +167,13 @@ impl Filter {
             }
             Rendered::Rewritten(repairs) => (FastPath::Rewritten, Verdict::Repaired(repairs)),
         };
-        self.record(number, Some(id), verdict);
+        self.gate.calls.record(number, Some(id), verdict);
         Ok(fate)
     }
 
     /// Whether progress on a stream is read by the standard dialect alone, and is about its only call.
     fn has_sole_reporter(&mut self, stream: StreamId) -> bool {
-        let is_free = self.gate.streams.get(&stream).is_some_and(|on| {
+        let is_free = self.gate.calls.streams.get(&stream).is_some_and(|on| {
             on.kind == StreamKind::Exchange
                 && on.pacing == StreamPacing::Immediate
                 && on.queue.is_empty()
@@ -181,16 +181,16 @@ impl Filter {
                 && on.midway.is_none()
         });
         let is_plain = is_free
-            && !self.policy.call.observes()
-            && !self.topology.has_strangers()
-            && !self.correlator.ledger.overflowed
-            && self.correlator.elsewhere.is_empty()
-            && self.intake.large_messages.is_empty()
-            && self.intake.done.is_empty();
-        if !is_plain || !self.policy.has_standard_alone() {
+            && !self.gate.calls.policy.call.observes()
+            && !self.gate.calls.topology.has_strangers()
+            && !self.gate.calls.is_incomplete()
+            && self.gate.calls.elsewhere.is_empty()
+            && self.large_messages.is_empty()
+            && self.done.is_empty();
+        if !is_plain || !self.gate.calls.policy.has_standard_alone() {
             return false;
         }
-        let sole = self.correlator.ledger.sole_mut();
+        let sole = self.gate.calls.sole_mut();
         sole.is_some_and(|(_, call)| call.stream == stream && call.is_plain())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! On a wire that many streams share, the first piece has to show the owner of the message, because
 //! a written piece cannot be taken back. A shell that cannot find the owner keeps the message in a
-//! file ([`Filter::answer_spooled`]); where different clients share the server the shell always
+//! file ([`Intake::answer_spooled`](crate::progress::Intake::answer_spooled)); where different clients share the server the shell always
 //! does.
 
 use std::collections::BTreeMap;
@@ -14,16 +14,15 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::correlator::only;
+use crate::progress::correlate::readable::readable_piece;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{Disposition, Origin, SalvagedLarge};
-use crate::progress::filter::Filter;
-use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
-use crate::progress::intake::readable::readable_piece;
-use crate::progress::intake::state::{LargeDisposition, LargeMessage};
+use crate::progress::intake::state::{Intake, LargeDisposition, LargeMessage};
 use crate::progress::payload::Transmit;
+use crate::progress::streams::stream::{Item, ItemKind};
 use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::json;
@@ -39,7 +38,7 @@ pub struct SpooledAnswer {
     pub repairs: LargeRepairs,
 }
 
-impl Filter {
+impl Intake {
     /// The first piece of a message that is too large to be held, and where in it the message's own
     /// text is: the rest is its frame.
     pub fn begin_large(
@@ -49,14 +48,16 @@ impl Filter {
         head: Bytes,
         text: Range<usize>,
     ) -> Disposition {
-        self.intake.received_at = Some(now);
-        self.intake.messages += 1;
+        self.gate.calls.received_at = Some(now);
+        self.messages += 1;
         let mut scan = Scan::default();
         scan.feed(&head[text.clone()]);
-        let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
+        let claimed = scan.method().is_some_and(|method| self.gate.calls.policy.claims(&method));
         let fate = match scan.kind() {
-            _ if self.topology.has_strangers() => LargeDisposition::Withhold(Reason::TooLong),
-            _ if self.policy.call.observes() => LargeDisposition::Forward,
+            _ if self.gate.calls.topology.has_strangers() => {
+                LargeDisposition::Withhold(Reason::TooLong)
+            }
+            _ if self.gate.calls.policy.call.observes() => LargeDisposition::Forward,
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
             }
@@ -65,15 +66,15 @@ impl Filter {
             _ => LargeDisposition::Forward,
         };
         let is_forwarded = fate == LargeDisposition::Forward;
-        let mut readable = self.readable_pieces(origin).filter(|_| is_forwarded);
+        let mut readable = self.gate.calls.readable_pieces(origin).filter(|_| is_forwarded);
         let length = head.len();
         let (head, text) = readable_piece(&mut readable, (head, text));
         if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
             scan = Scan::default();
             scan.feed(&head[text.clone()]);
         }
-        let stream = self.fallback_stream(origin).ok().flatten();
-        let number = self.intake.messages;
+        let stream = self.gate.calls.fallback_stream(origin).ok().flatten();
+        let number = self.messages;
         let passing = LargeMessage {
             number,
             scan,
@@ -86,15 +87,15 @@ impl Filter {
             repairs: LargeRepairs::default(),
             readable,
         };
-        self.intake.large_messages.insert(source(origin), passing);
+        self.large_messages.insert(source(origin), passing);
         self.note_large_answer(origin, false);
         self.forward_piece(now, origin, (head, text), false)
     }
 
     /// Whether a large answer that begins with `head`, which `scan` has read, passes as it is, whatever follows.
     pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
-        let answered = scan.id().and_then(|id| self.correlator.ledger.call_of_answer(&id));
-        let Some(call) = answered.and_then(|id| self.correlator.ledger.get(id)) else {
+        let answered = scan.id().and_then(|id| self.gate.calls.call_of_answer(&id));
+        let Some(call) = answered.and_then(|id| self.gate.calls.get(id)) else {
             return false;
         };
         let mut repairs = LargeRepairs::default();
@@ -112,9 +113,9 @@ impl Filter {
         piece: Bytes,
         text: Range<usize>,
     ) -> Disposition {
-        self.intake.received_at = Some(now);
+        self.gate.calls.received_at = Some(now);
         let (mut piece, mut text) = (piece, text);
-        if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
+        if let Some(passing) = self.large_messages.get_mut(&source(origin)) {
             (piece, text) = readable_piece(&mut passing.readable, (piece, text));
             if !passing.known {
                 passing.scan.feed(&piece[text.clone()]);
@@ -128,13 +129,13 @@ impl Filter {
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
         self.release_unfinished(now, origin);
         self.forward_piece(now, origin, (Bytes::new(), 0..0), true);
-        let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
+        let Some(passing) = self.large_messages.remove(&source(origin)) else { return };
         if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
-            self.drop_late_answer(now, &id);
-            self.fail_large_task(now, &id);
+            self.detached.drop_late_answer(&mut self.gate, now, &id);
+            self.detached.fail_large_task(&mut self.gate, now, &id);
         }
         // A stream may be over with its last large message.
-        passing.stream.into_iter().for_each(|stream| self.gate.streams.change(stream));
+        passing.stream.into_iter().for_each(|stream| self.gate.calls.streams.change(stream));
         let verdict = match passing.fate {
             LargeDisposition::Forward => {
                 let mut done = passing.repairs.done;
@@ -146,16 +147,16 @@ impl Filter {
             LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
-        self.record(passing.number, passing.call, verdict);
+        self.gate.calls.record(passing.number, passing.call, verdict);
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
-            self.answer_with_error(now, call, why, None, Outcome::Error);
+            self.gate.answer_with_error(now, call, why, None, Outcome::Error);
         }
     }
 
     /// Forwards the text that waits for the rest of its last character: the message is over.
     fn release_unfinished(&mut self, now: Instant, origin: Origin) {
-        let passing = self.intake.large_messages.get_mut(&source(origin));
+        let passing = self.large_messages.get_mut(&source(origin));
         let Some(passing) =
             passing.filter(|one| one.readable.as_ref().is_some_and(|pieces| !pieces.is_empty()))
         else {
@@ -179,32 +180,32 @@ impl Filter {
         id: &Key,
         needs: Repairs,
     ) -> Option<SpooledAnswer> {
-        self.intake.received_at = Some(now);
-        let number = self.intake.next_number();
-        let Some(id) = self.correlator.ledger.call_of_answer(id) else {
-            self.drop_late_answer(now, id);
-            self.fail_large_task(now, id);
-            self.record(number, None, Verdict::Withheld(self.correlator.why_orphan(id)));
+        self.gate.calls.received_at = Some(now);
+        let number = self.next_number();
+        let Some(id) = self.gate.calls.call_of_answer(id) else {
+            self.detached.drop_late_answer(&mut self.gate, now, id);
+            self.detached.fail_large_task(&mut self.gate, now, id);
+            self.gate.calls.record(number, None, Verdict::Withheld(self.gate.calls.why_orphan(id)));
             return None;
         };
-        let call = self.correlator.ledger.get(id)?;
+        let call = self.gate.calls.get(id)?;
         let (switches, bare) = (call.answer_repairs(), call.may_have_bare_result());
         let repairs = LargeRepairs::of_spooled(call.id.clone(), switches, bare);
-        let stream = self.open_or_session_stream(Some(call.stream));
-        self.end_call(now, id, Tombstone::Answered, Outcome::Result);
+        let stream = self.gate.calls.open_or_session_stream(Some(call.stream));
+        self.gate.end_call(now, id, Tombstone::Answered, Outcome::Result);
         let done: Repairs = needs.iter().filter(|repair| repairs.allows(*repair)).collect();
         let verdict = match stream {
             None => Verdict::Withheld(Reason::Gone),
             Some(_) => Verdict::of(done),
         };
-        self.record(number, Some(id), verdict);
+        self.gate.calls.record(number, Some(id), verdict);
         stream.map(|stream| SpooledAnswer { stream, repairs })
     }
 
     /// Ends a large message whose end did not arrive. No client can read a broken answer: the
     /// request gets an error with the reason `why`, unless only the end of the line is missing.
     pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
-        let passing = self.intake.large_messages.get_mut(&source(origin));
+        let passing = self.large_messages.get_mut(&source(origin));
         if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
             passing.answers.clear();
         }
@@ -213,7 +214,7 @@ impl Filter {
 
     /// Ends passing messages that will never be whole.
     pub(crate) fn break_off_large(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        let sources: Vec<Option<StreamId>> = self.intake.large_messages.keys().copied().collect();
+        let sources: Vec<Option<StreamId>> = self.large_messages.keys().copied().collect();
         for source in sources {
             self.break_off(now, source.map_or(Origin::Shared, Origin::Stream), why, status);
         }
@@ -222,14 +223,14 @@ impl Filter {
     fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
         self.release_unfinished(now, origin);
         self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), false);
-        let passing = self.intake.large_messages.get_mut(&source(origin));
+        let passing = self.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
         self.finish_large(now, origin);
         if self.gate.client_left {
             return;
         }
         for (stream, id) in asked.into_iter().flatten() {
-            self.refuse(stream, &id, why, status);
+            self.gate.calls.refuse(stream, &id, why, status);
         }
     }
 
@@ -238,12 +239,12 @@ impl Filter {
         &mut self,
         streams: &mut BTreeMap<StreamId, TransmitQueue>,
     ) -> Vec<SalvagedLarge> {
-        let left = std::mem::take(&mut self.intake.large_messages);
+        let left = std::mem::take(&mut self.large_messages);
         let rest_of = |(source, mut passing): (Option<StreamId>, LargeMessage)| {
             let number = passing.number;
             let is_withheld = passing.fate != LargeDisposition::Forward;
             let held = passing.repairs.take_held();
-            let stream = self.open_or_session_stream(passing.stream);
+            let stream = self.gate.calls.open_or_session_stream(passing.stream);
             if let Some(queue) = stream.and_then(|stream| streams.get_mut(&stream))
                 && !(is_withheld || held.is_empty())
             {
@@ -257,8 +258,8 @@ impl Filter {
 
     /// Ends the progress of a call as soon as the id of its passing answer is known.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
-        let sole = self.sole_call_on(origin);
-        let Some(passing) = self.intake.large_messages.get(&source(origin)) else { return };
+        let sole = self.gate.calls.sole_call_on(origin);
+        let Some(passing) = self.large_messages.get(&source(origin)) else { return };
         if passing.scan.kind() != Kind::Response {
             return;
         }
@@ -266,30 +267,33 @@ impl Filter {
         // wait for a better one.
         let id = passing.scan.id();
         // The request has an answer already, which names the task.
-        let is_of_task = id.as_ref().is_some_and(|id| self.own_tasks.running(id).is_some());
+        let is_of_task = id.as_ref().is_some_and(|id| self.detached.tasks.running(id).is_some());
         // Nobody waits for the answer, and it is too long to be kept.
-        let is_late = id.as_ref().is_some_and(|id| self.is_late_answer(id));
-        let answered = id.as_ref().and_then(|id| self.correlator.ledger.call_of_answer(id));
-        let meant = || id.as_ref().map_or(sole, |id| self.call_of_sole_answer(origin, id));
+        let is_late = id.as_ref().is_some_and(|id| self.detached.is_late_answer(&self.gate, id));
+        let answered = id.as_ref().and_then(|id| self.gate.calls.call_of_answer(id));
+        let meant =
+            || id.as_ref().map_or(sole, |id| self.gate.calls.call_of_sole_answer(origin, id));
         let call = passing.call.or(answered).or_else(meant);
         if let Some(call) = call {
             // A client that has left the call's stream and come back reads where the answer comes, and paces
             // of the closed stream hold nothing up there.
-            self.rebind_stream(origin, call);
+            self.gate.rebind_stream(origin, call);
         }
         // Before the id has come the only open request tells which result is expected.
-        let sole_open = || only(self.correlator.active(|call| call.task.is_none())).ok();
+        let sole_open = || only(self.gate.calls.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
-        let likely = likely.and_then(|id| self.correlator.ledger.get(id));
+        let likely = likely.and_then(|id| self.gate.calls.get(id));
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
-        let known = call.and_then(|id| self.correlator.ledger.get(id));
+        let known = call.and_then(|id| self.gate.calls.get(id));
         // A client that has come back reads the stream on which it did; another filter writes the stream of the request.
         let is_read = |call: &Call| {
-            call.shadow && self.has_stream(call.stream) && !self.gate.is_exchange(call.stream)
+            call.shadow
+                && self.gate.calls.has_stream(call.stream)
+                && !self.gate.calls.streams.is_exchange(call.stream)
         };
-        let moves = known.is_some_and(|call| self.topology.is_whole() || is_read(call));
+        let moves = known.is_some_and(|call| self.gate.calls.topology.is_whole() || is_read(call));
         let known = known.map(|call| (call.stream, call.id.clone()));
-        let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
+        let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
         passing.call = call;
         if (is_of_task || is_late) && !begun {
             passing.fate = LargeDisposition::Withhold(Reason::TooLong);
@@ -309,16 +313,16 @@ impl Filter {
     /// Ends the calls whose answers have passed in an array.
     fn end_calls_of_array(&mut self, now: Instant, origin: Origin) {
         loop {
-            let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
+            let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
             let Some(id) = passing.scan.answers().get(passing.ended).cloned() else { return };
             passing.ended += 1;
-            let Some(call) = self.call_of_answer_on(origin, &id) else { continue };
-            let Some(answered) = self.correlator.ledger.get(call) else { continue };
+            let Some(call) = self.gate.calls.call_of_answer_on(origin, &id) else { continue };
+            let Some(answered) = self.gate.calls.get(call) else { continue };
             let asked = (answered.stream, answered.id.client.clone());
-            if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
+            if let Some(passing) = self.large_messages.get_mut(&source(origin)) {
                 passing.answers.push(asked);
             }
-            self.end_call(now, call, Tombstone::Answered, Outcome::Result);
+            self.gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
         }
     }
 
@@ -329,7 +333,7 @@ impl Filter {
         (piece, text): (Bytes, Range<usize>),
         end: bool,
     ) -> Disposition {
-        let Some(passing) = self.intake.large_messages.get(&source(origin)) else {
+        let Some(passing) = self.large_messages.get(&source(origin)) else {
             return Disposition::Consumed;
         };
         if passing.fate == LargeDisposition::Noise {
@@ -342,26 +346,32 @@ impl Filter {
         // Until the id is known it may answer any call that was notified of late.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => SmallVec::new(),
-            (Some(call), _) => smallvec![self.guard_of(call)],
-            (None, _) => self.correlator.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
+            (Some(call), _) => smallvec![self.gate.calls.guard_of(call)],
+            (None, _) => {
+                self.gate.calls.iter().map(|(id, _)| self.gate.calls.guard_of(id)).collect()
+            }
         };
         if let Some(call) = passing.call
-            && let Some(answered) = self.correlator.ledger.get(call)
+            && let Some(answered) = self.gate.calls.get(call)
         {
             let asked = (answered.stream, answered.id.client.clone());
-            self.end_call(now, call, Tombstone::Answered, Outcome::Result);
-            if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
+            self.gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
+            if let Some(passing) = self.large_messages.get_mut(&source(origin)) {
                 passing.answers = vec![asked];
             }
         }
         self.end_calls_of_array(now, origin);
-        if self.policy.observes() {
-            let stream = if self.topology.is_whole() { stream } else { self.gate.session_stream };
-            self.observe_part(stream, Some(number), Transmit::piece(piece, end));
+        if self.gate.calls.policy.observes() {
+            let stream = if self.gate.calls.topology.is_whole() {
+                stream
+            } else {
+                self.gate.calls.session_stream
+            };
+            self.gate.calls.observe_part(stream, Some(number), Transmit::piece(piece, end));
             return Disposition::Consumed;
         }
         let kind = ItemKind::Piece { of: number, end };
-        let passing = self.intake.large_messages.get_mut(&source(origin));
+        let passing = self.large_messages.get_mut(&source(origin));
         let payload = passing.map_or_else(
             || piece.clone().into(),
             |passing| {
@@ -374,7 +384,7 @@ impl Filter {
             },
         );
         let item = Item { order: 0, kind, payload, guards, verdicts: SmallVec::new() };
-        self.enqueue(stream, item);
+        self.gate.calls.enqueue(stream, item);
         Disposition::Consumed
     }
 }

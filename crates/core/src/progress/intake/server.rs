@@ -12,23 +12,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::{Call, ProtocolValues};
-use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{Disposition, Origin};
-use crate::progress::filter::Filter;
-use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
+use crate::progress::gate::hold::SourceMessage;
 use crate::progress::ids::CallId;
-use crate::progress::intake::hold::SourceMessage;
-use crate::progress::payload::{Payload, TransmitKind};
+use crate::progress::intake::state::Intake;
+use crate::progress::payload::Payload;
 use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale, ValueFrom};
-use crate::progress::value::spell;
-use crate::progress::value::{Number, ProgressValue};
+use crate::progress::value::{Number, ProgressValue, spell};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
@@ -161,7 +157,7 @@ impl Call {
     }
 }
 
-impl Filter {
+impl Intake {
     /// Takes a message of the server.
     pub fn server_message(
         &mut self,
@@ -170,8 +166,8 @@ impl Filter {
         message: &Message,
     ) -> Disposition {
         if self.is_of_another_filter(message) {
-            self.intake.done = Repairs::default();
-            self.intake.received_at = Some(now);
+            self.done = Repairs::default();
+            self.gate.calls.received_at = Some(now);
             return Disposition::NotMine;
         }
         self.server_message_here(now, origin, message)
@@ -184,16 +180,17 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        self.intake.received_at = Some(now);
+        self.gate.calls.received_at = Some(now);
         let is_apart = message.kind() == Kind::Noise && matches!(origin, Origin::Stream(_));
         let bare_error = is_apart.then(|| message.clone().or_bare_error());
         let message = bare_error.as_ref().unwrap_or(message);
-        self.intake.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
-        if self.policy.observes() && self.forward_observed(origin, message) {
-            self.intake.at_work = None;
+        self.at_work =
+            Some((self.gate.calls.fallback_stream(origin).ok().flatten(), message.clone()));
+        if self.gate.calls.policy.observes() && self.forward_observed(origin, message) {
+            self.at_work = None;
         }
-        let mut done = std::mem::take(&mut self.intake.done);
-        let readable = self.readable(origin, message, &mut done);
+        let mut done = std::mem::take(&mut self.done);
+        let readable = self.gate.calls.readable(origin, message, &mut done);
         let message = readable.as_ref().unwrap_or(message);
         let fate = match self.answer_behind_text(message) {
             Some((text, answer)) => {
@@ -203,10 +200,10 @@ impl Filter {
             }
             None => self.dispatch(now, origin, message, done),
         };
-        self.intake.at_work = None;
-        self.intake.reports = None;
-        self.correlator.elsewhere.clear();
-        if self.policy.observes() && !self.topology.has_many_streams() {
+        self.at_work = None;
+        self.reports = None;
+        self.gate.calls.elsewhere.clear();
+        if self.gate.calls.policy.observes() && !self.gate.calls.topology.has_many_streams() {
             Disposition::Consumed
         } else {
             fate
@@ -223,57 +220,56 @@ impl Filter {
         if message.kind() == Kind::Batch || self.is_split(message) {
             self.dispatch_batch(now, origin, message, done);
             let rest = message.on_one_line().map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
-            let Some(rest) = rest.filter(|_| !self.topology.has_strangers()) else {
+            let Some(rest) = rest.filter(|_| !self.gate.calls.topology.has_strangers()) else {
                 return Disposition::Consumed;
             };
             let rest = Message::parse(rest).framed(Framing::Apart(None));
             return self.dispatch(now, origin, &rest, Repairs::default());
         }
-        let well_formed = self.well_formed(origin, message, &mut done);
+        let well_formed = self.gate.calls.well_formed(origin, message, &mut done);
         let message = well_formed.as_ref().unwrap_or(message);
-        let number = self.intake.next_number();
+        let number = self.next_number();
         match message.kind() {
             Kind::Noise => {
-                if self.observes_the_rest() && self.topology.needs_no_choice() {
-                    let placed = (self.gate.session_stream, Payload::of(message));
-                    self.forward(Ok(placed), (number, None), message, done);
+                if self.gate.calls.observes_the_rest() && self.gate.calls.topology.needs_no_choice()
+                {
+                    let placed = (self.gate.calls.session_stream, Payload::of(message));
+                    self.gate.calls.forward(Ok(placed), (number, None), message, done);
                     self.text_from_stdout(now, origin, message.raw());
                     return Disposition::Consumed;
                 }
-                self.record(number, None, Verdict::Withheld(Reason::Noise));
+                self.gate.calls.record(number, None, Verdict::Withheld(Reason::Noise));
                 self.text_from_stdout(now, origin, message.raw());
                 return Disposition::NotAMessage(message.raw().clone());
             }
-            Kind::Response => self.answer(now, origin, message, number, done),
-            Kind::Notification if self.claims_progress(message) => {
+            Kind::Response => {
+                self.detached.answer(&mut self.gate, now, origin, message, number, done)
+            }
+            Kind::Notification if self.gate.calls.claims_progress(message) => {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
                 // The call that this ends is known until then.
-                let about = self.sole_call_on(origin);
-                let placed = self.destination_of(origin, message);
+                let about = self.gate.calls.sole_call_on(origin);
+                let placed = self.gate.calls.destination_of(origin, message);
                 self.server_notification(now, message);
-                self.forward(placed, (number, about), message, done);
+                self.gate.calls.forward(placed, (number, about), message, done);
                 self.text_from_log(now, origin, message);
             }
-            Kind::Request => self.server_request(now, origin, message, number, done),
-            Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
+            Kind::Request => {
+                self.detached.server_request(&mut self.gate, now, origin, message, number, done)
+            }
+            Kind::Opaque | Kind::Batch if self.gate.calls.topology.has_strangers() => {
                 // The owner of the text, and the other calls that the text names, are not known.
-                self.record(number, None, Verdict::Withheld(Reason::Unknown));
+                self.gate.calls.record(number, None, Verdict::Withheld(Reason::Unknown));
             }
             Kind::Opaque | Kind::Batch => {
-                self.retire_seen_answers(now, message);
-                let placed = self.destination_of(origin, message);
-                self.forward(placed, (number, None), message, done);
+                self.detached.retire_seen_answers(&mut self.gate, now, message);
+                let placed = self.gate.calls.destination_of(origin, message);
+                self.gate.calls.forward(placed, (number, None), message, done);
             }
         }
         Disposition::Consumed
-    }
-
-    /// Whether a dialect claims a notification.
-    pub(crate) fn claims_progress(&self, message: &Message) -> bool {
-        message.kind() == Kind::Notification
-            && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
     /// Reads a progress notification of any dialect, and holds the report for its client.
@@ -285,57 +281,62 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        if self.may_be_of_unseen(origin, message) {
-            let placed = self.fallback_stream(origin).map(|on| (on, Payload::of(message)));
-            return self.forward(placed, (number, None), message, done);
+        if self.gate.calls.may_be_of_unseen(origin, message) {
+            let placed =
+                self.gate.calls.fallback_stream(origin).map(|on| (on, Payload::of(message)));
+            return self.gate.calls.forward(placed, (number, None), message, done);
         }
         let report = self.read_report(origin, message);
         let policy = match &report {
             Ok((id, _)) | Err(Unread::NotTaken(id, _) | Unread::Refused(id, ..)) => {
-                self.policy_of(*id)
+                self.gate.calls.policy_of(*id)
             }
-            Err(Unread::Withheld(_)) => &self.policy,
+            Err(Unread::Withheld(_)) => &self.gate.calls.policy,
         };
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
-            Ok((id, report)) if keep || self.is_observed(*id) => Some((*id, &report.about)),
-            Err(Unread::Refused(id, about, _)) if self.is_observed(*id) => Some((*id, &**about)),
+            Ok((id, report)) if keep || self.gate.calls.is_observed(*id) => {
+                Some((*id, &report.about))
+            }
+            Err(Unread::Refused(id, about, _)) if self.gate.calls.is_observed(*id) => {
+                Some((*id, &**about))
+            }
             Err(Unread::NotTaken(id, about)) => Some((*id, &**about)),
             _ => None,
         };
         let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
-        let keep = keep || is_nobodys && self.observes_the_rest();
+        let keep = keep || is_nobodys && self.gate.calls.observes_the_rest();
         // Nobody gets what may be another client's.
-        let is_private = self.is_private();
+        let is_private = self.gate.calls.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
-                let call = self.correlator.ledger.get(id)?;
-                Some((Some(call.stream), self.with_client_names(call, message, about)))
+                let call = self.gate.calls.get(id)?;
+                Some((Some(call.stream), self.gate.calls.with_client_names(call, message, about)))
             });
-            let placed = call.map_or_else(|| self.destination_of(origin, message), Ok);
-            self.forward(placed, (number, about), message, done);
+            let placed = call.map_or_else(|| self.gate.calls.destination_of(origin, message), Ok);
+            self.gate.calls.forward(placed, (number, about), message, done);
         }
         match report {
             Err(Unread::Withheld(reason)) if !keep => {
-                self.record(number, None, Verdict::Withheld(reason));
+                self.gate.calls.record(number, None, Verdict::Withheld(reason));
             }
             Err(Unread::Refused(call, _, reason)) if !keep => {
-                self.record(number, Some(call), Verdict::Withheld(reason));
+                self.gate.calls.record(number, Some(call), Verdict::Withheld(reason));
             }
             Err(_) => {}
             Ok((id, report)) => {
-                self.intake.at_work = None;
-                let call = self.correlator.ledger.get(id);
+                self.at_work = None;
+                let call = self.gate.calls.get(id);
                 let arrived = SourceMessage {
                     message: (!keep).then_some(number),
-                    raw: call.and_then(|call| self.for_client(call, message, &report)),
+                    raw: call.and_then(|call| self.gate.calls.for_client(call, message, &report)),
                     framing: message.framing().clone(),
                     bytes: message.raw().len(),
                     done: if keep { Repairs::default() } else { done },
                 };
-                self.hold(now, id, arrived, report);
+                self.gate.hold(now, id, arrived, report);
             }
         }
     }
@@ -367,9 +368,9 @@ impl Filter {
         message: Option<&Message>,
     ) -> Result<(CallId, Report), Unread> {
         let id = claim.call;
-        self.rebind_stream(origin, id);
-        let received_at = self.intake.received_at;
-        let Some(call) = self.correlator.ledger.get_mut(id) else {
+        self.gate.rebind_stream(origin, id);
+        let received_at = self.gate.calls.received_at;
+        let Some(call) = self.gate.calls.get_mut(id) else {
             return Err(Unread::Withheld(Reason::Unknown));
         };
         claim.note_arrival(call);
@@ -391,32 +392,14 @@ impl Filter {
         dialect: Dialect,
         report: Report,
     ) -> Result<Claim, Unread> {
-        let found = self.attribute(&report.about, origin);
+        let found = self.gate.calls.attribute(&report.about, origin);
         let (call, mended) = found.map_err(Unread::Withheld)?;
-        let known = self.correlator.ledger.get(call);
-        let settings = known.map_or(&self.policy.call, |call| call.settings());
+        let known = self.gate.calls.get(call);
+        let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
         if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }
         Ok(Claim { call, dialect, mended, report })
-    }
-
-    /// Forwards a message that is neither progress nor an answer.
-    pub(crate) fn forward(
-        &mut self,
-        placed: Placement,
-        (number, call): (u64, Option<CallId>),
-        message: &Message,
-        done: Repairs,
-    ) {
-        let (stream, payload) = match placed {
-            Ok(found) => found,
-            Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
-        };
-        let verdict = Verdict::of(done);
-        let verdicts = smallvec![MessageVerdict { number, call, verdict }];
-        let kind = ItemKind::Whole(TransmitKind::of(message));
-        self.enqueue(stream, Item { order: 0, kind, payload, guards: SmallVec::new(), verdicts });
     }
 
     /// An answer to an open call behind text on one line, as from a server that prints dots without
@@ -424,16 +407,15 @@ impl Filter {
     /// received.
     fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
         let raw = message.raw();
-        if message.kind() != Kind::Noise || self.policy.observes() {
+        if message.kind() != Kind::Noise || self.gate.calls.policy.observes() {
             return None;
         }
         let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
         braces.filter(|at| *at > 0).find_map(|at| {
             let tail = Message::parse(raw.slice(at..));
             let open = tail.kind() == Kind::Response && tail.is_strict();
-            let call =
-                tail.id_key().filter(|_| open).and_then(|id| self.correlator.ledger.by_id(&id))?;
-            let call = self.correlator.ledger.get(call).filter(|call| !call.is_observed());
+            let call = tail.id_key().filter(|_| open).and_then(|id| self.gate.calls.by_id(&id))?;
+            let call = self.gate.calls.get(call).filter(|call| !call.is_observed());
             call.map(|_| (raw.slice(..at), tail))
         })
     }
@@ -443,19 +425,19 @@ impl Filter {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {
             let params = message.params().unwrap_or_default();
-            self.note_task(now, &params);
+            self.gate.note_task(now, &params);
         } else if method == mcp::CANCELLED {
-            self.note_withdrawal(now, message);
+            self.gate.note_withdrawal(now, message);
             // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
             // a client's `subscriptions/listen`.
             let params = message.params().unwrap_or_default();
             let call = json::member(&params, "requestId")
                 .and_then(|id| Key::read(&id))
-                .and_then(|id| self.correlator.ledger.by_id(&id));
+                .and_then(|id| self.gate.calls.by_id(&id));
             if let Some(call) = call
-                && self.correlator.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+                && self.gate.calls.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
             {
-                self.end_call(now, call, Tombstone::Ended, Outcome::Cancelled);
+                self.gate.end_call(now, call, Tombstone::Ended, Outcome::Cancelled);
             }
         }
     }

@@ -1,18 +1,23 @@
 //! The state of incoming messages: their number, and the messages that have arrived only in part.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::correlate::correlator::Correlator;
+use crate::progress::detached::DetachedWork;
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::Report;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::log_template::LogTemplates;
 use crate::progress::intake::template::Templates;
+use crate::progress::policy::Policy;
 use crate::progress::verdict::{Reason, Repairs};
-use crate::protocol::jsonrpc::{Message, Scan};
+use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::unicode::ReadablePieces;
 
 /// A large message of the server that is passing.
@@ -34,15 +39,6 @@ pub(crate) struct LargeMessage {
     pub(crate) repairs: LargeRepairs,
     /// Makes the text readable, unless the route leaves it as it is.
     pub(crate) readable: Option<ReadablePieces>,
-}
-
-/// An answer that fits no open request, on the stream of one.
-#[derive(Debug)]
-pub(crate) struct Orphan {
-    pub(crate) number: u64,
-    pub(crate) message: Message,
-    /// The repairs that were done already.
-    pub(crate) done: Repairs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,16 +64,12 @@ impl MessageReports {
 }
 
 /// The part of a filter that takes messages of the server.
-#[derive(Debug, Default)]
-pub(crate) struct Intake {
+#[derive(Debug)]
+pub struct Intake {
     /// The number of messages so far. Messages are numbered from 1.
     pub(crate) messages: u64,
     /// Large messages that have not come whole, by their upstream stream; without one on a single wire.
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
-    /// Answers that wait for the end of the response that they came in: the newest of each.
-    pub(crate) orphans: BTreeMap<StreamId, Orphan>,
-    /// The codes of the errors without id that an operator has been told of.
-    pub(crate) told_codes: Vec<Option<i32>>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
     /// Repairs of what the next message came in.
@@ -88,11 +80,25 @@ pub(crate) struct Intake {
     pub(crate) templates: Templates,
     /// The shapes of the last log messages.
     pub(crate) log_templates: LogTemplates,
-    /// The time when the last byte of the upstream arrived.
-    pub(crate) received_at: Option<Instant>,
+    pub(crate) gate: Gate,
+    pub(crate) detached: DetachedWork,
 }
 
 impl Intake {
+    pub(crate) fn new(policy: Arc<Policy>) -> Self {
+        Self {
+            messages: 0,
+            large_messages: BTreeMap::new(),
+            at_work: None,
+            done: Repairs::default(),
+            reports: None,
+            templates: Templates::default(),
+            log_templates: LogTemplates::default(),
+            gate: Gate::new(Correlator::new(policy)),
+            detached: DetachedWork::new(),
+        }
+    }
+
     /// The number of a message that has just come.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.messages += 1;
@@ -102,5 +108,50 @@ impl Intake {
     /// The number of large messages that have begun to answer a request.
     pub(crate) fn answering(&self) -> usize {
         self.large_messages.values().filter(|large| !large.answers.is_empty()).count()
+    }
+
+    /// The number of server messages so far. Messages are numbered from 1 in the order of arrival.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Whether a client stream has a request without an answer.
+    pub fn has_calls_on(&self, stream: StreamId) -> bool {
+        self.gate.calls.has_unanswered_on(stream) || self.detached.late.held.is_on(stream)
+    }
+
+    /// The response to a POST has ended. What answers no open request is the answer to the request of the POST if that
+    /// one has no other.
+    pub fn response_ended(&mut self, now: Instant, on: StreamId) {
+        self.detached.response_ended(&mut self.gate, now, on);
+    }
+
+    /// The time at which the next request ends by itself.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.detached.next_expiry(&self.gate)
+    }
+
+    /// Whether the next message of the server may be kept.
+    pub fn may_keep(&self) -> bool {
+        self.detached.may_keep(&self.gate)
+    }
+
+    /// The room for a large answer of a call that goes on without its client.
+    pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
+        self.detached.late_room(&self.gate, id)
+    }
+
+    /// Whether a stream has nothing to be written now, and nothing ends by itself now.
+    pub fn has_nothing_due(&self, now: Instant, stream: StreamId) -> bool {
+        self.detached.has_nothing_due(&self.gate, now, stream)
+    }
+
+    /// The server speaks of the requests in `message`, which a client has just sent on the stream `client`, on an upstream
+    /// stream that is no client stream: its number must not be one. Messages of that one come from
+    /// `Origin::Stream(upstream)` then, and those of an upstream stream that pairs with no request from
+    /// [`Origin::Shared`](crate::progress::Origin::Shared).
+    pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
+        let Self { gate, detached, .. } = self;
+        detached.pair(gate, client, message, upstream);
     }
 }

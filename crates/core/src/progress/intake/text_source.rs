@@ -14,21 +14,21 @@ use crate::progress::correlate::correlator::only;
 use crate::progress::correlate::place::OVER;
 use crate::progress::dialect::fields::Fields;
 use crate::progress::dialect::report::{About, Report, TextSource};
-use crate::progress::dialect::text;
 use crate::progress::event::Origin;
-use crate::progress::filter::Filter;
+use crate::progress::gate::hold::SourceMessage;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::intake::hold::SourceMessage;
 use crate::progress::intake::server::apply_scale;
+use crate::progress::intake::state::Intake;
+use crate::progress::intake::text;
 use crate::progress::policy::{CallPolicy, Messages, Mode};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Reason;
-use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
 
 /// The text that a server wrote.
-enum SourceText<'a> {
+pub(crate) enum SourceText<'a> {
     /// A line as a terminal would show it.
     Line(&'a str),
     /// The `data` of a log notification.
@@ -59,7 +59,7 @@ fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressVal
     !is_other
 }
 
-impl Filter {
+impl Intake {
     // Text names no request: a line is progress of the only active call, and of no call if there
     // are two, or if one was cancelled a moment ago and the server may still work on it. Text in
     // the pipe when a request arrives was written before the request, so it is read first. Only the
@@ -67,8 +67,8 @@ impl Filter {
     // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
     pub fn text_line(&mut self, now: Instant, source: TextSource, line: &str) {
-        if self.policy.listens_to(source) {
-            self.intake.received_at = Some(now);
+        if self.gate.calls.policy.listens_to(source) {
+            self.gate.calls.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, &[]);
             self.take_text(now, meant, source, SourceText::Line(line));
         }
@@ -76,7 +76,7 @@ impl Filter {
 
     /// Reads a line on the wire that is not a message.
     pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
-        if !self.policy.listens_to(TextSource::Stdout) {
+        if !self.gate.calls.policy.listens_to(TextSource::Stdout) {
             return;
         }
         // Of a bar only its last state matters: all of them have come together.
@@ -87,6 +87,37 @@ impl Filter {
         if let Some(line) = last {
             let meant = self.sole_candidate(now, origin, &[]);
             self.take_text(now, meant, TextSource::Stdout, SourceText::Line(&line));
+        }
+    }
+
+    /// The stream of the call that a log notification is about, where another filter sends the progress of the
+    /// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
+    pub fn stream_of_log(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<StreamId> {
+        let Some((meant, data)) = self.read_log(now, origin, message) else {
+            let call = self.overhear(origin, message)?.0;
+            let call = self.gate.calls.get(call)?;
+            return call.shadow.then_some(call.stream);
+        };
+        let named = self.named_in(TextSource::Log, &SourceText::Data(&data));
+        let call = self.gate.calls.get(named.unwrap_or(meant).ok()?)?;
+        let listens = call.settings().listens_to(TextSource::Log);
+        (call.shadow && listens).then_some(call.stream)
+    }
+
+    /// Takes a message that the server has sent on another stream, where another filter forwards it: a log, or a
+    /// question that may be about a call of this filter.
+    pub(crate) fn hear(&mut self, now: Instant, origin: Origin, message: &Message) {
+        match message.kind() {
+            Kind::Request => self.gate.note_question(now, origin, message, None),
+            _ if message.method().as_deref() == Some(mcp::CANCELLED) => {
+                self.gate.note_withdrawal(now, message);
+            }
+            _ => self.text_from_log(now, origin, message),
         }
     }
 
@@ -101,19 +132,23 @@ impl Filter {
 
     /// The call that a forwarded notification is about, and the progress in it, where a dialect overhears such
     /// notifications.
-    fn overhear(&mut self, origin: Origin, message: &Message) -> Option<(CallId, Report)> {
-        let (policies, method) = (self.policy.clone(), message.method()?);
+    pub(crate) fn overhear(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<(CallId, Report)> {
+        let (policies, method) = (self.gate.calls.policy.clone(), message.method()?);
         policies.overheard(&method, message).find_map(|(dialect, report)| {
-            let (id, _) = self.attribute(&report.about, origin).ok()?;
-            let settings = self.correlator.ledger.get(id)?.settings();
+            let (id, _) = self.gate.calls.attribute(&report.about, origin).ok()?;
+            let settings = self.gate.calls.get(id)?.settings();
             let takes = settings.mode == Mode::Full && settings.dialects.contains(dialect);
             takes.then_some((id, report))
         })
     }
 
     /// Takes progress out of a notification that has already been forwarded.
-    fn take_overheard(&mut self, now: Instant, id: CallId, mut report: Report) {
-        let Some(call) = self.correlator.ledger.get_mut(id).filter(|call| !call.shadow) else {
+    pub(crate) fn take_overheard(&mut self, now: Instant, id: CallId, mut report: Report) {
+        let Some(call) = self.gate.calls.get_mut(id).filter(|call| !call.shadow) else {
             return;
         };
         call.account.read_from_text += 1;
@@ -130,34 +165,15 @@ impl Filter {
         self.hold_text(now, id, report, policy);
     }
 
-    /// The stream of the call that a log notification is about, where another filter sends the progress of the
-    /// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
-    pub fn stream_of_log(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-    ) -> Option<StreamId> {
-        let Some((meant, data)) = self.read_log(now, origin, message) else {
-            let call = self.overhear(origin, message)?.0;
-            let call = self.correlator.ledger.get(call)?;
-            return call.shadow.then_some(call.stream);
-        };
-        let named = self.named_in(TextSource::Log, &SourceText::Data(&data));
-        let call = self.correlator.ledger.get(named.unwrap_or(meant).ok()?)?;
-        let listens = call.settings().listens_to(TextSource::Log);
-        (call.shadow && listens).then_some(call.stream)
-    }
-
     /// The call that a log notification can be about, and what it says.
-    fn read_log(
+    pub(crate) fn read_log(
         &self,
         now: Instant,
         origin: Origin,
         message: &Message,
     ) -> Option<(Result<CallId, Reason>, Bytes)> {
         let is_log = message.method().is_some_and(|method| LOGS.contains(&&*method));
-        if !is_log || !self.policy.listens_to(TextSource::Log) {
+        if !is_log || !self.gate.calls.policy.listens_to(TextSource::Log) {
             return None;
         }
         let params = message.params().unwrap_or_default();
@@ -172,39 +188,39 @@ impl Filter {
 
     /// The only call that text can be about: the call of its stream, the call whose tool one of the names in
     /// the text means, or the only active call.
-    fn sole_candidate(
+    pub(crate) fn sole_candidate(
         &self,
         now: Instant,
         origin: Origin,
         said: &[String],
     ) -> Result<CallId, Reason> {
-        if let Some(call) = self.sole_call_on(origin) {
+        if let Some(call) = self.gate.calls.sole_call_on(origin) {
             return Ok(call);
         }
-        if self.is_stale(origin) {
+        if self.gate.calls.is_stale(origin) {
             return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
-        if self.correlator.given_up_at.is_some_and(|at| now < at + OVER) {
+        if self.gate.calls.given_up_at.is_some_and(|at| now < at + OVER) {
             return Err(Reason::Ambiguous);
         }
         let is_named =
             |call: &Call, name| call.tool.as_deref().is_some_and(|tool| names(name, tool));
-        let named = |name| only(self.correlator.active(|call| is_named(call, name))).ok();
+        let named = |name| only(self.gate.calls.active(|call| is_named(call, name))).ok();
         if let Some(call) = said.iter().find_map(|name| named(name)) {
-            return self.unless_over(call);
+            return self.gate.calls.unless_over(call);
         }
-        self.guess(&About::default(), origin)
+        self.gate.calls.guess(&About::default(), origin)
     }
 
     /// The call that an object of a structured log names, where a dialect has a pointer to the
     /// name; `None` if the object names none.
-    fn named_in(
+    pub(crate) fn named_in(
         &self,
         source: TextSource,
         text: &SourceText<'_>,
     ) -> Option<Result<CallId, Reason>> {
-        let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
+        let all = self.gate.calls.policy.everywhere().flat_map(|policy| &policy.dialects);
         let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
         naming.peek()?;
         let object = match text {
@@ -215,17 +231,12 @@ impl Filter {
             ),
         };
         naming.find_map(|own| {
-            let About { token, request, .. } = own.about(&object)?;
-            let ledger = &self.correlator.ledger;
-            let by_token =
-                |key: &Key| ledger.by_token(key).or_else(|| ledger.by_token_in_other_spelling(key));
-            let by_id = || ledger.call_of_answer(request.as_ref()?);
-            let found = token.as_ref().and_then(by_token).or_else(by_id);
+            let found = self.gate.calls.call_named_in_text(&own.about(&object)?);
             Some(found.ok_or(Reason::Unknown))
         })
     }
 
-    fn take_text(
+    pub(crate) fn take_text(
         &mut self,
         now: Instant,
         meant: Result<CallId, Reason>,
@@ -237,7 +248,7 @@ impl Filter {
             Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
             Err(_) => return,
         };
-        let Some(call) = self.correlator.ledger.get_mut(id).filter(|call| !call.shadow) else {
+        let Some(call) = self.gate.calls.get_mut(id).filter(|call| !call.shadow) else {
             return;
         };
         let policy = Arc::clone(&call.policy);
@@ -265,8 +276,14 @@ impl Filter {
     }
 
     /// Holds a report that was read beside the server's own progress, which has priority.
-    fn hold_text(&mut self, now: Instant, id: CallId, mut report: Report, policy: &CallPolicy) {
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
+    pub(crate) fn hold_text(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        mut report: Report,
+        policy: &CallPolicy,
+    ) {
+        let Some(call) = self.gate.calls.get_mut(id) else { return };
         // A piece of a joined text is joined, as a piece of progress is.
         let is_joined = report.chunk && policy.messages == Messages::Append;
         report.from_text = !is_joined;
@@ -282,17 +299,17 @@ impl Filter {
         report.figure =
             report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
         call.reports.has_figure |= report.figure.is_some();
-        self.hold(now, id, SourceMessage::default(), report);
+        self.gate.hold(now, id, SourceMessage::default(), report);
     }
 
     /// Withholds text while several calls are active: the text belongs to none of them, and the
     /// record of each call has the reason.
-    fn withhold_ambiguous(&mut self, source: TextSource) {
+    pub(crate) fn withhold_ambiguous(&mut self, source: TextSource) {
         let listens = |call: &Call| call.settings().listens_to(source);
-        let candidates = self.correlator.active(|call| call.token.is_some() && listens(call));
+        let candidates = self.gate.calls.active(|call| call.token.is_some() && listens(call));
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
-            if let Some(call) = self.correlator.ledger.get_mut(id) {
+            if let Some(call) = self.gate.calls.get_mut(id) {
                 call.account.read_from_text += 1;
                 call.account.withheld(Reason::Ambiguous);
             }

@@ -1,11 +1,16 @@
 //! The policy of a route: every rule that changes, delays or withholds messages, with its default.
 
 pub mod ask;
+mod heartbeat;
 pub mod late;
 pub mod masks;
+mod on_fall;
 pub(crate) mod policies;
 pub(crate) mod request_members;
 pub mod tasks;
+
+pub use heartbeat::{Heartbeat, HeartbeatValue};
+pub use on_fall::OnFall;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +28,6 @@ use crate::progress::policy::tasks::Tasks;
 use crate::protocol::mcp;
 
 // A group of settings stands beside the code that uses it.
-pub use crate::progress::gate::heartbeat::{Heartbeat, HeartbeatValue};
-pub use crate::progress::gate::meter::OnFall;
 
 /// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

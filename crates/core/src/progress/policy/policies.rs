@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::progress::correlate::ledger::Ledger;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::policy::{CallPolicy, Mode, Policy};
@@ -142,10 +141,8 @@ impl Policies {
         self.all().flat_map(Policy::everywhere)
     }
 
-    /// Forgets those by which no open call goes.
-    pub(crate) fn forget(&mut self, ledger: &Ledger) {
-        let is_needed =
-            |policy: &Arc<Policy>| ledger.iter().any(|(_, call)| Arc::ptr_eq(&call.policy, policy));
+    /// Forgets those that no open call needs.
+    pub(crate) fn forget(&mut self, is_needed: impl Fn(&Arc<Policy>) -> bool) {
         self.older.retain(is_needed);
     }
 }

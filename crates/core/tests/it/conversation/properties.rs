@@ -62,7 +62,8 @@ impl Bare {
         }
         let mut scan = Scan::default();
         scan.feed(line.as_bytes());
-        self.rig.filter.finish_large_client(self.rig.now(), StreamId(0), &scan);
+        let now = self.rig.now();
+        self.rig.filter.intake_mut().finish_large_client(now, StreamId(0), &scan);
         self.rig.pass(Duration::ZERO);
         line.as_bytes().to_vec()
     }
@@ -118,7 +119,7 @@ proptest! {
         for step in &steps {
             // Standard error and slow clients are no inputs of a conversation.
             let is_input = !matches!(step, Step::Stall(_));
-            let said = is_input.then(|| talk.put(step, bare.rig.filter.is_drained())).flatten();
+            let said = is_input.then(|| talk.put(step, bare.rig.filter.calls().is_drained())).flatten();
             match said {
                 None | Some(Said::Errors(_) | Said::Stall(_)) => {}
                 Some(Said::Client(text)) => {

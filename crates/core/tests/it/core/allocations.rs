@@ -46,7 +46,7 @@ fn allocations(text: fn(&mut String, u32)) -> f64 {
         now += Duration::from_secs(1);
         let counted = allocation_counter::measure(|| {
             let arrived = ArrivedMessage { text: &bytes, frame: &bytes, source: &bytes };
-            match filter.fast_repair(now, OWN, arrived, |_| false) {
+            match filter.intake_mut().fast_repair(now, OWN, arrived, |_| false) {
                 FastPath::Unchanged | FastPath::Rewritten => sent += 1,
                 FastPath::Kept => {}
                 FastPath::NotTaken => {

@@ -73,7 +73,7 @@ impl Way {
         }
         let is_elsewhere = |token: &Key| *token == elsewhere();
         let arrived = ArrivedMessage { text, frame, source: frame };
-        match self.filter.fast_repair(self.now, OWN, arrived, is_elsewhere) {
+        match self.filter.intake_mut().fast_repair(self.now, OWN, arrived, is_elsewhere) {
             FastPath::NotTaken => return false,
             FastPath::Unchanged => {
                 self.taken += 1;
@@ -81,7 +81,7 @@ impl Way {
             }
             FastPath::Rewritten => {
                 self.repaired += 1;
-                self.told.push(Bytes::copy_from_slice(self.filter.rewritten()));
+                self.told.push(Bytes::copy_from_slice(self.filter.intake().rewritten()));
             }
             FastPath::Kept => self.repaired += 1,
         }
@@ -90,9 +90,9 @@ impl Way {
 
     /// Tells the filter of the token that is active in another session, as its shell does.
     fn active_elsewhere(&mut self, text: &Bytes) {
-        let named = self.filter.tokens_named(&Message::parse(text.clone()));
+        let named = self.filter.intake_mut().tokens_named(&Message::parse(text.clone()));
         if named.contains(&elsewhere()) {
-            self.filter.active_elsewhere(&[elsewhere()]);
+            self.filter.calls_mut().active_elsewhere(&[elsewhere()]);
         }
     }
 

@@ -147,7 +147,8 @@ fn an_answer_that_lacks_only_the_end_of_its_line_is_no_broken_one() {
     let (head, rest) = answer.as_bytes().split_at(60);
     rig.begin(head);
     rest.chunks(4).for_each(|piece| rig.piece(piece));
-    rig.filter.break_off_server(rig.now(), Origin::Shared, "the server has exited");
+    let now = rig.now();
+    rig.filter.intake_mut().break_off_server(now, Origin::Shared, "the server has exited");
     rig.over();
     assert_eq!(String::from_utf8(rig.told_bytes()).unwrap().trim_end(), answer);
 }

@@ -18,7 +18,7 @@ use crate::support::messages::{self, call_of, notification, request, result};
 /// Whoever opens a call now goes by `policy`.
 fn take(rig: &mut Rig, policy: &Arc<Policy>) {
     rig.filter.set_policy(policy);
-    rig.policy = (**rig.filter.policy()).clone();
+    rig.policy = (**rig.filter.calls().policy()).clone();
 }
 
 /// The steps of a conversation, each with the policy that is taken before it, if one is.
@@ -222,7 +222,7 @@ fn observing_begins_when_no_call_is_open() {
     open(&mut rig, 1);
     let observing = with(|policy| policy.call.mode = Mode::Observe);
     take(&mut rig, &observing);
-    assert!(!rig.filter.policy().observes());
+    assert!(!rig.filter.calls().policy().observes());
     progress(&mut rig, 1, r#""progress":2"#);
     progress(&mut rig, 1, r#""progress":1"#);
     let figures: Vec<f64> =
@@ -230,7 +230,7 @@ fn observing_begins_when_no_call_is_open() {
     assert!(figures[0] < figures[1], "still repaired: {figures:?}");
     answer(&mut rig, 1);
     take(&mut rig, &observing);
-    assert!(rig.filter.policy().observes());
+    assert!(rig.filter.calls().policy().observes());
     open(&mut rig, 2);
     told(&mut rig);
     progress(&mut rig, 2, r#""progress":2"#);
@@ -244,7 +244,7 @@ fn observing_begins_when_no_call_is_open() {
 fn what_is_a_connections_stays() {
     let mut rig = Rig::new(Policy { id_mapping: true, ..quick() });
     take(&mut rig, &with(|policy| policy.call.token_is = Some(TokenIs::RequestId)));
-    assert!(rig.filter.policy().id_mapping);
+    assert!(rig.filter.calls().policy().id_mapping);
     let sent = rig.client(br#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#);
     assert!(!String::from_utf8_lossy(&sent).contains(r#""x""#), "ids are still exchanged");
 }
@@ -269,7 +269,7 @@ fn policies_that_no_call_needs_are_forgotten_and_too_many_are_not_taken() {
     }
     let last = with(|policy| policy.call.scale = Some(Scale::Of(500.0)));
     take(&mut rig, &last);
-    assert_eq!(rig.filter.policy().call.scale, Some(Scale::Of(500.0)));
+    assert_eq!(rig.filter.calls().policy().call.scale, Some(Scale::Of(500.0)));
     assert!(
         !rig.verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Withheld(Reason::Unknown))
     );

@@ -91,7 +91,8 @@ impl Rig {
 
     /// The server writes this line on its standard error.
     pub(crate) fn errors(&mut self, line: &str) {
-        self.filter.text_line(self.now(), TextSource::Stderr, line);
+        let now = self.now();
+        self.filter.intake_mut().text_line(now, TextSource::Stderr, line);
         self.drain();
     }
 
@@ -117,7 +118,8 @@ impl Rig {
         self.messages += 1;
         let head = Bytes::copy_from_slice(head);
         let text = 0..head.len();
-        let fate = self.filter.begin_large(self.now(), Origin::Shared, head, text);
+        let now = self.now();
+        let fate = self.filter.intake_mut().begin_large(now, Origin::Shared, head, text);
         self.note(fate);
         self.drain();
     }
@@ -126,14 +128,16 @@ impl Rig {
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         let piece = Bytes::copy_from_slice(piece);
         let text = 0..piece.len();
-        let fate = self.filter.large_piece(self.now(), Origin::Shared, piece, text);
+        let now = self.now();
+        let fate = self.filter.intake_mut().large_piece(now, Origin::Shared, piece, text);
         self.note(fate);
         self.drain();
     }
 
     /// It is over.
     pub(crate) fn over(&mut self) {
-        self.filter.finish_large(self.now(), Origin::Shared);
+        let now = self.now();
+        self.filter.intake_mut().finish_large(now, Origin::Shared);
         self.drain();
     }
 

@@ -109,7 +109,10 @@ fn one_call_fails_and_no_other() {
         wire.server(std::str::from_utf8(&error).unwrap());
         assert_eq!(wire.told(2), [String::from_utf8(error.to_vec()).unwrap()]);
         assert_eq!((wire.told(1), wire.told(0)), (vec![], vec![]));
-        assert!(wire.filter.has_calls_on(StreamId(1)) && !wire.filter.has_calls_on(StreamId(2)));
+        assert!(
+            wire.filter.intake().has_calls_on(StreamId(1))
+                && !wire.filter.intake().has_calls_on(StreamId(2))
+        );
     }
 }
 
@@ -124,14 +127,24 @@ fn a_large_answer_passes_on_the_stream_of_its_call() {
         wire.client(2, &call_of("a", "2", "8"));
         let pieces = [r#"{"jsonrpc":"2.0","id":2,"result":{"te"#, r#"xt":"lo"#, "ng\"}}\n"];
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        wire.filter.begin_large(wire.now, Origin::Shared, bytes(pieces[0]), 0..pieces[0].len());
+        wire.filter.intake_mut().begin_large(
+            wire.now,
+            Origin::Shared,
+            bytes(pieces[0]),
+            0..pieces[0].len(),
+        );
         for piece in &pieces[1..] {
-            wire.filter.large_piece(wire.now, Origin::Shared, bytes(piece), 0..piece.len());
+            wire.filter.intake_mut().large_piece(
+                wire.now,
+                Origin::Shared,
+                bytes(piece),
+                0..piece.len(),
+            );
         }
-        wire.filter.finish_large(wire.now, Origin::Shared);
+        wire.filter.intake_mut().finish_large(wire.now, Origin::Shared);
         assert_eq!(wire.told(2).concat(), pieces.concat());
         assert_eq!((wire.told(1), wire.told(0)), (vec![], vec![]));
-        assert!(!wire.filter.has_calls_on(StreamId(2)));
+        assert!(!wire.filter.intake().has_calls_on(StreamId(2)));
     }
 }
 
@@ -142,13 +155,13 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
     wire.client(1, &call_of("a", "5", "7"));
     wire.client(2, &call_of("a", "5", "7"));
     let text = r#"{"jsonrpc":"2.0","id":1,"result":{"text":"lo"#;
-    wire.filter.begin_large(
+    wire.filter.intake_mut().begin_large(
         wire.now,
         Origin::Shared,
         Bytes::from_static(text.as_bytes()),
         0..text.len(),
     );
-    wire.filter.finish_large(wire.now, Origin::Shared);
+    wire.filter.intake_mut().finish_large(wire.now, Origin::Shared);
     let told = wire.told(1);
     assert!(told.len() == 1 && told[0].contains(r#""id":5,"error""#), "{told:?}");
     assert_eq!((wire.told(2), wire.told(0)), (vec![], vec![]));
@@ -161,7 +174,8 @@ fn read_from_file(answer: &str, piece: usize) -> (String, Vec<&'static str>) {
     let mut scan = Scan::default();
     scan.feed(answer.as_bytes());
     let needs = LargeRepairs::needed(&scan);
-    let answered = wire.filter.answer_spooled(wire.now, &scan.id().unwrap(), needs).unwrap();
+    let answered =
+        wire.filter.intake_mut().answer_spooled(wire.now, &scan.id().unwrap(), needs).unwrap();
     let SpooledAnswer { stream, mut repairs } = answered;
     assert_eq!((stream, wire.filter.open_calls()), (StreamId(1), 0));
     let told = from_file(&mut repairs, answer, piece);
@@ -225,16 +239,16 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
     for (id, upstream) in [("1", one), ("2", other)] {
         let text = call_of("a", id, id);
         wire.client(0, &text);
-        wire.filter.pair(HOME, &message(&text), upstream);
+        wire.filter.intake_mut().pair(HOME, &message(&text), upstream);
     }
     let begin = |wire: &mut Wire, on, id| {
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{id}"#);
         let length = head.len();
-        wire.filter.begin_large(wire.now, Origin::Stream(on), head.into(), 0..length);
+        wire.filter.intake_mut().begin_large(wire.now, Origin::Stream(on), head.into(), 0..length);
     };
     let more = |wire: &mut Wire, on, text: &'static str| {
         let piece = Bytes::from_static(text.as_bytes());
-        wire.filter.large_piece(wire.now, Origin::Stream(on), piece, 0..text.len());
+        wire.filter.intake_mut().large_piece(wire.now, Origin::Stream(on), piece, 0..text.len());
     };
     begin(&mut wire, one, 1);
     let mut told = wire.told(0);
@@ -244,9 +258,9 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
     more(&mut wire, one, "1");
     told.extend(wire.told(0));
     more(&mut wire, one, "\"}\n");
-    wire.filter.finish_large(wire.now, Origin::Stream(one));
+    wire.filter.intake_mut().finish_large(wire.now, Origin::Stream(one));
     more(&mut wire, other, "\"}\n");
-    wire.filter.finish_large(wire.now, Origin::Stream(other));
+    wire.filter.intake_mut().finish_large(wire.now, Origin::Stream(other));
     told.extend(wire.told(0));
     assert_eq!(
         told.concat(),
@@ -261,12 +275,17 @@ fn a_large_answer_that_breaks_off_fails_its_call_only() {
     for (id, upstream) in [("1", 70), ("2", 71)] {
         let text = call_of("a", id, id);
         wire.client(0, &text);
-        wire.filter.pair(HOME, &message(&text), StreamId(upstream));
+        wire.filter.intake_mut().pair(HOME, &message(&text), StreamId(upstream));
     }
     let head = r#"{"jsonrpc":"2.0","id":1,"result":"x"#;
     let on = Origin::Stream(StreamId(70));
-    wire.filter.begin_large(wire.now, on, Bytes::from_static(head.as_bytes()), 0..head.len());
-    wire.filter.break_off_server(wire.now, on, "the stream broke");
+    wire.filter.intake_mut().begin_large(
+        wire.now,
+        on,
+        Bytes::from_static(head.as_bytes()),
+        0..head.len(),
+    );
+    wire.filter.intake_mut().break_off_server(wire.now, on, "the stream broke");
     let told = wire.told(0).concat();
     assert!(told.starts_with(head) && told.contains(r#""id":1,"error""#), "{told}");
     assert_eq!(wire.filter.open_calls(), 1);
@@ -533,7 +552,7 @@ impl Clients {
             0 => {
                 let now = self.now();
                 let (key, none) = (Key::Integer(self.calls[number].server), Repairs::default());
-                let apart = self.filter.answer_spooled(now, &key, none);
+                let apart = self.filter.intake_mut().answer_spooled(now, &key, none);
                 self.hear();
                 if let Some(SpooledAnswer { stream, mut repairs }) = apart {
                     let server = self.calls[number].server;

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::correlate::given_names::NameKey;
+use crate::progress::detached::tasks::date::rfc_3339;
 use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::ids::CallId;
-use crate::progress::tasks::date::rfc_3339;
 use crate::protocol::jsonrpc::{Key, Message};
 
 /// Tasks of one connection that are remembered. Where a client makes one more, the oldest task whose answer

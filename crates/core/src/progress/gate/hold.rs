@@ -4,15 +4,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::dialect::report::{Report, ReportView};
-use crate::progress::filter::Filter;
-use crate::progress::gate::streams::Gate;
 use crate::progress::ids::CallId;
-use crate::progress::intake::arrived_message::ArrivedMessage;
 use crate::progress::payload::Payload;
 use crate::progress::policy::Coalesce;
+use crate::progress::streams::ClientStreams;
 use crate::progress::verdict::{Reason, Repairs, Verdict};
 use crate::protocol::jsonrpc::Framing;
 
@@ -49,10 +48,15 @@ pub(crate) struct PlannedSend {
 }
 
 /// The time at which a report that arrives now may be sent.
-pub(crate) fn plan(gate: &Gate, now: Instant, call: &Call, report: &ReportView<'_>) -> PlannedSend {
-    let is_slow = gate.client_is_slow;
+pub(crate) fn plan(
+    streams: &ClientStreams,
+    now: Instant,
+    call: &Call,
+    report: &ReportView<'_>,
+) -> PlannedSend {
+    let is_slow = streams.client_is_slow;
     let min_interval = call.min_interval(is_slow);
-    let pacing = gate.pacing_of(call);
+    let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
             let ahead = call.pending.last_figure();
@@ -73,7 +77,9 @@ pub(crate) fn plan(gate: &Gate, now: Instant, call: &Call, report: &ReportView<'
     PlannedSend { due: due.max(next), ripe, thinning }
 }
 
-impl Filter {
+use crate::progress::gate::state::Gate;
+
+impl Gate {
     /// Adds a report to the waiting reports of its call.
     pub(crate) fn hold(
         &mut self,
@@ -82,42 +88,21 @@ impl Filter {
         arrived: SourceMessage,
         report: Report,
     ) {
-        let order = self.gate.next_order();
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
-        if !self.gate.streams.contains_key(&call.stream) {
+        let order = self.calls.next_order();
+        let Some(call) = self.calls.ledger.get_mut(id) else { return };
+        if !self.calls.streams.contains_key(&call.stream) {
             if let Some(number) = arrived.message {
-                self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
+                self.calls.record(number, Some(id), Verdict::Withheld(Reason::Gone));
             }
             return;
         }
-        let planned = plan(&self.gate, now, call, &report.view());
-        self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
-    }
-
-    /// Adds a plain report on the stream of its only call to the waiting reports, as [`Filter::hold`] does.
-    pub(crate) fn hold_view(
-        &mut self,
-        now: Instant,
-        id: CallId,
-        number: u64,
-        report: &ReportView<'_>,
-        planned: PlannedSend,
-        arrived: &ArrivedMessage<'_>,
-    ) {
-        let (source, bytes) = (arrived.source, arrived.text.len());
-        let order = self.gate.next_order();
-        let frame = arrived.held_frame();
-        let raw = report.repairs.is_empty().then(|| Payload::from(frame.clone()));
-        let framing = Framing::Within(frame);
-        let (message, done) = (Some(number), Repairs::default());
-        let arrived = SourceMessage { message, raw, framing, bytes, done };
-        let report = Report::of_view(report, source);
+        let planned = plan(&self.calls.streams, now, call, &report.view());
         self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 
     /// Adds a report to those that wait, some of which give way to it.
-    fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
-        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
+    pub(crate) fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
+        let Some(call) = self.calls.get_mut(id) else { return };
         let sent = call.meter.emitted();
         let replaced = call.pending.make_room(now, &mut pending, sent);
         let has_words = pending.report.message.is_some();
@@ -134,7 +119,7 @@ impl Filter {
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
         let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())
-            && let Some(call) = self.correlator.ledger.get_mut(id)
+            && let Some(call) = self.calls.get_mut(id)
         {
             call.sent.last_message = Some(Bytes::copy_from_slice(words));
         }
@@ -144,11 +129,32 @@ impl Filter {
     }
 
     pub(crate) fn supersede(&mut self, id: CallId, old: &Pending, reason: Reason) {
-        if let Some(call) = self.correlator.ledger.get_mut(id) {
+        if let Some(call) = self.calls.get_mut(id) {
             call.account.withheld(reason);
         }
         if let Some(number) = old.message {
-            self.record(number, Some(id), Verdict::Withheld(reason));
+            self.calls.record(number, Some(id), Verdict::Withheld(reason));
         }
+    }
+
+    /// Adds a plain report on the stream of its only call to the waiting reports, as `Gate::hold` does.
+    pub(crate) fn hold_view(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        number: u64,
+        report: &ReportView<'_>,
+        planned: PlannedSend,
+        arrived: &ArrivedMessage<'_>,
+    ) {
+        let (source, bytes) = (arrived.source, arrived.text.len());
+        let order = self.calls.next_order();
+        let frame = arrived.held_frame();
+        let raw = report.repairs.is_empty().then(|| Payload::from(frame.clone()));
+        let framing = Framing::Within(frame);
+        let (message, done) = (Some(number), Repairs::default());
+        let arrived = SourceMessage { message, raw, framing, bytes, done };
+        let report = Report::of_view(report, source);
+        self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 }

@@ -13,6 +13,8 @@
 //! The work belongs to one connection to a server: what another process, or another child, does is not joined.
 
 pub(crate) mod calls;
+mod given;
 pub(crate) mod held;
 mod hold;
 pub(crate) mod join;
+mod plan;

@@ -5,15 +5,16 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::TaskNotes;
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::tasks::offer::first_member;
+use crate::progress::detached::tasks::table::{KeptAnswer, OwnTask, TaskState};
 use crate::progress::dialect::Fields;
-use crate::progress::filter::Filter;
 use crate::progress::gate::heartbeat;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::one_line::one_line;
 use crate::progress::payload::{Payload, spliced};
 use crate::progress::policy::CallPolicy;
-use crate::progress::tasks::offer::first_member;
-use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskState};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Message, own_error};
 use crate::protocol::mcp::META_RELATED_TASK;
@@ -71,33 +72,39 @@ impl OwnTask {
     }
 }
 
-impl Filter {
+impl DetachedWork {
     /// A task, as JSON.
-    pub(crate) fn show_task(&self, now: Instant, task: &OwnTask) -> String {
-        let call = self.correlator.ledger.get(task.call).filter(|_| task.is_working());
+    pub(crate) fn show_task(&self, gate: &Gate, now: Instant, task: &OwnTask) -> String {
+        let call = gate.calls.get(task.call).filter(|_| task.is_working());
         let notes = call.and_then(|call| call.task.as_ref()?.notes.as_deref());
         let updated = notes.map_or(task.changed, |notes| notes.at.max(task.changed));
-        let words = self.task_words(now, task, notes);
+        let words = self.task_words(gate, now, task, notes);
         format!(
             r#"{{"taskId":"{}","status":"{}","statusMessage":{},"createdAt":"{}","lastUpdatedAt":"{}","ttl":{},"pollInterval":{POLL_INTERVAL_MS}}}"#,
             task.id,
             task.status(),
             String::from_utf8_lossy(&json::quote(&words)),
-            self.own_tasks.date(task.began),
-            self.own_tasks.date(updated),
+            self.tasks.date(task.began),
+            self.tasks.date(updated),
             task.ttl.as_millis(),
         )
     }
 
     /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
     pub(crate) fn related_request(&self, call: CallId, message: &Message) -> Option<Payload> {
-        let task = self.own_tasks.working().find(|task| task.call == call)?;
+        let task = self.tasks.working().find(|task| task.call == call)?;
         let splice = task.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))
     }
 
     /// What a person reads of a task.
-    fn task_words(&self, now: Instant, task: &OwnTask, notes: Option<&TaskNotes>) -> String {
+    fn task_words(
+        &self,
+        gate: &Gate,
+        now: Instant,
+        task: &OwnTask,
+        notes: Option<&TaskNotes>,
+    ) -> String {
         let running = now.saturating_duration_since(task.began);
         let took = || heartbeat::spell(task.changed.saturating_duration_since(task.began));
         match (task.state, &task.answer) {
@@ -114,11 +121,11 @@ impl Filter {
             }
             _ => {}
         }
-        let heard = self.intake.received_at.map_or(task.began, |heard| heard.max(task.began));
+        let heard = gate.calls.received_at.map_or(task.began, |heard| heard.max(task.began));
         let silence = now.saturating_duration_since(heard);
         let last = notes.map(TaskNotes::words).unwrap_or_default();
         let last = Some(&*last).filter(|words| !words.is_empty());
-        match self.policy.learned.usual(&task.tool) {
+        match gate.calls.policy.learned.usual(&task.tool) {
             Some(usual) => {
                 let expected = usual.expected(running);
                 heartbeat::estimate(&task.tool, last, running, silence, expected)

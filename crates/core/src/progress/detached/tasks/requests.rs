@@ -6,13 +6,14 @@ use bytes::Bytes;
 
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::tasks::table::{KeptAnswer, TaskState};
+use crate::progress::event::Origin;
 use crate::progress::event::summary::Outcome;
-use crate::progress::event::task::{TaskEvent, TaskNews};
-use crate::progress::event::{FilterEvent, Origin};
-use crate::progress::filter::Filter;
+use crate::progress::event::task::TaskEvent;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::Payload;
-use crate::progress::tasks::table::{KeptAnswer, OwnTask, TaskState};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message};
 use crate::protocol::{json, mcp};
@@ -24,18 +25,17 @@ pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its ti
 /// The reason of the cancellation that the server gets.
 const CANCELLED: &str = "the client has cancelled the task";
 
-impl Filter {
+impl DetachedWork {
     /// Whether a request is about tasks of Milepost's own.
     pub(crate) fn is_for_tasks(&self, method: &str, params: &Bytes) -> bool {
         let begins = || method == mcp::TOOLS_CALL && json::member(params, "task").is_some();
-        self.own_tasks.is_offered
-            && !self.late.in_batch
-            && (method.starts_with(mcp::TASKS) || begins())
+        self.tasks.is_offered && !self.late.in_batch && (method.starts_with(mcp::TASKS) || begins())
     }
 
     /// Takes a request about tasks, and returns the message for the server.
     pub(crate) fn task_request(
         &mut self,
+        gate: &mut Gate,
         now: Instant,
         stream: StreamId,
         message: &Message,
@@ -43,12 +43,12 @@ impl Filter {
         draft: CallDraft,
     ) -> Payload {
         if method == mcp::TOOLS_CALL {
-            return self.begin_task(now, stream, message, (method, tool), draft);
+            return self.begin_task(gate, now, stream, message, (method, tool), draft);
         }
         let client_id = Bytes::copy_from_slice(&draft.id.client);
         let id = message.params().and_then(|params| json::member(&params, "taskId"));
         let id = id.as_ref().and_then(|id| json::decode_str(id));
-        let task = id.as_ref().and_then(|id| self.own_tasks.get(id));
+        let task = id.as_ref().and_then(|id| self.tasks.get(id));
         let refused = match (method, &id, task) {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, None, _) => {
                 Some((INVALID_PARAMS, "params.taskId must be a string".to_owned()))
@@ -64,152 +64,151 @@ impl Filter {
             _ => Some((METHOD_NOT_FOUND, format!("this server has no method {method:?}"))),
         };
         if let Some((code, why)) = refused {
-            self.refuse_task(now, stream, &client_id, (code, &why), None);
+            self.refuse_task(gate, now, stream, &client_id, (code, &why), None);
             return Payload::default();
         }
         let id = id.unwrap_or_default().into_owned();
         match method {
-            mcp::TASKS_RESULT => self.wait_for_task(now, stream, &id, draft),
-            mcp::TASKS_CANCEL => self.cancel_task(now, &id),
+            mcp::TASKS_RESULT => self.wait_for_task(gate, now, stream, &id, draft),
+            mcp::TASKS_CANCEL => self.cancel_task(gate, now, &id),
             _ => {}
         }
         if method != mcp::TASKS_RESULT
-            && let Some(task) = self.own_tasks.get(&id)
+            && let Some(task) = self.tasks.get(&id)
         {
-            let shown = self.show_task(now, task);
-            self.answer_task_request(stream, &client_id, &shown);
+            let shown = self.show_task(gate, now, task);
+            self.answer_task_request(gate, stream, &client_id, &shown);
         }
         Payload::default()
     }
 
     /// A client asks for the answer of a task, and waits for it.
-    fn wait_for_task(&mut self, now: Instant, stream: StreamId, id: &str, mut draft: CallDraft) {
+    fn wait_for_task(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        id: &str,
+        mut draft: CallDraft,
+    ) {
         let client_id = Bytes::copy_from_slice(&draft.id.client);
         (draft.token, draft.signature) = (None, None);
-        let Some(call) = self.enter(now, stream, mcp::TASKS_RESULT, None, draft) else {
+        let Some(call) = self.enter(gate, now, stream, mcp::TASKS_RESULT, None, draft) else {
             let why = "too many requests are open on this upstream";
-            return self.refuse_task(now, stream, &client_id, (INTERNAL_ERROR, why), None);
+            return self.refuse_task(gate, now, stream, &client_id, (INTERNAL_ERROR, why), None);
         };
-        let Some(task) = self.own_tasks.get_mut(id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         task.waiting.push(call);
         if !task.is_working() {
-            self.answer_waiting(now, id, None);
+            self.answer_waiting(gate, now, id, None);
         }
-    }
-
-    /// Whether requests of this method wait for a task of Milepost's own.
-    pub(crate) fn waits_for_task(&self, method: &str) -> bool {
-        self.own_tasks.is_offered && method == mcp::TASKS_RESULT
     }
 
     /// The client gives a request up: the answer of its task waits for the next request. False if the request
     /// is no such request.
-    pub(crate) fn stop_waiting(&mut self, now: Instant, call: CallId) -> bool {
-        let method = self.correlator.ledger.get(call).map(|call| &*call.method);
+    pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
+        let method = gate.calls.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.waits_for_task(method)) {
             return false;
         }
-        self.own_tasks.forget_waiting(call);
-        self.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
+        self.tasks.forget_waiting(call);
+        gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         true
     }
 
-    fn cancel_task(&mut self, now: Instant, id: &str) {
-        let Some(task) = self.own_tasks.get(id) else { return };
+    fn cancel_task(&mut self, gate: &mut Gate, now: Instant, id: &str) {
+        let Some(task) = self.tasks.get(id) else { return };
         let (call, server_id) = (task.call, task.server_id.clone());
-        self.cancel_at_server(&server_id, CANCELLED);
-        self.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
+        gate.calls.cancel_at_server(&server_id, CANCELLED);
+        gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
-        self.close_task(now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
+        self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
         // Nobody waits for an answer of a cancelled task.
-        if let Some(task) = self.own_tasks.get_mut(id) {
+        if let Some(task) = self.tasks.get_mut(id) {
             task.is_fetched = true;
         }
-        self.answer_waiting(now, id, None);
+        self.answer_waiting(gate, now, id, None);
     }
 
     /// A request of the server. One about a task of Milepost's own names the task, and goes where its client waits.
     pub(crate) fn server_request(
         &mut self,
+        gate: &mut Gate,
         now: Instant,
         origin: Origin,
         message: &Message,
         number: u64,
         mut done: Repairs,
     ) {
-        let mut placed = self.destination_of(origin, message);
-        let mut about = self.sole_call_on(origin);
-        if let Some(call) = self.task_asked_by_server(origin, message)
+        let mut placed = gate.calls.destination_of(origin, message);
+        let mut about = gate.calls.sole_call_on(origin);
+        if let Some(call) = self.task_asked_by_server(gate, origin, message)
             && let Some(payload) = self.related_request(call, message)
         {
-            let stream = self.waiting_stream(call).or_else(|| self.common_session_stream());
+            let stream =
+                self.waiting_stream(gate, call).or_else(|| gate.calls.common_session_stream());
             placed = Ok((stream, payload));
             about = Some(call);
             done.add(Repair::Task);
             if let Some(id) = message.id_key() {
-                self.own_tasks.note_asked(call, id, now);
+                self.tasks.note_asked(call, id, now);
             }
         }
-        let has_strangers = self.topology.has_strangers();
+        let has_strangers = gate.calls.topology.has_strangers();
         match &placed {
             Ok((Some(on), _)) if has_strangers => {
-                self.note_question(now, origin, message, Some(*on));
+                gate.note_question(now, origin, message, Some(*on));
             }
-            Ok(_) if !has_strangers => self.note_question(now, origin, message, None),
+            Ok(_) if !has_strangers => gate.note_question(now, origin, message, None),
             _ => {}
         }
-        self.forward(placed, (number, about), message, done);
+        gate.calls.forward(placed, (number, about), message, done);
     }
 
     /// Whether a request of the server is about a task of Milepost's own.
-    pub(crate) fn is_about_own_task(&self, origin: Origin, message: &Message) -> bool {
-        self.task_asked_by_server(origin, message).is_some()
+    pub(crate) fn is_about_own_task(&self, gate: &Gate, origin: Origin, message: &Message) -> bool {
+        self.task_asked_by_server(gate, origin, message).is_some()
     }
 
     /// The task that a request of the server is about, if only that one can be meant.
-    fn task_asked_by_server(&self, origin: Origin, message: &Message) -> Option<CallId> {
-        if !self.own_tasks.is_offered || message.method().as_deref() == Some(mcp::PING) {
+    fn task_asked_by_server(
+        &self,
+        gate: &Gate,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<CallId> {
+        if !self.tasks.is_offered || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }
-        let of_stream = self.sole_call_on(origin);
+        let of_stream = gate.calls.sole_call_on(origin);
         let only = || {
-            let calls = self.correlator.active(|call| call.is_tool_call());
+            let calls = gate.calls.active(|call| call.is_tool_call());
             crate::progress::correlate::correlator::only(calls).ok()
         };
         let call = of_stream.or_else(only)?;
-        let task = self.correlator.ledger.get(call)?.task.as_ref()?;
+        let task = gate.calls.get(call)?.task.as_ref()?;
         task.notes.as_ref().map(|_| call)
     }
 
-    pub(crate) fn note_task_event(&mut self, task: &OwnTask, event: TaskEvent, now: Instant) {
-        self.events.push_back(FilterEvent::Task(Box::new(task.news(event, now))));
-    }
-
-    pub(crate) fn note_refused_task(&mut self, tool: Option<&str>, _now: Instant) {
-        let tool = tool.unwrap_or_default().to_owned();
-        let news = TaskNews { event: TaskEvent::Refused, tool, age: std::time::Duration::ZERO };
-        self.events.push_back(FilterEvent::Task(Box::new(news)));
-    }
-
     /// The stream on which a client waits for the task of a call.
-    fn waiting_stream(&self, call: CallId) -> Option<StreamId> {
-        let task = self.own_tasks.working().find(|task| task.call == call)?;
-        let waiting = task.waiting.iter().filter_map(|id| self.correlator.ledger.get(*id));
-        waiting.map(|call| call.stream).find(|stream| self.has_stream(*stream))
+    fn waiting_stream(&self, gate: &Gate, call: CallId) -> Option<StreamId> {
+        let task = self.tasks.working().find(|task| task.call == call)?;
+        let waiting = task.waiting.iter().filter_map(|id| gate.calls.get(*id));
+        waiting.map(|call| call.stream).find(|stream| gate.calls.has_stream(*stream))
     }
 
     /// The client has answered a request of the server: the task or the call that asked goes on.
-    pub(crate) fn note_client_answer(&mut self, now: Instant, message: &Message) {
-        if let Some(id) = message.id_key().filter(|_| !self.gate.asked.is_empty()) {
-            self.end_question(now, &id);
+    pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
+        if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
+            gate.end_question(now, &id);
         }
-        if let Some(id) = message.id_key().filter(|_| self.own_tasks.is_offered) {
-            self.own_tasks.note_client_answer(&id, now);
+        if let Some(id) = message.id_key().filter(|_| self.tasks.is_offered) {
+            self.tasks.note_client_answer(&id, now);
         }
     }
 
     /// Whether the server works on the task that this request of the client made: its id means nothing any more.
     pub(crate) fn made_task(&self, id: &Key) -> bool {
-        self.own_tasks.is_offered && self.own_tasks.made_by(id).is_some()
+        self.tasks.is_offered && self.tasks.made_by(id).is_some()
     }
 }

@@ -7,9 +7,9 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::signature::Signature;
+use crate::progress::detached::late::held::HeldCalls;
 use crate::progress::event::late::{LateEvent, LateNews};
 use crate::progress::ids::{CallId, Principal, StreamId};
-use crate::progress::late::held::HeldCalls;
 use crate::progress::policy::Policy;
 use crate::progress::policy::late::Late;
 use crate::protocol::jsonrpc::{Key, Message};

@@ -2,22 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::progress::value::spell;
-use crate::progress::value::{Number, NumberView, ProgressView, is_total_of};
+use crate::progress::policy::OnFall;
+use crate::progress::value::{Number, NumberView, ProgressView, is_total_of, spell};
 use crate::progress::verdict::{Reason, Repair, Repairs};
-
-/// The handling of a value that repeats or falls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnFall {
-    /// The value is set just above the last one sent; a fall with a changed total begins a new
-    /// phase.
-    #[default]
-    Lift,
-    /// Every fall begins a new phase on top of the last value.
-    Rebase,
-    /// The report is withheld.
-    Drop,
-}
 
 /// The step before any real value, and the largest step while values are parts of 1. The step is so
 /// small that a later `1/10` keeps its scale.
@@ -29,7 +16,7 @@ const F32_STEPS_BELOW: f64 = 16_384.0;
 
 /// One progress value as the client gets it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EmittedProgress {
+pub(crate) struct EmittedProgress {
     /// The value.
     pub value: f64,
     /// The total. Beside a repair it is the total that the meter knows (`Meter::total_text`), else the server's.
@@ -52,7 +39,7 @@ impl EmittedProgress {
 /// One client's value. Only [`Meter::take`] and [`Meter::heartbeat`] change the value, and both
 /// only raise it.
 #[derive(Debug, Clone, Default)]
-pub struct Meter {
+pub(crate) struct Meter {
     emitted: Option<f64>,
     /// The server's last value as claimed.
     claimed: Option<f64>,
@@ -72,20 +59,20 @@ pub struct Meter {
 
 impl Meter {
     /// The last value sent to the client.
-    pub fn emitted(&self) -> Option<f64> {
+    pub(crate) fn emitted(&self) -> Option<f64> {
         self.emitted
     }
 
     /// Raises the value to that of another request with the same token: a client
     /// identifies progress by its token.
-    pub fn raise_to(&mut self, emitted: Option<f64>) {
+    pub(crate) fn raise_to(&mut self, emitted: Option<f64>) {
         if emitted > self.emitted {
             self.emitted = emitted;
         }
     }
 
     /// Sets the value that the client has had: the server repeats the values behind it.
-    pub fn go_back_to(&mut self, sent: Option<f64>) {
+    pub(crate) fn go_back_to(&mut self, sent: Option<f64>) {
         self.emitted = sent;
         self.claimed = sent.map(|sent| sent - self.base);
         self.highest = self.claimed;
@@ -93,25 +80,25 @@ impl Meter {
     }
 
     /// Whether a value would be forwarded unchanged.
-    pub fn would_rise(&self, value: f64) -> bool {
+    pub(crate) fn would_rise(&self, value: f64) -> bool {
         self.base == 0.0 && self.emitted.is_none_or(|emitted| value > emitted)
     }
 
     /// Whether there is a number above the last value.
-    pub fn can_rise(&self) -> bool {
+    pub(crate) fn can_rise(&self) -> bool {
         self.lifted().is_ok()
     }
 
     /// Notes where the server's next value comes from. A declared value has its own scale: it is no
     /// phase on top of values in words.
-    pub fn note_source(&mut self, in_words: bool) {
+    pub(crate) fn note_source(&mut self, in_words: bool) {
         if std::mem::replace(&mut self.in_words, in_words) && !in_words {
             (self.claimed, self.highest, self.total, self.base) = (None, None, None, 0.0);
         }
     }
 
     /// Turns the server's values into the values for the client.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         figure: Option<&ProgressView<'_>>,
         on_fall: OnFall,
@@ -149,7 +136,7 @@ impl Meter {
 
     /// Takes a value that rises and needs no repair. Any other value returns false and changes
     /// nothing.
-    pub fn rise(&mut self, value: f64, total: Option<NumberView<'_>>) -> bool {
+    pub(crate) fn rise(&mut self, value: f64, total: Option<NumberView<'_>>) -> bool {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
         }
@@ -163,7 +150,7 @@ impl Meter {
     }
 
     /// A sign of life that claims no work: one step, or `value` where that is more.
-    pub fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
+    pub(crate) fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
         Ok(self.emit(value.unwrap_or(lifted), Repair::Number))
@@ -172,7 +159,7 @@ impl Meter {
     /// The value of a heartbeat with an estimate: the elapsed part of the usual time, `part`, or
     /// one step if `part` is no more than the last value. Only for a call without values from its
     /// server.
-    pub fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
+    pub(crate) fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
         self.estimated = true;

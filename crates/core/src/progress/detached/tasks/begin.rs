@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Task, TaskNotes};
 use crate::progress::correlate::draft::CallDraft;
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::tasks::table::{OwnTask, TaskState};
 use crate::progress::event::task::TaskEvent;
-use crate::progress::filter::Filter;
-use crate::progress::gate::stream::{Item, ItemKind};
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::StreamId;
 use crate::progress::payload::{Payload, TransmitKind, spliced, within};
 use crate::progress::policy::request_members::with_token_in_meta;
-use crate::progress::tasks::table::{OwnTask, TaskState};
+use crate::progress::streams::stream::{Item, ItemKind};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{
     INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer,
@@ -25,10 +26,11 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// The reason and the code of a refusal.
 type TaskRefusal = (i32, String);
 
-impl Filter {
+impl DetachedWork {
     /// Begins a task, and returns the call for the server.
     pub(crate) fn begin_task(
         &mut self,
+        gate: &mut Gate,
         now: Instant,
         stream: StreamId,
         message: &Message,
@@ -36,14 +38,14 @@ impl Filter {
         mut draft: CallDraft,
     ) -> Payload {
         let client_id = Bytes::copy_from_slice(&draft.id.client);
-        let ttl = match self.task_ttl(message, tool.as_deref()) {
+        let ttl = match self.task_ttl(gate, message, tool.as_deref()) {
             Ok(ttl) => ttl,
             Err((code, why)) => {
-                self.refuse_task(now, stream, &client_id, (code, &why), tool.as_deref());
+                self.refuse_task(gate, now, stream, &client_id, (code, &why), tool.as_deref());
                 return Payload::default();
             }
         };
-        let Some(id) = self.own_tasks.next_id() else { return Payload::default() };
+        let Some(id) = self.tasks.next_id() else { return Payload::default() };
         let text = json::quote(&id);
         let sent = without_member(message, "task");
         let sent = if draft.token.is_some() { sent } else { with_token_in_meta(&sent, &id) };
@@ -51,21 +53,17 @@ impl Filter {
         (draft.asks_for_task, draft.signature) = (false, None);
         let has_token = draft.token.is_some();
         let name = tool.clone().unwrap_or_default();
-        let Some(call) = self.enter(now, stream, method, tool, draft) else {
+        let Some(call) = self.enter(gate, now, stream, method, tool, draft) else {
             let why = "too many requests are open on this upstream";
-            self.refuse_task(now, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
+            self.refuse_task(gate, now, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
             return Payload::default();
         };
-        self.correlator.ledger.continue_as_task(call, now + ttl);
-        if !has_token {
-            // The server reports under the id of the task, because the client asks how the task goes.
-            self.correlator.ledger.learn(&Key::Text(Bytes::from(id.clone())), call);
-        }
-        if let (Some(call), Some(key)) = (self.correlator.ledger.get_mut(call), Key::read(&text)) {
-            let notes = Some(Box::new(TaskNotes::new(now)));
-            call.task = Some(Task { id: key, text, notes });
-        }
-        self.schedule(call);
+        // The server reports under the id of the task, because the client asks how the task goes.
+        let alias = (!has_token).then(|| Key::Text(Bytes::from(id.clone())));
+        let notes = Some(Box::new(TaskNotes::new(now)));
+        let about = Key::read(&text).map(|id| Task { id, text, notes });
+        gate.calls.begin_own_task(call, now + ttl, about, alias.as_ref());
+        gate.schedule(call);
         let task = OwnTask {
             id,
             call,
@@ -81,15 +79,20 @@ impl Filter {
             waiting: Vec::new(),
             asked: Vec::new(),
         };
-        let made = format!(r#"{{"task":{}}}"#, self.show_task(now, &task));
-        self.note_task_event(&task, TaskEvent::Began, now);
-        self.own_tasks.add(task);
-        self.answer_task_request(stream, &client_id, &made);
-        self.for_server(&sent)
+        let made = format!(r#"{{"task":{}}}"#, self.show_task(gate, now, &task));
+        self.note_task_event(gate, &task, TaskEvent::Began, now);
+        self.tasks.add(task);
+        self.answer_task_request(gate, stream, &client_id, &made);
+        gate.calls.for_server(&sent)
     }
 
     /// The time to live of the task that a call asks for; the reason why the call cannot be a task.
-    fn task_ttl(&mut self, message: &Message, tool: Option<&str>) -> Result<Duration, TaskRefusal> {
+    fn task_ttl(
+        &mut self,
+        gate: &Gate,
+        message: &Message,
+        tool: Option<&str>,
+    ) -> Result<Duration, TaskRefusal> {
         let params = message.params().unwrap_or_default();
         let wanted = json::member(&params, "task").unwrap_or_default();
         let invalid = |why: &str| Err((INVALID_PARAMS, why.to_owned()));
@@ -107,13 +110,13 @@ impl Filter {
                 None => return invalid("params.task.ttl must be a number of milliseconds"),
             },
         };
-        let policy = std::sync::Arc::clone(self.policy.now());
+        let policy = std::sync::Arc::clone(gate.calls.policy.now());
         let Some(settings) = policy.of(tool).task_settings() else {
             let tool = tool.unwrap_or_default();
             let why = format!("calls of the tool {tool:?} cannot run as tasks");
             return Err((METHOD_NOT_FOUND, why));
         };
-        if !self.own_tasks.make_room() {
+        if !self.tasks.make_room() {
             let why = "too many tasks are open; fetch the results of some, or cancel some";
             return Err((INTERNAL_ERROR, why.to_owned()));
         }
@@ -121,26 +124,33 @@ impl Filter {
     }
 
     /// Answers a request about tasks with this result.
-    pub(crate) fn answer_task_request(&mut self, stream: StreamId, id: &Bytes, result: &str) {
+    pub(crate) fn answer_task_request(
+        &self,
+        gate: &mut Gate,
+        stream: StreamId,
+        id: &Bytes,
+        result: &str,
+    ) {
         let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":"#, result.as_bytes()];
         let text = Bytes::from([&text.concat()[..], b"}"].concat());
-        self.enqueue_answer(stream, id, text);
+        self.enqueue_answer(gate, stream, id, text);
     }
 
     /// Answers a request about tasks with an error.
     pub(crate) fn refuse_task(
-        &mut self,
+        &self,
+        gate: &mut Gate,
         now: Instant,
         stream: StreamId,
         id: &Bytes,
         (code, why): (i32, &str),
         tool: Option<&str>,
     ) {
-        self.note_refused_task(tool, now);
-        self.enqueue_answer(stream, id, error_answer(id, code, why, None));
+        self.note_refused_task(gate, tool, now);
+        self.enqueue_answer(gate, stream, id, error_answer(id, code, why, None));
     }
 
-    fn enqueue_answer(&mut self, stream: StreamId, id: &Bytes, text: Bytes) {
+    fn enqueue_answer(&self, gate: &mut Gate, stream: StreamId, id: &Bytes, text: Bytes) {
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(Key::read(id))),
@@ -148,7 +158,7 @@ impl Filter {
             guards: SmallVec::new(),
             verdicts: SmallVec::new(),
         };
-        self.enqueue_own(stream, item);
+        gate.calls.enqueue_own(stream, item);
     }
 }
 

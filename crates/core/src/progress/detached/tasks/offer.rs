@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::given_names::NameKey;
+use crate::progress::detached::DetachedWork;
 use crate::progress::durations::Expected;
-use crate::progress::filter::Filter;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::payload::within;
 use crate::progress::policy::tasks::{TaskOffer, Tasks};
@@ -50,46 +51,47 @@ impl Policy {
     }
 }
 
-impl Filter {
+impl DetachedWork {
     /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
     /// `key`; `millis` is the time `now` in milliseconds since 1970.
     pub fn enable_tasks(&mut self, now: Instant, key: NameKey, millis: u64) {
-        self.own_tasks.enable(now, key, millis);
+        self.tasks.enable(now, key, millis);
     }
 
     /// Tasks of Milepost's own that run, or whose answer waits for its client.
     pub fn own_tasks(&self) -> usize {
-        self.own_tasks.open()
+        self.tasks.open()
     }
 
     /// Learns from `initialize` whether the client knows tasks.
-    pub(crate) fn note_task_client(&mut self, params: &Bytes) {
+    pub(crate) fn note_task_client(&mut self, gate: &Gate, params: &Bytes) {
         let date = json::member(params, "protocolVersion");
         let date = date.as_ref().and_then(|date| json::decode_str(date));
-        let tasks = &mut self.own_tasks;
+        let tasks = &mut self.tasks;
         tasks.is_wanted = tasks.is_enabled()
             && date.as_deref() == Some(Revision::V2025_11_25.date())
-            && self.policy.has_tasks()
-            && self.topology.is_whole()
-            && !self.topology.has_strangers();
+            && gate.calls.policy.has_tasks()
+            && gate.calls.topology.is_whole()
+            && !gate.calls.topology.has_strangers();
         (tasks.is_offered, tasks.is_lifted) = (false, false);
     }
 
     /// The changes of an answer that tell its client of tasks.
     pub(crate) fn task_offers(
         &mut self,
+        gate: &Gate,
         id: CallId,
         message: &Message,
     ) -> Vec<(Range<usize>, Bytes)> {
-        if !self.own_tasks.is_wanted {
+        if !self.tasks.is_wanted {
             return Vec::new();
         }
-        let Some(call) = self.correlator.ledger.get(id) else { return Vec::new() };
+        let Some(call) = gate.calls.get(id) else { return Vec::new() };
         let Some(result) = message.result() else { return Vec::new() };
         match &*call.method {
             mcp::INITIALIZE => self.offer_tasks(message.raw(), &result).unwrap_or_default(),
-            mcp::TOOLS_LIST if self.own_tasks.is_offered => {
-                self.mark_tools(message.raw(), &result).unwrap_or_default()
+            mcp::TOOLS_LIST if self.tasks.is_offered => {
+                self.mark_tools(gate, message.raw(), &result).unwrap_or_default()
             }
             _ => Vec::new(),
         }
@@ -108,20 +110,25 @@ impl Filter {
         if revision < Revision::V2025_11_25 {
             let newer = json::quote(Revision::V2025_11_25.date());
             splices.push((within(raw, &date)?, newer));
-            self.own_tasks.is_lifted = true;
+            self.tasks.is_lifted = true;
         }
-        self.own_tasks.is_offered = true;
+        self.tasks.is_offered = true;
         Some(splices)
     }
 
     /// Marks the tools whose calls may run as tasks. What the server says itself stays.
-    fn mark_tools(&self, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
+    fn mark_tools(
+        &self,
+        gate: &Gate,
+        raw: &Bytes,
+        result: &Bytes,
+    ) -> Option<Vec<(Range<usize>, Bytes)>> {
         let tools = json::member(result, "tools")?;
         let (places, _) = json::elements(&tools)?;
         let marked = places.into_iter().filter_map(|place| {
             let tool = tools.slice(place);
             let name = json::member(&tool, "name")?;
-            if !self.policy.offers_task(&json::decode_str(&name)?) {
+            if !gate.calls.policy.offers_task(&json::decode_str(&name)?) {
                 return None;
             }
             match json::member(&tool, "execution") {

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use crate::progress::filter::Filter;
 use crate::progress::log_request::LogRequest;
 use crate::progress::payload::Payload;
 use crate::protocol::jsonrpc::Key;
@@ -12,7 +11,9 @@ use crate::protocol::{json, mcp};
 /// The id of Milepost's only request. No client has this id by chance.
 const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
-impl Filter {
+use crate::progress::correlate::correlator::Correlator;
+
+impl Correlator {
     /// Notes whether a server announces log messages in its answer to `initialize`.
     pub(crate) fn learn_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
@@ -55,7 +56,7 @@ impl Filter {
     pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
         let ours = self.log_request == LogRequest::Pending
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
-            && self.correlator.ledger.by_id(id).is_none();
+            && self.ledger.by_id(id).is_none();
         if ours {
             self.log_request = LogRequest::Done;
         }

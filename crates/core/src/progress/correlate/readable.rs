@@ -6,18 +6,58 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::progress::event::Origin;
-use crate::progress::filter::Filter;
 use crate::progress::payload::spliced;
 use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::jsonrpc::{Framing, Kind, Message, own_error};
-use crate::protocol::sse;
-use crate::protocol::unicode::{self, ReadablePiece, ReadablePieces, TextEnd};
+use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
+use crate::protocol::{sse, unicode};
 
 /// The error for an answer that is empty.
 const EMPTY_ANSWER: &str = "the server's answer has neither a result nor an error";
 
-impl Filter {
+/// A piece of a large message in characters that every client reads, and the place of its text: a piece that ends with
+/// its text goes on in the next piece.
+pub(crate) fn readable_piece(
+    readable: &mut Option<ReadablePieces>,
+    (piece, text): (Bytes, Range<usize>),
+) -> (Bytes, Range<usize>) {
+    let Some(readable) = readable else { return (piece, text) };
+    let end = if text.end < piece.len() { TextEnd::Here } else { TextEnd::Open };
+    let new = match readable.feed(&piece[text.clone()], end) {
+        ReadablePiece::AsItIs(length) if length == text.len() => return (piece, text),
+        ReadablePiece::AsItIs(length) => {
+            let end = text.start + length;
+            return (piece.slice(..end), text.start..end);
+        }
+        ReadablePiece::Instead(new) => new,
+    };
+    let place = text.start..text.start + new.len();
+    (Bytes::from([&piece[..text.start], &new, &piece[text.end..]].concat()), place)
+}
+
+/// The range of an answer with neither a result nor an error, and the error for its place. No client can use such an
+/// answer, and most wait for another.
+fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Bytes)> {
+    let range = message.object_range().filter(|_| message.is_empty_answer())?;
+    Some((range, own_error(&message.id()?, EMPTY_ANSWER, None)))
+}
+
+/// The message with other text in the same frame.
+fn with_text(message: &Message, text: Bytes) -> Message {
+    let framing = match message.framing() {
+        Framing::Within(frame) => Framing::Within(sse::rewrite(frame, &text)),
+        Framing::Renamed(frame) => Framing::Renamed(sse::rewrite(frame, &text)),
+        other => other.clone(),
+    };
+    let new = Message::parse(text);
+    let is_answer = message.kind() == Kind::Response;
+    if is_answer { new.or_bare_error() } else { new }.framed(framing)
+}
+
+use crate::progress::correlate::correlator::Correlator;
+
+impl Correlator {
     /// The message in characters that every client reads, if the message has others; adds the repair to `done`.
     pub(crate) fn readable(
         &self,
@@ -83,52 +123,13 @@ impl Filter {
     }
 
     /// The repairs that the request of an answer allows; those of the route for other messages.
-    fn repairs_of_answer(&self, origin: Origin, message: &Message) -> AnswerRepairs {
+    pub(crate) fn repairs_of_answer(&self, origin: Origin, message: &Message) -> AnswerRepairs {
         let key = message.id_key().filter(|_| message.kind() == Kind::Response);
         let call = key.and_then(|key| self.call_of_answer_on(origin, &key));
-        if let Some(call) = call.and_then(|call| self.correlator.ledger.get(call)) {
+        if let Some(call) = call.and_then(|call| self.ledger.get(call)) {
             return call.answer_repairs();
         }
         let settings = self.settings_of_orphan(origin);
         if settings.observes() { AnswerRepairs::NONE } else { settings.answers }
     }
-}
-
-/// A piece of a large message in characters that every client reads, and the place of its text: a piece that ends with
-/// its text goes on in the next piece.
-pub(crate) fn readable_piece(
-    readable: &mut Option<ReadablePieces>,
-    (piece, text): (Bytes, Range<usize>),
-) -> (Bytes, Range<usize>) {
-    let Some(readable) = readable else { return (piece, text) };
-    let end = if text.end < piece.len() { TextEnd::Here } else { TextEnd::Open };
-    let new = match readable.feed(&piece[text.clone()], end) {
-        ReadablePiece::AsItIs(length) if length == text.len() => return (piece, text),
-        ReadablePiece::AsItIs(length) => {
-            let end = text.start + length;
-            return (piece.slice(..end), text.start..end);
-        }
-        ReadablePiece::Instead(new) => new,
-    };
-    let place = text.start..text.start + new.len();
-    (Bytes::from([&piece[..text.start], &new, &piece[text.end..]].concat()), place)
-}
-
-/// The range of an answer with neither a result nor an error, and the error for its place. No client can use such an
-/// answer, and most wait for another.
-fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Bytes)> {
-    let range = message.object_range().filter(|_| message.is_empty_answer())?;
-    Some((range, own_error(&message.id()?, EMPTY_ANSWER, None)))
-}
-
-/// The message with other text in the same frame.
-fn with_text(message: &Message, text: Bytes) -> Message {
-    let framing = match message.framing() {
-        Framing::Within(frame) => Framing::Within(sse::rewrite(frame, &text)),
-        Framing::Renamed(frame) => Framing::Renamed(sse::rewrite(frame, &text)),
-        other => other.clone(),
-    };
-    let new = Message::parse(text);
-    let is_answer = message.kind() == Kind::Response;
-    if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::late::held::{HeldCall, ReleasedRequest};
 use crate::progress::event::summary::Outcome;
-use crate::progress::filter::Filter;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, Principal, StreamId};
-use crate::progress::late::held::{HeldCall, ReleasedRequest};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
 
@@ -17,20 +18,21 @@ use crate::protocol::mcp;
 /// at once then: the client wants the work twice.
 const REPEATED_AGE_MIN: Duration = Duration::from_secs(5);
 
-impl Filter {
+impl DetachedWork {
     /// Lets a call wait if its client seems to have given an open call for the same work up. Returns the draft of
     /// a call that does not wait.
     pub(crate) fn hold_repeated(
         &mut self,
+        gate: &Gate,
         now: Instant,
         stream: StreamId,
         message: &Message,
         tool: Option<&str>,
         draft: CallDraft,
     ) -> Option<CallDraft> {
-        let who = self.late_principal(stream);
+        let who = gate.calls.late_principal(stream);
         let is_repeated =
-            || draft.signature.as_deref().is_some_and(|what| self.is_open(now, who, what));
+            || draft.signature.as_deref().is_some_and(|what| self.is_open(gate, now, who, what));
         if self.late.in_batch || !self.late.held.has_room(message) || !is_repeated() {
             return Some(draft);
         }
@@ -40,100 +42,94 @@ impl Filter {
 
     /// Whether a call for this work is open, and so old that its client's clock may have run out. With
     /// `repeated_after` no cancellation is expected.
-    fn is_open(&self, now: Instant, who: Principal, what: &Signature) -> bool {
-        self.correlator.ledger.iter().any(|(_, call)| {
+    fn is_open(&self, gate: &Gate, now: Instant, who: Principal, what: &Signature) -> bool {
+        gate.calls.iter().any(|(_, call)| {
             now >= call.opened + REPEATED_AGE_MIN
                 && call.signature.as_deref() == Some(what)
                 && call.task.is_none()
                 && !call.shadow
                 && call.settings().late.repeated_after.is_none()
-                && self.late_principal(call.stream) == who
+                && gate.calls.late_principal(call.stream) == who
         })
     }
 
-    /// The work of a call goes on without its client: the same call that waits joins that work.
-    pub(crate) fn join_held(&mut self, now: Instant, who: Principal, what: &Signature) {
-        let is_meant = |call: &HeldCall| {
-            call.draft.signature.as_deref() == Some(what) && self.late_principal(call.stream) == who
-        };
-        let Some(place) = self.late.held.place_of(is_meant) else { return };
-        let Some(HeldCall { stream, draft, .. }) = self.late.held.take_at(place) else { return };
-        if let Some(work) = self.late.take_same(who, what) {
-            self.rejoin(now, stream, work, draft);
-        }
-    }
-
     /// Sends the calls on that have waited for their whole time.
-    pub(crate) fn release_due(&mut self, now: Instant) {
+    pub(crate) fn release_due(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.late.held.take_due(now) {
-            self.release(now, held);
+            self.release(gate, now, held);
         }
     }
 
     /// Sends every call on that waits: the client says nothing more.
-    pub(crate) fn release_all(&mut self, now: Instant) {
+    pub(crate) fn release_all(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.late.held.take_first() {
-            self.release(now, held);
+            self.release(gate, now, held);
         }
     }
 
-    fn release(&mut self, now: Instant, held: HeldCall) {
+    fn release(&mut self, gate: &mut Gate, now: Instant, held: HeldCall) {
         let HeldCall { stream, message, draft, tool, .. } = held;
-        self.move_on(now, self.late_principal(stream));
-        let payload = self.enter_sent(now, stream, &message, (mcp::TOOLS_CALL, tool), draft);
+        self.move_on(gate, now, gate.calls.late_principal(stream));
+        let payload = self.enter_sent(gate, now, stream, &message, (mcp::TOOLS_CALL, tool), draft);
         if !payload.is_empty() {
             self.late.held.released.push_back(ReleasedRequest { stream, message, payload });
         }
     }
 
     /// Opens the calls that wait, though the server is not sent them: they end with the others.
-    pub(crate) fn enter_held(&mut self, now: Instant) {
+    pub(crate) fn enter_held(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.late.held.take_first() {
-            self.enter_unsent(now, held);
+            self.enter_unsent(gate, now, held);
         }
     }
 
     /// Cancels a call that waits. False if no call with this id does.
-    pub(crate) fn cancel_held(&mut self, now: Instant, stream: StreamId, id: &Key) -> bool {
-        let who = self.late_principal(stream);
+    pub(crate) fn cancel_held(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        id: &Key,
+    ) -> bool {
+        let who = gate.calls.late_principal(stream);
         let is_meant =
-            |call: &HeldCall| call.is_named(id) && self.late_principal(call.stream) == who;
+            |call: &HeldCall| call.is_named(id) && gate.calls.late_principal(call.stream) == who;
         let place = self.late.held.place_of(is_meant);
         let Some(held) = place.and_then(|place| self.late.held.take_at(place)) else {
             return false;
         };
-        self.drop_held(now, held);
+        self.drop_held(gate, now, held);
         true
     }
 
     /// Cancels the calls that wait and came on this stream.
-    pub(crate) fn cancel_held_on(&mut self, now: Instant, stream: StreamId) {
+    pub(crate) fn cancel_held_on(&mut self, gate: &mut Gate, now: Instant, stream: StreamId) {
         while let Some(place) = self.late.held.place_of(|call| call.stream == stream)
             && let Some(held) = self.late.held.take_at(place)
         {
-            self.drop_held(now, held);
+            self.drop_held(gate, now, held);
         }
     }
 
-    fn drop_held(&mut self, now: Instant, held: HeldCall) {
-        if let Some(id) = self.enter_unsent(now, held) {
-            self.end_call(now, id, Tombstone::Cancelled, Outcome::Cancelled);
+    fn drop_held(&self, gate: &mut Gate, now: Instant, held: HeldCall) {
+        if let Some(id) = self.enter_unsent(gate, now, held) {
+            gate.end_call(now, id, Tombstone::Cancelled, Outcome::Cancelled);
         }
     }
 
     /// Opens a call that the server is not sent.
-    fn enter_unsent(&mut self, now: Instant, held: HeldCall) -> Option<CallId> {
+    fn enter_unsent(&self, gate: &mut Gate, now: Instant, held: HeldCall) -> Option<CallId> {
         let HeldCall { stream, mut draft, tool, .. } = held;
-        if self.topology.has_strangers() {
+        if gate.calls.topology.has_strangers() {
             // Its own names may be names of another client's requests.
-            draft.id.server = self.give_name();
+            draft.id.server = gate.calls.give_name();
             draft.token = None;
         }
-        self.enter(now, stream, mcp::TOOLS_CALL, tool, draft)
+        self.enter(gate, now, stream, mcp::TOOLS_CALL, tool, draft)
     }
 
     /// Whether the request with this id that came on this stream waits, and may go to the server later
-    /// ([`Filter::poll_released`]).
+    /// ([`Filter::poll_released`](crate::progress::Filter::poll_released)).
     pub fn is_held(&self, stream: StreamId, id: &Key) -> bool {
         self.late.held.has(stream, id)
     }
@@ -141,5 +137,26 @@ impl Filter {
     /// The next request that has waited and goes to the server now.
     pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
         self.late.held.released.pop_front()
+    }
+
+    /// The work of a call goes on without its client: the same call that waits joins that work.
+    pub(crate) fn join_held(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        who: Principal,
+        what: &Signature,
+    ) {
+        let is_meant = |call: &HeldCall| {
+            call.draft.signature.as_deref() == Some(what)
+                && gate.calls.late_principal(call.stream) == who
+        };
+        let Some(place) = self.late.held.place_of(is_meant) else { return };
+        let Some(HeldCall { stream, draft, .. }) = self.late.held.take_at(place) else {
+            return;
+        };
+        if let Some(work) = self.late.take_same(who, what) {
+            self.rejoin(gate, now, stream, work, draft);
+        }
     }
 }

@@ -1,19 +1,41 @@
 //! The bytes that a filter keeps in memory for clients that come later: answers of late calls and of tasks. How many
 //! there may be besides the limits of the settings, its shell says: others keep bytes too.
 
-use crate::progress::filter::Filter;
+pub(crate) mod answer;
+mod clock;
+mod enter;
+pub(crate) mod late;
+mod server_answer;
+pub(crate) mod tasks;
 
-impl Filter {
+use crate::progress::detached::late::calls::LateCalls;
+use crate::progress::detached::tasks::table::TaskTable;
+use crate::progress::gate::state::Gate;
+
+/// The work that goes on without the client that asked for it.
+#[derive(Debug)]
+pub struct DetachedWork {
+    pub(crate) late: LateCalls,
+    pub(crate) tasks: TaskTable,
+    /// Bytes that may be kept in memory besides those that are kept now; the largest number stands for any.
+    pub(crate) kept_room: u32,
+}
+
+impl DetachedWork {
+    pub(crate) fn new() -> Self {
+        Self { late: LateCalls::default(), tasks: TaskTable::default(), kept_room: u32::MAX }
+    }
+
     /// Bytes of the answers that are kept.
     pub fn kept_bytes(&self) -> usize {
-        self.late.bytes() + self.own_tasks.bytes()
+        self.late.bytes() + self.tasks.bytes()
     }
 
     /// Whether the next message of the server may be kept.
-    pub fn may_keep(&self) -> bool {
-        let mut open = self.correlator.ledger.iter();
+    pub(crate) fn may_keep(&self, gate: &Gate) -> bool {
+        let mut open = gate.calls.iter();
         !self.late.is_empty()
-            || !self.own_tasks.is_empty()
+            || !self.tasks.is_empty()
             || open.any(|(_, call)| call.signature.is_some())
     }
 

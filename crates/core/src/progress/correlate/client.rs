@@ -1,0 +1,110 @@
+//! What is known of the clients and of the origin of their requests.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::progress::clients;
+use crate::progress::clients::Client;
+use crate::progress::correlate::correlator::Correlator;
+use crate::progress::event::request_origin::RequestOrigin;
+use crate::progress::event::summary::OpenCall;
+use crate::progress::ids::{CallId, StreamId};
+use crate::protocol::json;
+use crate::protocol::mcp::Revision;
+use crate::protocol::trace_context::TraceContext;
+
+impl Correlator {
+    /// A request that is open.
+    pub fn opened(&self, id: CallId) -> Option<OpenCall<'_>> {
+        let call = self.ledger.get(id)?;
+        Some(OpenCall {
+            call: id,
+            method: &call.method,
+            tool: call.tool.as_deref(),
+            id: &call.id.client,
+            token: call.token.as_ref().map(|token| &token.client),
+            client: call.client.as_ref().or(self.client.as_ref()),
+            opened: call.opened,
+        })
+    }
+
+    /// Learns the name of the client from `initialize`.
+    pub(crate) fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
+        let info = json::member(params, "clientInfo").unwrap_or_default();
+        let (name, version) = name_and_version(&info);
+        // Where several clients share the server, each would speak for all.
+        if !self.topology.has_strangers() {
+            self.client = Client::new(&name, &version).map(Arc::new);
+        }
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.is_orderly |= clients::is_orderly(&name, &version);
+        }
+    }
+
+    /// The client that a request names itself, as from 2026-07-28 on.
+    pub(crate) fn client_in(&self, info: &Bytes) -> Option<Arc<Client>> {
+        let (name, version) = name_and_version(info);
+        let client = Client::new(&name, &version)?;
+        let known = self.client.as_ref().filter(|known| ***known == client);
+        Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
+    }
+
+    /// Gives the following client messages on a stream an origin. A request that names a trace
+    /// itself keeps that trace.
+    pub fn set_origin(&mut self, stream: StreamId, origin: RequestOrigin) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.origin = origin;
+        }
+    }
+
+    /// The origin of a request with these members ([`META_TRACE`](crate::protocol::mcp::META_TRACE)).
+    pub(crate) fn origin_in(
+        &self,
+        stream: StreamId,
+        [parent, state]: &[Option<Bytes>; 2],
+    ) -> RequestOrigin {
+        let own = parent.as_deref().and_then(decoded).and_then(|parent| {
+            let state = state.as_deref().and_then(decoded);
+            TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
+        });
+        let around = self.streams.get(&stream).map(|stream| stream.origin.clone());
+        let RequestOrigin { trace, hop } = around.unwrap_or_default();
+        RequestOrigin { trace: own.map(Arc::new).or(trace), hop }
+    }
+
+    /// The client, if `initialize` named it.
+    pub fn client(&self) -> Option<&Arc<Client>> {
+        self.client.as_ref()
+    }
+
+    /// Sets the client where this filter did not see `initialize`.
+    pub fn set_client(&mut self, client: Option<Arc<Client>>) {
+        self.client = client.or_else(|| self.client.take());
+    }
+
+    /// Sets the revision that was agreed on where this filter did not see the handshake.
+    pub fn set_revision(&mut self, revision: Option<Revision>) {
+        self.revision = revision.or(self.revision);
+    }
+
+    /// The revision that was agreed on, as far as is known.
+    pub fn revision(&self) -> Option<Revision> {
+        self.revision
+    }
+}
+
+/// The text of a JSON string.
+pub(crate) fn decoded(text: &[u8]) -> Option<String> {
+    json::decode_str(text).map(Cow::into_owned)
+}
+
+/// The name and version of an `Implementation`.
+fn name_and_version(info: &Bytes) -> (String, String) {
+    let text = |key: &str| {
+        let text = json::member(info, key).unwrap_or_default();
+        json::decode_str(&text).map(|words| words.into_owned()).unwrap_or_default()
+    };
+    (text("name"), text("version"))
+}

@@ -1,0 +1,244 @@
+//! The server's answers: the call that each answer ends, and the repairs that a client needs to
+//! accept the answer.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::mended_body::mended_body;
+use crate::progress::correlate::repaired_answer::RepairedAnswer;
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::Origin;
+use crate::progress::event::summary::Outcome;
+use crate::progress::gate::orphans::Orphan;
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::spliced;
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
+
+/// The longest result, in bytes, that is searched for `isError`. A result that reports a failure is
+/// short, and reading a large result costs too much.
+const OUTCOME_MAX: usize = 4 << 10;
+
+/// The place of the id that an answer without any gets, and the text for it.
+fn added_id(message: &Message, id: &Bytes) -> Option<(std::ops::Range<usize>, Bytes)> {
+    // An answer has a member at least, so that a comma is right.
+    let place = json::skip_space(message.raw(), 0) + 1;
+    Some((place..place, Bytes::from([br#""id":"#, &id[..], b","].concat())))
+}
+
+fn code_of(error: &Bytes) -> Option<i64> {
+    std::str::from_utf8(&json::member(error, "code")?).ok()?.parse().ok()
+}
+
+/// The outcome that the result of a tool states.
+fn outcome_of(result: &Bytes) -> Outcome {
+    if result.len() > OUTCOME_MAX {
+        return Outcome::Result;
+    }
+    let (mut failed, mut complete) = (false, true);
+    for member in json::Members::new(result) {
+        let (key, value) = (&result[member.key], &result[member.value]);
+        if json::key_is(key, "isError") {
+            failed = value == b"true";
+        } else if json::key_is(key, "resultType") {
+            complete = value == b"\"complete\"";
+        }
+    }
+    match complete {
+        _ if failed => Outcome::ToolError,
+        true => Outcome::Result,
+        false => Outcome::Interim,
+    }
+}
+
+use crate::progress::detached::DetachedWork;
+
+impl DetachedWork {
+    /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
+    pub(crate) fn repair_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        done: Repairs,
+    ) -> RepairedAnswer {
+        let Some(key) = message.id_key() else {
+            return gate.answer_without_id(origin, message);
+        };
+        if gate.calls.is_answer_to_us(&key) {
+            return RepairedAnswer::withheld(Reason::OwnRequest);
+        }
+        match gate.calls.call_of_answer_on(origin, &key) {
+            Some(id) => self.repair_answer_to(gate, now, origin, id, message, done),
+            None => gate.calls.answer_to_nobody(origin, &key, message),
+        }
+    }
+
+    /// Ends the call that is answered and mends the answer.
+    pub(crate) fn repair_answer_to(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        origin: Origin,
+        id: CallId,
+        message: &Message,
+        done: Repairs,
+    ) -> RepairedAnswer {
+        gate.rebind_stream(origin, id);
+        let guard = gate.guard_behind_progress(now, id);
+        let Some(call) = gate.calls.get(id) else {
+            return RepairedAnswer::withheld(Reason::OrphanAnswer);
+        };
+        let switches = call.settings().answers;
+        let is_observed = call.is_observed();
+        let id_key = message.id_key();
+        let is_exact = message.id().is_some_and(|id| call.id.is_read_in(&id));
+        let stream = call.stream;
+        let mut repairs = Repairs::default();
+        let is_ours = gate.calls.topology.has_strangers() || call.id.translated;
+        let restore_id = is_ours || (!is_exact && switches.response_id);
+        if restore_id && !is_ours {
+            repairs.add(Repair::ResponseId);
+        }
+        let body = mended_body(message, call, switches, &mut repairs);
+        let restore_id = restore_id && (!is_observed || is_ours);
+        let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
+        let mut splices =
+            if restore_id { gate.calls.restored_names(id, message) } else { Vec::new() };
+        if restore_id && message.id_range().is_none() {
+            splices.extend(added_id(message, &call.id.client));
+        }
+        splices.extend(body.filter(|_| !is_observed));
+        let offers = self.task_offers(gate, id, message);
+        if !offers.is_empty() {
+            repairs.add(Repair::Task);
+            splices.extend(offers);
+        }
+        let payload = spliced(message, splices);
+        if let Some(call) = gate.calls.get_mut(id) {
+            call.account.repaired(repairs);
+            call.account.repaired(done);
+        }
+        self.note_given(gate, now, id, message);
+        self.note_answer(gate, now, id, message);
+        let is_changed = !repairs.is_empty() && !is_observed;
+        let verdict = if is_changed { Verdict::Repaired(repairs) } else { Verdict::Forwarded };
+        let (payload, guard, call) = (Some(payload), Some(guard), Some(id));
+        RepairedAnswer { payload, id: answered, guard, verdict, call, stream: Some(stream) }
+    }
+
+    /// Keeps an answer that fits no open request, where it may be the answer to the request of its stream.
+    pub(crate) fn keep_orphan(
+        &self,
+        gate: &mut Gate,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        done: Repairs,
+    ) -> bool {
+        let Origin::Stream(on) = origin else { return false };
+        let likely = match message.id_key() {
+            None => gate.calls.call_of_error_without_id(origin, message),
+            Some(key) if gate.calls.is_answer_to_us(&key) => None,
+            Some(key) if gate.calls.call_of_answer_on(origin, &key).is_some() => None,
+            Some(key) => gate.calls.call_of_sole_answer(origin, &key),
+        };
+        if likely.is_none() {
+            return false;
+        }
+        let orphan = Orphan { number, message: message.clone(), done };
+        if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
+            gate.release_orphan(origin, &before);
+        }
+        true
+    }
+
+    /// The response to a POST has ended. What answers no open request is the answer to the request of the
+    /// POST if that one has no other.
+    pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
+        let origin = Origin::Stream(on);
+        let Some(call) = gate.calls.sole_call_on(origin) else {
+            return gate.release_orphans_on(on);
+        };
+        if let Some(Orphan { number, message, done }) = gate.take_orphan(on) {
+            let judged = self.repair_answer_to(gate, now, origin, call, &message, done);
+            gate.calls.send_answer(judged, number, done);
+        }
+    }
+
+    /// Ends the call of an answer, and notes the other facts in the answer.
+    pub(crate) fn note_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: CallId,
+        message: &Message,
+    ) {
+        let Some(call) = gate.calls.get(id) else { return };
+        let modern = call.revision.or(gate.calls.revision) == Some(Revision::V2026_07_28);
+        let asks_for_task = call.asks_for_task && !modern;
+        let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
+        let result = message.result();
+        if &*method == mcp::TOOLS_LIST
+            && let Some(result) = &result
+        {
+            match gate.calls.policy.keeps_late() {
+                true => self.late.note_tools(result),
+                false => self.late.miss_tools(),
+            }
+        }
+        if &*method == mcp::INITIALIZE
+            && let Some(result) = &result
+        {
+            let date = json::member(result, "protocolVersion");
+            gate.calls.revision =
+                date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
+            if self.tasks.is_lifted {
+                gate.calls.revision = Some(Revision::V2025_11_25);
+            }
+            gate.calls.learn_server(result);
+        }
+        if asks_for_task
+            && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))
+            && gate.becomes_task(now, id, &task)
+        {
+            return;
+        }
+        if method.starts_with("tasks/") {
+            gate.note_task_answer(now, id, message);
+        }
+        if is_tool_call && let Some(result) = &result {
+            gate.calls.strays.note_answer(now, result);
+        }
+        let outcome = match result {
+            _ if let Some(error) = message.error() => {
+                if let Some(call) = gate.calls.get_mut(id) {
+                    call.error_code = code_of(&error);
+                }
+                Outcome::Error
+            }
+            // A task that was over at once says nothing of how long its work took.
+            _ if asks_for_task => Outcome::Interim,
+            Some(result) if is_tool_call => outcome_of(&result),
+            None => Outcome::Error,
+            _ => Outcome::Result,
+        };
+        gate.end_call(now, id, Tombstone::Answered, outcome);
+    }
+
+    /// Several objects on one line are forwarded as they are; the answers among them still count.
+    pub(crate) fn retire_seen_answers(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
+        for element in message.elements() {
+            let answers = element.result().is_some() || element.error().is_some();
+            let call = element.id_key().filter(|_| answers).and_then(|id| gate.calls.by_id(&id));
+            if let Some(call) = call {
+                self.note_answer(gate, now, call, &element);
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What happens by itself: calls that end, and messages whose time has come.
+
+use std::time::Instant;
+
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::detached::DetachedWork;
+use crate::progress::event::summary::Outcome;
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::StreamId;
+use crate::progress::payload::{Transmit, TransmitKind};
+
+impl DetachedWork {
+    /// The time at which the next request ends by itself.
+    pub(crate) fn next_expiry(&self, gate: &Gate) -> Option<Instant> {
+        let expiry = gate.calls.next_expiry().map(|(at, _)| at);
+        // Most filters have neither, and are asked several times for each event.
+        if self.late.is_empty() && self.tasks.is_empty() {
+            return expiry;
+        }
+        [expiry, self.late.next_due(), self.tasks.next_due()].into_iter().flatten().min()
+    }
+
+    /// The next bytes to be written on a stream now. Call again until the answer is `None`.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: StreamId,
+    ) -> Option<Transmit> {
+        self.expire(gate, now);
+        loop {
+            let stream = gate.calls.streams.get_mut(&id)?;
+            if let Some((at, place, call)) = stream.due(now) {
+                stream.wakes.remove(&(at, place, call));
+                if let Some(payload) = gate.send_due(now, call) {
+                    let transmit = Transmit::whole(TransmitKind::Progress, payload);
+                    if !gate.calls.policy.observes() {
+                        return Some(transmit);
+                    }
+                }
+                continue;
+            }
+            let ready = stream.ready(now);
+            let item = ready.and_then(|index| stream.take(index));
+            let Some(item) = item else {
+                gate.calls.place_heartbeats(now, id);
+                break;
+            };
+            for judged in &item.verdicts {
+                gate.calls.record(judged.number, judged.call, judged.verdict);
+            }
+            if !gate.calls.policy.observes() {
+                return Some(item.into_transmit());
+            }
+        }
+        gate.calls.streams.get_mut(&id)?.observed.pop()
+    }
+
+    /// Ends calls past their time-out and tasks past their time to live. [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)
+    /// of any stream does the same; a shell whose clients all read nothing has to call this
+    /// function.
+    pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
+        self.expire_late(gate, now);
+        self.expire_tasks(gate, now);
+        while let Some((at, id)) = gate.calls.next_expiry() {
+            if at > now {
+                return;
+            }
+            let timed_out = gate.calls.get(id).is_some_and(|call| call.task.is_none());
+            if timed_out {
+                gate.calls.send_cancelled(id, "no answer within the time allowed by the proxy");
+                let why = "the server did not answer within the time allowed";
+                gate.answer_with_error(now, id, why, None, Outcome::TimedOut);
+            } else {
+                gate.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
+            }
+        }
+    }
+
+    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), if nothing arrives before.
+    pub(crate) fn poll_timeout(&self, gate: &Gate) -> Option<Instant> {
+        let streams = gate.calls.streams.values().filter_map(|stream| stream.timeout()).min();
+        [streams, self.next_expiry(gate)].into_iter().flatten().min()
+    }
+
+    /// Whether nothing waits but events: no message for the server, and nothing on this stream that is due now.
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
+    pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
+        gate.calls.to_server.is_empty()
+            && self.late.held.released.is_empty()
+            && gate.calls.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
+            && self.next_expiry(gate).is_none_or(|at| at > now)
+    }
+}

@@ -1,0 +1,56 @@
+//! Answers that were just given: the client may have given the call up in that moment.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::late::calls::{GivenCall, LateCall};
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::CallId;
+use crate::protocol::jsonrpc::Message;
+
+/// The time for which an answer that was given is remembered: a client whose clock ran out while the answer was on
+/// its way sends the cancellation after the answer.
+const CROSSING_MAX: Duration = Duration::from_secs(5);
+
+/// The age of a call below which no clock of a client has run out.
+const CLOCK_MIN: Duration = Duration::from_secs(1);
+
+impl DetachedWork {
+    /// Remembers for a moment the answer that a call is given: its client may have given the call up just now.
+    pub(crate) fn note_given(&mut self, gate: &Gate, now: Instant, id: CallId, message: &Message) {
+        let Some(call) = gate.calls.get(id) else { return };
+        if call.signature.is_none() {
+            return;
+        }
+        let late = self.late_of(gate, call.settings(), call.tool.as_deref());
+        let Some(late) = late else { return };
+        let is_young = now < call.opened + CLOCK_MIN;
+        let bytes = message.raw().len();
+        let has_room = self.late.bytes() + bytes <= late.bytes;
+        let is_kept = !is_young && has_room && self.take_kept_room(bytes);
+        let Some(call) = gate.calls.get(id) else { return };
+        let Some(signature) = &call.signature else { return };
+        let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
+        let is_joined = call.is_joined;
+        if answer.is_none() && !is_joined {
+            return;
+        }
+        let given = LateCall {
+            id: call.id.server.clone(),
+            token: call.token.as_ref().map(|token| token.server.clone()),
+            paired: None,
+            principal: gate.calls.late_principal(call.stream),
+            signature: (**signature).clone(),
+            policy: Arc::clone(&call.policy),
+            began: call.opened,
+            attempts: call.attempts,
+            answer,
+            until: now + CROSSING_MAX,
+        };
+        let client_id = call.id.client.clone();
+        self.late.note_given(GivenCall { client_id, call: given, is_joined });
+    }
+}

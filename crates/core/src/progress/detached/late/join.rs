@@ -1,0 +1,386 @@
+//! The steps of late answers in a filter: keep, join, answer, forget.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
+
+use crate::progress::correlate::call::Call;
+use crate::progress::correlate::draft::CallDraft;
+use crate::progress::correlate::signature::Signature;
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::late::calls::{GivenCall, LateCall};
+use crate::progress::durations::Expected;
+use crate::progress::event::late::LateEvent;
+use crate::progress::event::summary::Outcome;
+use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::gate::heartbeat;
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
+use crate::progress::payload::{Payload, TransmitKind};
+use crate::progress::streams::stream::{Item, ItemKind};
+use crate::progress::verdict::{Reason, Repairs, Verdict};
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
+
+/// The reason that the server is given when nobody came back for the work of a call.
+const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
+
+impl DetachedWork {
+    /// The client makes another call: what the client left is not wanted any more.
+    pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
+        self.late.forget_given(who);
+        for call in self.late.take_of(who) {
+            self.give_late_up(gate, now, &call, LateEvent::MovedOn);
+        }
+    }
+
+    /// The server's id of the call that goes on without its client, and that an answer with this id is for.
+    fn late_id(&self, gate: &Gate, id: &Key) -> Option<Key> {
+        let ledger = &gate.calls.ledger;
+        if self.late.any_running().is_none() || ledger.by_id(id).is_some() {
+            return None;
+        }
+        if self.late.is_running(id) {
+            return Some(id.clone());
+        }
+        let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
+        is_unknown.then(|| self.late.running_in_other_spelling(id)).flatten()
+    }
+
+    /// Whether an answer with this id is for a call that goes on without its client.
+    pub(crate) fn is_late_answer(&self, gate: &Gate, id: &Key) -> bool {
+        self.late_id(gate, id).is_some()
+    }
+
+    /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
+    /// call. `None` if the answer is for no call that goes on without its client.
+    pub(crate) fn late_room(&self, gate: &Gate, id: Option<&Key>) -> Option<usize> {
+        let some =
+            self.late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(gate, id)));
+        let room = some?.policy.call.late.bytes;
+        let most = if self.kept_room == u32::MAX { usize::MAX } else { self.kept_room as usize };
+        Some(room.saturating_sub(self.late.bytes()).min(most))
+    }
+
+    /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
+    pub(crate) fn take_late_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        message: &Message,
+        number: u64,
+    ) -> bool {
+        let key = message.id_key().and_then(|key| self.late_id(gate, &key));
+        let Some(key) = key else { return false };
+        let bytes = message.raw().len() + self.late.bytes();
+        let is_taken = self.take_kept_room(message.raw().len());
+        let Some(call) = self.late.running(&key) else { return false };
+        call.until = now + call.terms().finished;
+        let has_room = is_taken && bytes <= call.policy.call.late.bytes;
+        let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
+        if event == LateEvent::Finished {
+            // A copy: the answer may wait for minutes, and would keep a whole read buffer.
+            call.answer = Some(Message::parse(Bytes::copy_from_slice(message.raw())));
+        } else {
+            self.late.take_running(&key);
+        }
+        gate.calls.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
+        true
+    }
+
+    /// The answer to a call that goes on without its client has come, and cannot be kept.
+    pub(crate) fn drop_late_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
+        if let Some(call) = self.late.take_running(id) {
+            gate.calls
+                .events
+                .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
+        }
+    }
+
+    /// The server has ended: no answer comes any more.
+    pub(crate) fn drop_late_calls(&mut self, gate: &mut Gate, now: Instant) {
+        for call in self.late.take_all() {
+            gate.calls
+                .events
+                .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
+        }
+    }
+
+    /// Nobody gets the answer to a call any more: the server can stop its work.
+    fn give_late_up(&self, gate: &mut Gate, now: Instant, call: &LateCall, event: LateEvent) {
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
+        if call.answer.is_none() {
+            gate.calls.cancel_at_server(&call.id, NOBODY_CAME);
+        }
+    }
+
+    /// Takes a `tools/call`: joins the same work if that goes on, and gives up what the client left for this
+    /// call. Returns the draft of a call that is to be sent to the server.
+    pub(crate) fn join_late(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        (method, tool): (&str, Option<&str>),
+        mut draft: CallDraft,
+    ) -> Option<CallDraft> {
+        if method != mcp::TOOLS_CALL || !gate.calls.policy.keeps_late() {
+            return Some(draft);
+        }
+        let who = gate.calls.late_principal(stream);
+        // A client of a shared server that nobody knows could not be told from others when it came back.
+        let is_unknown = matches!(who, Principal::Stream(_));
+        let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
+        let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
+        let signature = asks_for.and_then(|tool| {
+            let late = self.late_of(gate, gate.calls.policy.of(Some(tool)), Some(tool))?;
+            read(tool, &late.ignore)
+        });
+        let mut same = None;
+        if let Some(tool) = asks_for {
+            if let Some(signature) = &signature {
+                self.give_up_silently(gate, now, who, signature);
+            }
+            // What goes on goes by the settings that it began with, though those of new calls may be others.
+            let current =
+                signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
+            let before = self.late.ignored_by(who, tool).filter(|ignore| current != Some(*ignore));
+            let before = before.and_then(|ignore| read(tool, ignore));
+            let what = before.as_ref().or(signature.as_ref());
+            same = what.and_then(|what| self.late.take_same(who, what));
+        }
+        draft.signature = signature.map(Box::new);
+        match same {
+            Some(call) => {
+                self.rejoin(gate, now, stream, call, draft);
+                None
+            }
+            None => {
+                let draft = self.hold_repeated(gate, now, stream, message, tool, draft)?;
+                self.move_on(gate, now, who);
+                Some(draft)
+            }
+        }
+    }
+
+    /// An open call for the same work that is so old that its client has given it up without a word.
+    pub(crate) fn give_up_silently(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        who: Principal,
+        signature: &Signature,
+    ) {
+        let is_meant = |call: &Call| {
+            let limit = call.settings().late.repeated_after;
+            limit.is_some_and(|limit| now >= call.opened + limit)
+                && call.signature.as_deref() == Some(signature)
+                && gate.calls.late_principal(call.stream) == who
+        };
+        let open = gate.calls.iter().find(|(_, call)| is_meant(call));
+        if let Some(id) = open.map(|(id, _)| id) {
+            self.keep_late(gate, now, id, LateEvent::Kept);
+        }
+    }
+
+    /// The client asks again: its call waits for the work of the call that it gave up.
+    pub(crate) fn rejoin(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        late: LateCall,
+        mut draft: CallDraft,
+    ) {
+        let client_id = draft.id.client.clone();
+        draft.id = MappedId { server: late.id.clone(), translated: true, ..draft.id };
+        let invented = late.token.is_none() && gate.calls.topology.has_strangers();
+        let token = late.token.clone().or_else(|| invented.then(|| gate.calls.give_name()));
+        draft.token = draft.token.map(|own| match token {
+            Some(server) => MappedId { server, translated: true, ..own },
+            None => own,
+        });
+        let tool = Some(late.signature.tool.clone());
+        let Some(id) = self.enter(gate, now, stream, mcp::TOOLS_CALL, tool, draft) else {
+            self.late.keep(late);
+            gate.calls.refuse(
+                stream,
+                &client_id,
+                "too many requests are open on this upstream",
+                None,
+            );
+            return;
+        };
+        gate.calls.join(id, late.began, late.attempts + 1);
+        if let Some(upstream) = late.paired {
+            gate.calls.pair(id, upstream);
+        }
+        self.plan_late(gate, now, id);
+        let event = if late.answer.is_some() { LateEvent::Fetched } else { LateEvent::Joined };
+        let mut news = late.news(event, now);
+        (news.attempts, news.call) = (news.attempts + 1, Some(id));
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(news)));
+        let Some(answer) = late.answer else { return gate.schedule(id) };
+        let done = Repairs::default();
+        let judged = self.repair_answer_to(gate, now, Origin::Shared, id, &answer, done);
+        let Some(payload) = judged.payload else { return };
+        // The answer had its verdict when the answer came.
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
+            payload,
+            guards: judged.guard.into_iter().collect(),
+            verdicts: SmallVec::new(),
+        };
+        gate.calls.enqueue_own(stream, item);
+    }
+
+    /// The client has given a call up by its clock: the work goes on. False if the call has to be cancelled.
+    pub(crate) fn keep_late(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: CallId,
+        event: LateEvent,
+    ) -> bool {
+        let Some(call) = gate.calls.get(id) else { return false };
+        let late = self.late_of(gate, call.settings(), call.tool.as_deref());
+        let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
+        if !self.late.has_room() {
+            return false;
+        }
+        let kept = LateCall {
+            id: call.id.server.clone(),
+            token: call.token.as_ref().map(|token| token.server.clone()),
+            paired: call.paired,
+            principal: gate.calls.late_principal(call.stream),
+            signature: (**signature).clone(),
+            policy: Arc::clone(&call.policy),
+            began: call.opened,
+            attempts: call.attempts,
+            answer: None,
+            until: now + late.keep,
+        };
+        let mut news = kept.news(event, now);
+        news.call = Some(id);
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(news)));
+        let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
+        gate.end_call(now, id, Tombstone::Cancelled, outcome);
+        let (who, what) = (kept.principal, kept.signature.clone());
+        self.late.keep(kept);
+        self.join_held(gate, now, who, &what);
+        true
+    }
+
+    /// The client gave a call up while the answer was on its way. If its clock ran out, the answer waits for the same
+    /// call. False if the server has to see the cancellation.
+    pub(crate) fn regain_late(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        id: &Key,
+        is_by_clock: bool,
+    ) -> bool {
+        let who = gate.calls.late_principal(stream);
+        let Some(GivenCall { mut call, is_joined, .. }) = self.late.take_given(who, id) else {
+            return false;
+        };
+        if !is_by_clock || call.answer.is_none() || !self.late.has_room() {
+            return is_joined;
+        }
+        call.until = now + call.terms().finished;
+        gate.calls
+            .events
+            .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Finished, now))));
+        let what = call.signature.clone();
+        self.late.keep(call);
+        self.join_held(gate, now, who, &what);
+        true
+    }
+
+    /// Answers with words, and gives up, what is due.
+    pub(crate) fn expire_late(&mut self, gate: &mut Gate, now: Instant) {
+        while let Some(id) = self.late.next_told(now) {
+            self.tell_late(gate, now, id);
+        }
+        for call in self.late.take_over(now) {
+            self.give_late_up(gate, now, &call, LateEvent::Expired);
+        }
+        self.release_due(gate, now);
+    }
+
+    /// Answers an open call with words for a model: the work goes on, and the same call waits for it.
+    pub(crate) fn tell_late(&mut self, gate: &mut Gate, now: Instant, id: CallId) {
+        let Some(call) = gate.calls.get(id).filter(|call| call.task.is_none()) else {
+            return;
+        };
+        let tool = call.label().to_owned();
+        let age = now.saturating_duration_since(call.opened);
+        let usual = call.policy.learned.usual(&tool).map(|usual| usual.expected(age));
+        let usual = match usual {
+            Some(Expected::About(about, _)) => Some(about),
+            _ => None,
+        };
+        let is_error = self.late.is_structured(&tool);
+        let is_modern = call.revision.or(gate.calls.revision) >= Some(Revision::V2026_07_28);
+        let words = status_text(age, usual, call.figure_words());
+        let (stream, client_id) = (call.stream, call.id.client.clone());
+        let guards = smallvec![gate.calls.guard_of(id)];
+        if !self.keep_late(gate, now, id, LateEvent::Told) {
+            return;
+        }
+        let text = [
+            &br#"{"jsonrpc":"2.0","id":"#[..],
+            &client_id[..],
+            br#","result":{"#,
+            if is_modern { br#""resultType":"complete","#.as_slice() } else { &[] },
+            br#""content":[{"type":"text","text":"#,
+            &json::quote(&words)[..],
+            br#"}],"isError":"#,
+            if is_error { b"true".as_slice() } else { b"false" },
+            b"}}",
+        ]
+        .concat();
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(&client_id))),
+            payload: Payload::own(text.into()),
+            guards,
+            verdicts: SmallVec::new(),
+        };
+        gate.calls.enqueue_own(stream, item);
+    }
+}
+
+/// The words for a model whose call goes on.
+fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
+    let age = heartbeat::spell(age);
+    let usual = usual.map(|usual| format!(" (usually about {})", heartbeat::spell(usual)));
+    let figure = figure.map(|figure| format!(", {figure}"));
+    format!(
+        "Still running after {age}{}{}. Call the same tool again with the same arguments to go on waiting; it \
+         will not run twice.",
+        usual.unwrap_or_default(),
+        figure.unwrap_or_default()
+    )
+}
+
+/// Whether the reason of a cancellation shows that the client's clock ran out, and that nobody cancelled the
+/// call: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request
+/// cancelled by caller` (Codex, which sends nothing when a person interrupts it).
+pub(crate) fn is_by_clock(params: &Bytes) -> bool {
+    let reason = json::member(params, "reason");
+    let words = reason.as_ref().and_then(|text| json::decode_str(text));
+    words.is_some_and(|words| {
+        let words = words.to_ascii_lowercase();
+        let signs = ["timed out", "timeout", "-32001", "mcp request cancelled by caller"];
+        signs.iter().any(|sign| words.contains(sign))
+    })
+}

@@ -1,0 +1,227 @@
+//! The end of a task: the server's answer, or the reason why there is none.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::progress::clients;
+use crate::progress::correlate::mended_body::mended_body;
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::detached::DetachedWork;
+use crate::progress::detached::tasks::requests::NO_TASK;
+use crate::progress::detached::tasks::table::{KeptAnswer, OwnTask, TaskState};
+use crate::progress::event::FilterEvent;
+use crate::progress::event::summary::Outcome;
+use crate::progress::event::task::{TaskEvent, TaskNews};
+use crate::progress::gate::state::Gate;
+use crate::progress::payload::{Payload, TransmitKind, spliced};
+use crate::progress::streams::stream::{Guard, Item, ItemKind};
+use crate::progress::verdict::{Repair, Repairs, Verdict};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message, error_answer};
+
+/// The reason that the server is given when nobody came for the answer of a task.
+const EXPIRED: &str = "the time to live of the task is over";
+
+impl DetachedWork {
+    /// The answer with its repairs, in memory of its own: it may wait for an hour.
+    fn mended_task_answer(
+        &self,
+        gate: &Gate,
+        call: crate::progress::CallId,
+        message: &Message,
+        repairs: &mut Repairs,
+    ) -> Message {
+        let whole = |payload: Payload| Message::parse(Bytes::from(payload.to_bytes().to_vec()));
+        let Some(call) = gate.calls.get(call) else {
+            return whole(message.raw().clone().into());
+        };
+        let switches = call.answer_repairs();
+        let body = mended_body(message, call, switches, repairs);
+        let pieces = body.map(|body| spliced(message, vec![body]));
+        whole(pieces.map_or_else(|| message.raw().clone(), |all| all.to_bytes()).into())
+    }
+
+    /// Whether a task with this answer has failed. VS Code throws the payload of a failed task away, so that for
+    /// VS Code a task whose tool reports an error is complete.
+    fn is_task_failure(&self, gate: &Gate, answer: &Message) -> bool {
+        let Some(result) = answer.result().filter(|_| answer.error_code().is_none()) else {
+            return true;
+        };
+        let keeps_failures =
+            !gate.calls.client.as_ref().is_some_and(|client| clients::drops_failed_tasks(client));
+        keeps_failures && json::member(&result, "isError").is_some_and(|said| said == "true")
+    }
+
+    /// A task is over.
+    pub(crate) fn close_task(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: &str,
+        state: TaskState,
+        answer: KeptAnswer,
+        event: TaskEvent,
+    ) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        (task.state, task.changed, task.answer) = (state, now, Some(answer));
+        task.asked.clear();
+        let news = task.news(event, now);
+        gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
+    }
+
+    /// Gives the answer of a task to all requests that wait for it.
+    pub(crate) fn answer_waiting(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: &str,
+        guard: Option<Guard>,
+    ) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        for call in std::mem::take(&mut task.waiting) {
+            let Some(waiting) = gate.calls.get(call) else { continue };
+            let client_id = waiting.id.client.clone();
+            let Some(text) = self.tasks.get(id).and_then(|task| task.answer_to(&client_id)) else {
+                continue;
+            };
+            self.answer_waiting_call(gate, now, call, &client_id, text, guard);
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            if !std::mem::replace(&mut task.is_fetched, true) {
+                let news = task.news(TaskEvent::Fetched, now);
+                gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
+            }
+        }
+    }
+
+    fn answer_waiting_call(
+        &self,
+        gate: &mut Gate,
+        now: Instant,
+        call: crate::progress::CallId,
+        client_id: &Bytes,
+        text: Bytes,
+        guard: Option<Guard>,
+    ) {
+        let Some(stream) = gate.calls.get(call).map(|call| call.stream) else { return };
+        gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(client_id))),
+            payload: Payload::own(text),
+            guards: guard.into_iter().collect(),
+            verdicts: SmallVec::new(),
+        };
+        gate.calls.enqueue_own(stream, item);
+    }
+
+    /// The answer to a call that runs as a task has come, and cannot be kept.
+    pub(crate) fn fail_large_task(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
+        let Some(task) = self.tasks.running(id) else { return };
+        let (id, call) = (task.id.clone(), task.call);
+        gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
+        let why = "the answer is too large to be kept for a task; call the tool without a task";
+        let answer = KeptAnswer::None(why.to_owned());
+        self.close_task(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
+        self.answer_waiting(gate, now, &id, None);
+    }
+
+    /// The server has ended: tasks that run get no answer any more.
+    pub(crate) fn fail_tasks(&mut self, gate: &mut Gate, now: Instant, why: &str) {
+        let running: Vec<String> = self.tasks.working().map(|task| task.id.clone()).collect();
+        for id in running {
+            let answer = KeptAnswer::None(why.to_owned());
+            self.close_task(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
+            self.answer_waiting(gate, now, &id, None);
+        }
+    }
+
+    /// Forgets the tasks whose time to live is over; the server can stop its work.
+    pub(crate) fn expire_tasks(&mut self, gate: &mut Gate, now: Instant) {
+        for task in self.tasks.take_over(now) {
+            if task.is_working() {
+                gate.calls.cancel_at_server(&task.server_id, EXPIRED);
+                gate.end_call(now, task.call, Tombstone::Cancelled, Outcome::TaskEnded);
+            }
+            if !task.is_fetched {
+                self.note_task_event(gate, &task, TaskEvent::Expired, now);
+            }
+            self.refuse_waiting(gate, now, &task);
+        }
+    }
+
+    fn refuse_waiting(&self, gate: &mut Gate, now: Instant, task: &OwnTask) {
+        for call in &task.waiting {
+            let Some(client_id) = gate.calls.get(*call).map(|call| call.id.client.clone()) else {
+                continue;
+            };
+            let text = error_answer(&client_id, INVALID_PARAMS, NO_TASK, None);
+            self.answer_waiting_call(gate, now, *call, &client_id, text, None);
+        }
+    }
+
+    /// Takes the server's answer to a call that runs as a task. False if the answer is for anybody else.
+    pub(crate) fn take_task_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        message: &Message,
+        (number, done): (u64, Repairs),
+    ) -> bool {
+        if !self.tasks.is_offered {
+            return false;
+        }
+        let Some(key) = message.id_key() else { return false };
+        if gate.calls.by_id(&key).is_some() {
+            return false;
+        }
+        let Some(task) = self.tasks.running(&key) else { return false };
+        let (id, call) = (task.id.clone(), task.call);
+        let mut repairs = done;
+        repairs.add(Repair::Task);
+        let answer = self.mended_task_answer(gate, call, message, &mut repairs);
+        let guard = gate.calls.guard_of(call);
+        self.note_answer(gate, now, call, message);
+        let room = gate.calls.policy.call.tasks.bytes;
+        while self.tasks.bytes() + answer.raw().len() > room && self.tasks.forget_fetched() {}
+        let bytes = answer.raw().len();
+        if self.tasks.bytes() + bytes > room || !self.take_kept_room(bytes) {
+            let why = format!(
+                "the answer of {bytes} bytes has no room (tasks.bytes, server.max_kept_bytes)"
+            );
+            self.close_task(
+                gate,
+                now,
+                &id,
+                TaskState::Failed,
+                KeptAnswer::None(why),
+                TaskEvent::Failed,
+            );
+        } else {
+            let failed = self.is_task_failure(gate, &answer);
+            let state = if failed { TaskState::Failed } else { TaskState::Completed };
+            let event = if failed { TaskEvent::Failed } else { TaskEvent::Completed };
+            self.close_task(gate, now, &id, state, KeptAnswer::Server(answer), event);
+        }
+        gate.calls.record(number, Some(call), Verdict::of(repairs));
+        self.answer_waiting(gate, now, &id, Some(guard));
+        true
+    }
+
+    pub(crate) fn note_task_event(
+        &self,
+        gate: &mut Gate,
+        task: &OwnTask,
+        event: TaskEvent,
+        now: Instant,
+    ) {
+        gate.calls.events.push_back(FilterEvent::Task(Box::new(task.news(event, now))));
+    }
+
+    pub(crate) fn note_refused_task(&self, gate: &mut Gate, tool: Option<&str>, _now: Instant) {
+        let tool = tool.unwrap_or_default().to_owned();
+        let news = TaskNews { event: TaskEvent::Refused, tool, age: std::time::Duration::ZERO };
+        gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
+    }
+}

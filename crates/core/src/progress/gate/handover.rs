@@ -1,0 +1,145 @@
+//! Calls whose stream closes or comes back: they go on on another stream, or in another filter.
+
+use std::time::Instant;
+
+use crate::progress::correlate::call::{SendHistory, ServerReports};
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::{CallId, StreamId};
+use crate::protocol::jsonrpc::{Kind, Message};
+
+impl Gate {
+    /// The server has refused a request that was passed on.
+    pub fn withdraw(&mut self, now: Instant, message: &Message) {
+        let requests = message.id_key().into_iter().chain(
+            (message.kind() == Kind::Batch)
+                .then(|| message.elements().filter_map(|one| one.id_key()))
+                .into_iter()
+                .flatten(),
+        );
+        for id in requests {
+            if let Some(call) = self.calls.by_id(&id) {
+                self.end_call(now, call, Tombstone::Answered, crate::progress::Outcome::Error);
+            }
+        }
+    }
+
+    /// Ends every request of a stream, whatever the cause; tasks go on.
+    pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
+        for call in self.calls.calls_on(stream) {
+            if self.calls.get(call).is_some_and(|call| call.task.is_some()) {
+                continue;
+            }
+            self.end_call(now, call, Tombstone::Answered, crate::progress::Outcome::Settled);
+        }
+    }
+
+    /// Hands the calls of a closing stream over to `session`, which sends their progress from now
+    /// on. `on`: the stream in `session`, if known. If the client has not left for good
+    /// ([`Filter::close_clients`](crate::progress::Filter::close_clients)), `session` also writes the records of the calls.
+    pub fn hand_over(&mut self, session: &mut Self, on: Option<StreamId>) {
+        let mut taken = Vec::new();
+        for (_, call) in self.calls.iter() {
+            let ledger = &session.calls.ledger;
+            let here = |calls: &[CallId]| {
+                let is_here = |id: &CallId| {
+                    let call = ledger.get(*id);
+                    call.is_some_and(|call| {
+                        on.is_none_or(|on| call.stream == on || call.resumed_from == Some(on))
+                    })
+                };
+                calls.iter().copied().find(is_here)
+            };
+            let id = here(ledger.all_by_id(&call.id.server));
+            let token = call.token.as_ref();
+            let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
+            let Some(heir) = id.or(task).and_then(|id| session.calls.get_mut(id)) else {
+                continue;
+            };
+            if on.is_some() && heir.resumed_from == on {
+                // The client has come back already, and the meter here knows what the client has had.
+                heir.resumed_from = None;
+                heir.is_recorded = false;
+                heir.opened = call.opened;
+                heir.origin.clone_from(&call.origin);
+                heir.account.join(&call.account);
+                taken.extend(id.or(task));
+                continue;
+            }
+            heir.shadow = false;
+            heir.is_recorded = self.client_left && call.task.is_none();
+            let is_recorded = heir.is_recorded;
+            heir.opened = call.opened;
+            heir.origin.clone_from(&call.origin);
+            heir.sent = SendHistory {
+                last_heartbeat: heir.sent.last_heartbeat.take(),
+                ..call.sent.clone()
+            };
+            heir.reports = ServerReports {
+                has_figure: heir.reports.has_figure || call.reports.has_figure,
+                bare_results: heir.reports.bare_results,
+                ..call.reports.clone()
+            };
+            heir.account = call.account.clone();
+            heir.clock.clone_from(&call.clock);
+            let sent = heir.meter.emitted();
+            heir.meter.clone_from(&call.meter);
+            heir.meter.raise_to(sent);
+            let is_asked = call.asked_since().is_some();
+            session.asked.extend(id.or(task).filter(|_| is_asked));
+            taken.extend(id.or(task).filter(|_| !is_recorded));
+        }
+        session.calls.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
+        if !self.client_left {
+            self.calls.ledger.forget_records();
+        }
+    }
+
+    /// Moves a call whose stream has closed to the stream on which the server sends its messages
+    /// now. A task outlives the stream of its request: where the server has one place for all, the task goes on on
+    /// the session stream.
+    pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
+        let Some(call) = self.calls.get(id) else { return };
+        let now_on = match origin {
+            Origin::Stream(now_on) => Some(now_on),
+            Origin::Shared => {
+                let is_task = call.task.is_some() && self.calls.topology.is_whole();
+                self.calls.common_session_stream().filter(|_| is_task)
+            }
+        };
+        let Some(now_on) = now_on else { return };
+        if self.calls.streams.contains_key(&call.stream)
+            || !self.calls.streams.contains_key(&now_on)
+        {
+            return;
+        }
+        self.calls.move_to(id, now_on);
+        if let Some(call) = self.calls.get_mut(id) {
+            call.wake = None;
+        }
+        self.schedule(id);
+    }
+
+    /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the
+    /// value of its only request that the client has had; the server repeats the values behind it.
+    pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
+        for id in self.calls.calls_on(old) {
+            self.calls.move_to(id, on);
+            if let Some(call) = self.calls.ledger.get_mut(id) {
+                if let (Some((at, order)), Some(stream)) =
+                    (call.wake.take(), self.calls.streams.get_mut(&old))
+                {
+                    stream.wakes.remove(&(at, order, id));
+                }
+                // The filter of the request has the record until it is handed over.
+                call.is_recorded |= std::mem::take(&mut call.shadow);
+                // A client that comes back twice: the stream that it left first has the record still.
+                call.resumed_from.get_or_insert(old);
+                call.sent.at = Some(now);
+                call.meter.go_back_to(sent);
+            }
+            self.schedule(id);
+        }
+    }
+}

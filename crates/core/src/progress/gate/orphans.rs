@@ -1,0 +1,98 @@
+//! Answers that wait until the response in which they came has ended, and errors without an id.
+
+use std::collections::BTreeMap;
+
+use crate::progress::correlate::orphans::is_missing;
+use crate::progress::correlate::repaired_answer::RepairedAnswer;
+use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::StreamId;
+use crate::progress::one_line::one_line;
+use crate::progress::verdict::{Reason, Repairs};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::terminal::plain;
+
+/// An answer that fits no open request, on the stream of one.
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    pub(crate) number: u64,
+    pub(crate) message: Message,
+    /// The repairs that were done already.
+    pub(crate) done: Repairs,
+}
+
+/// Answers that fit no open request.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    /// Answers that wait for the end of the response that they came in: the newest of each.
+    pub(crate) waiting: BTreeMap<StreamId, Orphan>,
+    /// The codes of the errors without id that an operator has been told of.
+    told_codes: Vec<Option<i32>>,
+}
+
+/// Codes of errors without id that one filter reports to the log, so that a server that sends such errors all the
+/// time does not fill the log.
+pub(crate) const TOLD_CODES_MAX: usize = 4;
+
+impl Gate {
+    /// Whether an answer waits for the end of its response.
+    pub fn holds_answer(&self, on: StreamId) -> bool {
+        self.orphans.as_ref().is_some_and(|orphans| orphans.waiting.contains_key(&on))
+    }
+
+    /// An answer that waited is not the answer to the request of its stream.
+    pub(crate) fn release_orphan(&mut self, origin: Origin, orphan: &Orphan) {
+        let judged = match orphan.message.id_key() {
+            Some(key) => self.calls.answer_to_nobody(origin, &key, &orphan.message),
+            None => self.answer_without_id(origin, &orphan.message),
+        };
+        self.calls.send_answer(judged, orphan.number, orphan.done);
+    }
+
+    /// The answer that waits for the end of its response.
+    pub(crate) fn take_orphan(&mut self, on: StreamId) -> Option<Orphan> {
+        self.orphans.as_mut()?.waiting.remove(&on)
+    }
+
+    /// The request of a stream has its answer, or needs none any more.
+    pub(crate) fn release_orphans_on(&mut self, on: StreamId) {
+        if let Some(orphan) = self.take_orphan(on) {
+            self.release_orphan(Origin::Stream(on), &orphan);
+        }
+    }
+
+    /// The verdict on an answer whose id is no id.
+    pub(crate) fn answer_without_id(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+    ) -> RepairedAnswer {
+        let settings = self.calls.settings_of_orphan(origin);
+        let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
+        let is_strangers = self.calls.topology.has_strangers() && message.result().is_some();
+        if !(is_fault || is_strangers) {
+            return RepairedAnswer::fallback_stream(message, self.calls.fallback_stream(origin));
+        }
+        if message.result().is_none() {
+            self.tell_of_error(message);
+        }
+        RepairedAnswer::withheld(Reason::MissingId)
+    }
+
+    /// Tells the operator of an error that no client gets.
+    pub(crate) fn tell_of_error(&mut self, message: &Message) {
+        let told = &mut self.orphans.get_or_insert_default().told_codes;
+        let code = message.error_code();
+        if told.contains(&code) || told.len() >= TOLD_CODES_MAX {
+            return;
+        }
+        told.push(code);
+        let error = message.error().unwrap_or_default();
+        let words = json::member(&error, "message").unwrap_or(error);
+        let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
+        let words = plain(&self.calls.policy.call.masks.mask(&words));
+        let words = one_line(&words, "");
+        self.calls.events.push_back(FilterEvent::UnansweringError(words.into()));
+    }
+}

@@ -1,0 +1,75 @@
+//! The state of the gate.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::correlator::Correlator;
+use crate::progress::gate::orphans::Orphans;
+use crate::progress::ids::CallId;
+use crate::progress::value::NumberView;
+use crate::protocol::json;
+
+/// The longest text, in bytes, whose room is kept for the next notification of Milepost's own.
+const REWRITTEN_KEPT_MAX: usize = 8 << 10;
+
+/// The part of a filter that decides on the messages of each client stream, and on their times.
+#[derive(Debug)]
+pub struct Gate {
+    pub(crate) calls: Correlator,
+    /// The upstream is there: silences may be broken.
+    pub(crate) alive: bool,
+    /// The clients send nothing more.
+    pub(crate) client_left: bool,
+    /// The call that ends now, if another filter has delivered its answer.
+    pub(crate) delivered: Option<CallId>,
+    /// Calls whose server has asked the client something.
+    pub(crate) asked: BTreeSet<CallId>,
+    /// The last notification of Milepost's own that took the place of a report.
+    pub(crate) rewritten: Vec<u8>,
+    /// In a box, because most servers answer only what they are asked.
+    pub(crate) orphans: Option<Box<Orphans>>,
+}
+
+impl Gate {
+    /// A gate without streams.
+    pub(crate) fn new(calls: Correlator) -> Self {
+        Self {
+            calls,
+            orphans: None,
+            alive: true,
+            client_left: false,
+            delivered: None,
+            asked: BTreeSet::new(),
+            rewritten: Vec::new(),
+        }
+    }
+
+    /// A copy of the last notification of Milepost's own. The room of a usual one is kept.
+    pub(crate) fn take_rewritten(&mut self) -> Bytes {
+        if self.rewritten.capacity() > REWRITTEN_KEPT_MAX {
+            return std::mem::take(&mut self.rewritten).into();
+        }
+        Bytes::copy_from_slice(&self.rewritten)
+    }
+
+    /// Puts `text` into `rewritten`, without the member that has `total`. Without such a member the notification
+    /// that is there stays.
+    pub(crate) fn leave_total_out(&mut self, text: &[u8], total: Option<NumberView<'_>>) {
+        let place = total.and_then(|total| {
+            let start = (total.text.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+            let end = start.checked_add(total.text.len()).filter(|end| *end <= text.len())?;
+            json::member_around(text, start..end)
+        });
+        if let Some(place) = place {
+            self.rewritten.clear();
+            self.rewritten.extend_from_slice(&text[..place.start]);
+            self.rewritten.extend_from_slice(&text[place.end..]);
+        }
+    }
+
+    /// No heartbeats from now on: the upstream is about to end.
+    pub fn stop_heartbeats(&mut self) {
+        self.alive = false;
+    }
+}

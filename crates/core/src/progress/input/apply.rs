@@ -1,0 +1,105 @@
+//! An input is applied.
+
+use std::time::Instant;
+
+use crate::progress::dialect::TextSource;
+use crate::progress::filter::Filter;
+use crate::progress::input::{FilterScope, Input, InputResult, ONLY};
+use crate::progress::intake::state::Intake;
+use crate::progress::verdict::Repair;
+use crate::progress::{Origin, StreamKind, StreamPacing};
+use crate::protocol::jsonrpc::Message;
+
+impl Filter {
+    /// Applies an input.
+    pub fn handle(&mut self, now: Instant, input: &Input) -> InputResult {
+        let intake = &mut self.intake;
+        match input {
+            Input::ClientMessage(stream, message) => {
+                return InputResult::ToServer(intake.client_message(now, *stream, message));
+            }
+            Input::ServerMessage(origin, message) => {
+                return InputResult::Server(intake.server_message(now, *origin, message));
+            }
+            Input::ServerProgress(stream, text) => {
+                if !intake.fast_path(now, *stream, text) {
+                    let message = Message::parse(text.clone());
+                    let origin = Origin::Stream(*stream);
+                    return InputResult::Server(intake.server_message(now, origin, &message));
+                }
+            }
+            Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
+                return InputResult::Server(intake.server_message_here(now, *origin, message));
+            }
+            Input::HearLog(origin, message) => intake.hear(now, *origin, message),
+            Input::FindStream(origin, message) => {
+                return InputResult::Stream(
+                    intake.gate.calls.stream_of_arrived(now, *origin, message),
+                );
+            }
+            Input::SpoolAnswer(id, needs) => {
+                return InputResult::Spool(intake.answer_spooled(now, id, *needs));
+            }
+            Input::ClientLarge(stream, scan) => intake.finish_large_client(now, *stream, scan),
+            Input::Refuse(message) => intake.gate.withdraw(now, message),
+            Input::ServerLarge(origin, text, broken) => {
+                intake.begin_large(now, *origin, text.clone(), 0..text.len());
+                match broken {
+                    Some(why) => intake.break_off_server(now, *origin, why),
+                    None => intake.finish_large(now, *origin),
+                }
+            }
+            Input::NoteDelivery(on, message) => intake.note_delivery(now, *on, message),
+            Input::LearnToken(origin, message) => intake.gate.calls.learn_from(*origin, message),
+            Input::Stderr(line) => intake.text_line(now, TextSource::Stderr, line),
+            Input::Pair(Some((client, message)), upstream) => {
+                intake.detached.pair(&mut intake.gate, *client, message, *upstream);
+            }
+            Input::Settings(_, Some(policy)) => intake.set_policy(policy),
+            Input::OutOfPlace(reason) => intake.note_out_of_place(*reason),
+            Input::MarkIncomplete => intake.gate.calls.mark_incomplete(),
+            Input::SetClient(client) => intake.gate.calls.set_client(client.clone()),
+            Input::MarkElsewhere(tokens) => intake.gate.calls.active_elsewhere(tokens),
+            Input::MarkEventName => intake.done.add(Repair::EventName),
+            Input::MarkApart => intake.done.add(Repair::Batch),
+            Input::EndResponse(stream) => {
+                intake.detached.response_ended(&mut intake.gate, now, *stream)
+            }
+            Input::EndTasks => intake.gate.end_tasks(now),
+            Input::EnableTasks(key, millis) => intake.detached.enable_tasks(now, *key, *millis),
+            _ => self.handle_connection(now, input),
+        }
+        InputResult::Nothing
+    }
+
+    /// Applies an input about streams or the connection.
+    fn handle_connection(&mut self, now: Instant, input: &Input) {
+        let Intake { gate, detached, .. } = &mut self.intake;
+        match input {
+            Input::Begin(FilterScope::Exchange(revision) | FilterScope::Request(revision)) => {
+                gate.calls.open_stream(ONLY, StreamKind::Exchange, StreamPacing::Immediate);
+                gate.calls.set_revision(*revision);
+            }
+            Input::Begin(FilterScope::Shared(key)) => gate.calls.name_key = *key,
+            Input::OpenStream(stream, kind, pacing) => {
+                gate.calls.open_stream(*stream, *kind, *pacing)
+            }
+            Input::OpenReplay(stream, of) => gate.calls.open_replay(*stream, *of),
+            Input::ResumeStream(old, on, sent) => gate.resume_stream(now, *old, *on, *sent),
+            Input::SetPrincipal(stream, principal) => gate.calls.set_principal(*stream, *principal),
+            Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
+            Input::SettleStream(stream) => gate.settle_stream(now, *stream),
+            Input::MarkWritten(stream) => gate.calls.written(now, *stream),
+            Input::Expire => detached.expire(gate, now),
+            Input::SetClientSlow(slow) => gate.calls.set_client_slow(*slow),
+            Input::SetKeptRoom(bytes) => detached.set_kept_room(*bytes),
+            Input::CloseClients => self.close_clients(now),
+            Input::CloseServer(why) => self.server_gone(now, why),
+            Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
+            Input::StopHeartbeats => gate.stop_heartbeats(),
+            Input::Flush => gate.calls.flush(),
+            // Recordings say these so that a replay finds the same way; a filter learns nothing from them.
+            _ => {}
+        }
+    }
+}

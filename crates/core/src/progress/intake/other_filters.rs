@@ -1,0 +1,80 @@
+//! What the filters of one session tell each other about a message.
+
+use std::time::Instant;
+
+use crate::progress::ids::StreamId;
+use crate::progress::intake::state::Intake;
+use crate::progress::topology::Topology;
+use crate::progress::verdict::{Reason, Verdict};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+
+impl Intake {
+    /// Whether another filter of the session may know the request of a message.
+    pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
+        if self.gate.calls.topology != Topology::RequestOfSession {
+            return false;
+        }
+        match message.kind() {
+            // An id that was its own stays its own: its client may have given it to another request since.
+            Kind::Response => message.id_key().is_some_and(|key| {
+                let ledger = &self.gate.calls.ledger;
+                ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
+            }),
+            Kind::Notification => {
+                self.named_token(message).is_some_and(|token| !self.gate.calls.knows_token(&token))
+            }
+            _ => false,
+        }
+    }
+
+    /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
+    /// requests with a token where no other filter knows requests of the session: some servers put ids in the place of
+    /// tokens. A request without one is told nothing, and another request of its session must not be told in its place.
+    pub fn tokens_named(&mut self, message: &Message) -> Vec<Key> {
+        let named = match message.kind() {
+            Kind::Notification => self.named_token(message).into_iter().collect(),
+            Kind::Batch => {
+                message.elements().filter_map(|one| self.gate.calls.token_in(&one)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let ledger = &self.gate.calls.ledger;
+        let by_id = |id: &Key| ledger.by_id(id).and_then(|call| ledger.get(call));
+        let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
+        let is_id = |token: &Key| self.gate.calls.topology.is_whole() && is_told(token);
+        named
+            .into_iter()
+            .filter(|token| !self.gate.calls.has_token(token) && !is_id(token))
+            .collect()
+    }
+
+    /// A message is about no request of this filter and must not be taken for progress of one.
+    pub fn note_out_of_place(&mut self, reason: Reason) {
+        self.messages += 1;
+        self.gate.calls.record(self.messages, None, Verdict::Withheld(reason));
+    }
+
+    /// Notes that another filter has delivered a server message: the answer to a request, or a
+    /// message about a task. `on`: the stream of the request, if known.
+    pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
+        if message.kind() == Kind::Notification {
+            return self.server_notification(now, message);
+        }
+        let call = message.id_key().and_then(|id| {
+            let own = on.and_then(|on| self.gate.calls.asked_on(on, &id));
+            let other = || self.gate.calls.call_of_answer(&id);
+            own.or_else(|| other().filter(|call| !self.gate.calls.waits_elsewhere(*call, on)))
+        });
+        if let Some(call) = call {
+            // Waiting progress would come behind the answer.
+            self.gate.delivered = Some(call);
+            self.detached.note_answer(&mut self.gate, now, call, message);
+            self.gate.delivered = None;
+        }
+    }
+
+    /// The number of the message that came last.
+    pub fn last_number(&self) -> u64 {
+        self.messages
+    }
+}

@@ -1,0 +1,41 @@
+//! The conditions for heartbeats.
+
+use std::time::Duration;
+
+/// The value of a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeartbeatValue {
+    /// The smallest step above the last value.
+    #[default]
+    Lift,
+    /// Seconds since the call began.
+    Elapsed,
+}
+
+/// The conditions for heartbeats in a silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Whether calls get heartbeats.
+    pub enabled: bool,
+    /// Silence before the first one.
+    pub after: Duration,
+    /// The time between the next heartbeats, doubled once the server has sent a message for the
+    /// call.
+    pub every: Duration,
+    /// The age of a call at which its heartbeats end, without the time for which its client was asked something.
+    pub max: Duration,
+    /// The value of a heartbeat.
+    pub value: HeartbeatValue,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            after: Duration::from_secs(2),
+            every: Duration::from_secs(5),
+            max: Duration::from_secs(30 * 60),
+            value: HeartbeatValue::Lift,
+        }
+    }
+}
