@@ -4,14 +4,12 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::Message;
 use crate::relay::Pipe;
-use crate::relay::cached_start::{CachedStart, HeldMessage, MessagePart};
+use crate::relay::cached_start::{CachedStart, HeldMessage};
 use crate::relay::discover_probe::{DiscoverProbe, Era};
-use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
+use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::relay::spool::{SpillLimits, SpoolLarge};
 
 /// A server behind a pipe.
@@ -91,23 +89,11 @@ impl ChildLeg {
         }
     }
 
-    /// Sends a part of a large message, unless the part waits for the server's start.
-    fn send_part(&mut self, part: MessagePart) {
-        let goes = self.start.as_mut().is_none_or(|start| start.note_part(&part));
-        if goes {
-            self.pass_part(part);
-        }
-    }
-
     fn pass_part(&mut self, part: MessagePart) {
-        match part {
-            MessagePart::Start(piece) => {
-                self.probe.settle();
-                self.pipe.send_start(piece, &None);
-            }
-            MessagePart::Piece(piece) => self.pipe.send_piece(piece),
-            MessagePart::End => self.pipe.send_end(),
+        if matches!(part, MessagePart::Start(_)) {
+            self.probe.settle();
         }
+        self.pipe.send_part(part, &None);
     }
 
     fn poll_server(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
@@ -122,7 +108,7 @@ impl ChildLeg {
             if let Some(own) = self.own() {
                 return Poll::Ready(own);
             }
-            if self.pipe.is_writing() {
+            if self.pipe.backlog().is_writing() {
                 // The server was told something just now.
                 cx.waker().wake_by_ref();
             }
@@ -173,33 +159,23 @@ impl ServerLeg for ChildLeg {
         if goes { self.pipe.send(message, payload, headers) } else { None }
     }
 
-    fn send_start(&mut self, piece: Bytes, _: &ClientHeaders) {
-        self.send_part(MessagePart::Start(piece));
-    }
-
-    fn send_piece(&mut self, piece: Bytes) {
-        self.send_part(MessagePart::Piece(piece));
-    }
-
-    fn send_end(&mut self) {
-        self.send_part(MessagePart::End);
-    }
-
-    fn send_raw(&mut self, bytes: Bytes) {
-        self.pipe.send_raw(bytes);
+    fn send_part(&mut self, part: MessagePart, _: &ClientHeaders) {
+        // Parts wait for the server's start.
+        let goes = self.start.as_mut().is_none_or(|start| start.note_part(&part));
+        if goes {
+            self.pass_part(part);
+        }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         // What waits is written once the server has answered.
-        if self.pipe.is_writing() { self.pipe.poll_flush(cx) } else { Poll::Pending }
+        if self.pipe.backlog().is_writing() { self.pipe.poll_flush(cx) } else { Poll::Pending }
     }
 
-    fn is_writing(&self) -> bool {
-        self.pipe.is_writing() || self.start.as_ref().is_some_and(CachedStart::is_holding)
-    }
-
-    fn is_behind(&self) -> bool {
-        self.pipe.is_behind() || self.start.as_ref().is_some_and(CachedStart::is_behind)
+    fn backlog(&self) -> Backlog {
+        let own = self.start.as_ref();
+        let own = own.map(|start| Backlog::of(start.is_holding(), start.is_behind()));
+        self.pipe.backlog().max(own.unwrap_or(Backlog::Empty))
     }
 
     fn enter_raw_mode(&mut self) -> bool {
@@ -211,8 +187,10 @@ impl ServerLeg for ChildLeg {
         is_raw
     }
 
-    fn stderr_activity(&mut self) {
-        self.probe.awake = true;
+    fn note(&mut self, fact: &LegFact) {
+        if matches!(fact, LegFact::StderrActivity) {
+            self.probe.awake = true;
+        }
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg};
+use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, MessagePart, ServerLeg};
 use super::{Relay, RelayStep};
 use crate::progress::input::Input;
 use crate::progress::{Disposition, StreamId, Transmit};
@@ -31,7 +31,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Over => return self.clients_gone(),
                 FromClient::Settings(policy) => self.set_policy(&policy),
-                FromClient::Raw(bytes) => self.server.send_raw(bytes),
+                FromClient::Raw(bytes) => self.server.send_part(MessagePart::Raw(bytes), &None),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Principal(stream, principal) => {
                     self.filter.apply(now(), Input::SetPrincipal(stream, principal));
@@ -53,16 +53,16 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     let mut scan = Scan::default();
                     scan.feed(&piece);
                     self.large_message = Some((stream, scan));
-                    self.server.send_start(piece, &headers);
+                    self.server.send_part(MessagePart::Start(piece), &headers);
                 }
                 FromClient::Piece(piece) => {
                     if let Some((_, scan)) = &mut self.large_message {
                         scan.feed(&piece);
                     }
-                    self.server.send_piece(piece);
+                    self.server.send_part(MessagePart::Piece(piece), &None);
                 }
                 FromClient::End => {
-                    self.server.send_end();
+                    self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.apply(now(), Input::ClientLarge(stream, scan));
                     }
@@ -127,6 +127,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     Disposition::Consumed
                 }
                 FromServer::Spooled(response) => self.deliver_spooled(now, *response),
+                FromServer::InUse(open) => {
+                    self.leg_tasks.open = open;
+                    Disposition::Consumed
+                }
+                FromServer::Task(news) => {
+                    self.leg_tasks.news.push_back(news);
+                    Disposition::Consumed
+                }
             };
             if let Disposition::NotAMessage(text) = fate
                 && !self.raw_mode

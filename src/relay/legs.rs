@@ -126,6 +126,66 @@ pub enum FromServer {
     Done,
     /// The server takes nothing more; it may still say something.
     Deaf,
+    /// From now on so many things wait for clients in the leg: the server is in use.
+    InUse(usize),
+    /// Something that has happened to a task that the leg keeps.
+    Task(Box<TaskNews>),
+}
+
+/// A part of a message that is too large to be held.
+#[derive(Debug, Clone)]
+pub enum MessagePart {
+    /// The first piece.
+    Start(Bytes),
+    /// The next piece.
+    Piece(Bytes),
+    /// The message is over. Other messages that were sent since its first piece follow it.
+    End,
+    /// The rest of the message will not come.
+    BrokenOff,
+    /// Bytes as the client sent them; only for a leg in raw mode.
+    Raw(Bytes),
+}
+
+/// The bytes for a server that are not written yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backlog {
+    /// None.
+    Empty,
+    /// Some.
+    Some,
+    /// So many that clients should not be read.
+    Full,
+}
+
+impl Backlog {
+    /// Some bytes if `is_writing`, and too many of them if `is_behind`.
+    pub fn of(is_writing: bool, is_behind: bool) -> Self {
+        match (is_writing, is_behind) {
+            (_, true) => Self::Full,
+            (true, false) => Self::Some,
+            (false, false) => Self::Empty,
+        }
+    }
+
+    /// Whether bytes are not written yet.
+    pub fn is_writing(self) -> bool {
+        self > Self::Empty
+    }
+
+    /// Whether so many bytes wait that clients should not be read.
+    pub fn is_behind(self) -> bool {
+        self == Self::Full
+    }
+}
+
+/// Something that has changed beside the messages of a leg.
+#[derive(Debug, Clone)]
+pub enum LegFact {
+    /// Later requests use this policy; open ones keep theirs.
+    Policy(Arc<Policy>),
+    /// The server has written to its standard error.
+    StderrActivity,
 }
 
 /// The leg towards clients.
@@ -206,9 +266,7 @@ pub trait ServerLeg: Send {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer>;
 
     /// An event that has arrived already, without waiting.
-    fn try_receive(&mut self) -> Option<FromServer> {
-        None
-    }
+    fn try_receive(&mut self) -> Option<FromServer>;
 
     /// Sends a message to the server: `payload` is the text for the server, `message` the client's
     /// own text (`None`: a message of the proxy). Returns the upstream stream for the server's
@@ -221,53 +279,21 @@ pub trait ServerLeg: Send {
         headers: &ClientHeaders,
     ) -> Option<StreamId>;
 
-    /// The first piece of a message that is too large to be held.
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders);
-
-    /// The next piece of a large message.
-    fn send_piece(&mut self, piece: Bytes);
-
-    /// The large message is over. Other messages that were sent since its first piece follow it.
-    fn send_end(&mut self);
-
-    /// The rest of the large message will not come.
-    fn break_off(&mut self) {
-        self.send_end();
-    }
-
-    /// Sends bytes unchanged from the client; only for a leg in raw mode.
-    fn send_raw(&mut self, bytes: Bytes);
+    /// Sends a part of a message that is too large to be held. The headers are those of the message.
+    fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders);
 
     /// Writes the messages for the server. Ready when everything has been written (`true`), or
     /// nothing more can be (`false`).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 
-    /// Whether bytes are not written yet.
-    fn is_writing(&self) -> bool;
-
-    /// Whether so many bytes wait to be written that clients should not be read.
-    fn is_behind(&self) -> bool;
+    /// The bytes that are not written yet.
+    fn backlog(&self) -> Backlog;
 
     /// Bytes are to be passed on as they come, if this leg can; whether it can.
-    fn enter_raw_mode(&mut self) -> bool {
-        false
-    }
+    fn enter_raw_mode(&mut self) -> bool;
 
-    /// The number of things that wait for clients: the server is in use.
-    fn held(&self) -> usize {
-        0
-    }
-
-    /// Requests from now on go by `policy`.
-    fn set_policy(&mut self, _policy: &Arc<Policy>) {}
-
-    /// Something that has happened to a task that the leg keeps.
-    fn next_task_news(&mut self) -> Option<TaskNews> {
-        None
-    }
-
-    /// Notes that the server has written to its standard error.
-    fn stderr_activity(&mut self) {}
+    /// Tells the leg, and each leg inside it, what has changed. A leg that the fact means nothing to ignores it.
+    fn note(&mut self, fact: &LegFact);
 
     /// Closes the server's input. Poll until ready.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()>;

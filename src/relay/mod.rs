@@ -30,7 +30,7 @@ mod stderr;
 use crate::transport::byte_budget::ByteShare;
 use crate::transport::clock::now;
 use crate::transport::random::random_bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
 use crate::progress::input::{FilterScope, Input};
 use crate::progress::{
-    Filter, FilterEvent, NameKey, Origin, Policy, StreamId, StreamKind, StreamPacing,
+    Filter, FilterEvent, NameKey, Origin, Policy, StreamId, StreamKind, StreamPacing, TaskNews,
 };
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::active_tokens::SessionTokens;
@@ -60,8 +60,8 @@ pub use crate::relay::spool_leg::SpoolLeg;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
-    ClientHead, ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg,
-    TRACE_HEADERS, origin_of, trace_of,
+    Backlog, ClientHead, ClientHeaders, ClientLeg, FromClient, FromServer, LegFact, MessagePart,
+    SOLE_STREAM, ServerLeg, TRACE_HEADERS, origin_of, trace_of,
 };
 pub use modern_face::ModernFace;
 pub use modern_face::leg::FaceLeg;
@@ -129,6 +129,16 @@ pub struct Relay<C, S> {
     deadlines: StreamDeadlines,
     /// Streams that have got enough for one write, and may have more.
     again: Vec<StreamId>,
+    leg_tasks: LegTasks,
+}
+
+/// What the server's leg has told of tasks and questions that it keeps itself.
+#[derive(Debug, Default)]
+struct LegTasks {
+    /// The number of those that wait for clients.
+    open: usize,
+    /// Events that nobody has taken yet. They are taken after each step.
+    news: VecDeque<Box<TaskNews>>,
 }
 
 impl<S: ServerLeg> Relay<Pipe, S> {
@@ -187,6 +197,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
             deadlines: StreamDeadlines::default(),
             again: Vec::new(),
+            leg_tasks: LegTasks::default(),
         }
     }
 
@@ -235,7 +246,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.diagnostics.listen();
         }
         self.filter.set_policy(policy);
-        self.server.set_policy(policy);
+        self.server.note(&LegFact::Policy(Arc::clone(policy)));
     }
 
     fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: StreamPacing) {
@@ -266,7 +277,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             }
             RelayEvent::Stderr(activity) => {
                 if matches!(activity, Activity::ServerWrote) {
-                    self.server.stderr_activity();
+                    self.server.note(&LegFact::StderrActivity);
                     self.read_stderr_lines();
                 }
                 RelayStep::Moved
@@ -287,7 +298,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         {
             return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
-        if self.server.is_writing()
+        if self.server.backlog().is_writing()
             && let Poll::Ready(ok) = self.server.poll_flush(cx)
         {
             return Poll::Ready(RelayEvent::ServerWritten(ok));
@@ -303,7 +314,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             }
             if !server
                 && self.reads_clients
-                && !self.server.is_behind()
+                && !self.server.backlog().is_behind()
                 && let Poll::Ready(received) = self.clients.poll_receive(cx)
             {
                 return Poll::Ready(RelayEvent::Client(received));
@@ -351,9 +362,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// The next event, for the log.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
-        let of_task = |news| FilterEvent::Task(Box::new(news));
-        let event = self.filter.poll_event();
-        let event = event.or_else(|| self.server.next_task_news().map(of_task));
+        let own = || self.leg_tasks.news.pop_front().map(FilterEvent::Task);
+        let event = self.filter.poll_event().or_else(own);
         if let (Some(FilterEvent::Call(_)), Some(tokens)) = (&event, &mut self.tokens) {
             tokens.renew(&mut self.filter);
         }
@@ -399,7 +409,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// Whether messages for the server are still unwritten.
     pub fn is_sending(&self) -> bool {
-        self.server.is_writing()
+        self.server.backlog().is_writing()
     }
 
     /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that
@@ -423,7 +433,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// Closes the server's input, after the server has read all client messages.
     pub async fn close_server_input(&mut self) {
-        if self.server.is_writing() {
+        if self.server.backlog().is_writing() {
             return;
         }
         if !std::mem::replace(&mut self.server_closed, true) {
@@ -458,7 +468,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.client_gone = true;
         if self.large_message.take().is_some() {
             // Its rest will not come, and cancellations for the server wait for its end.
-            self.server.break_off();
+            self.server.send_part(MessagePart::BrokenOff, &None);
         }
         self.spooled.clear();
         self.stop_reading_clients();

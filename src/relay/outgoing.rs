@@ -59,7 +59,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             .filter
             .try_with(|filter| (filter.detached().own_tasks(), filter.calls().tasks() > 0));
         let (own, is_open) = tasks.unwrap_or_default();
-        self.clients.set_tasks(own + self.server.held(), is_open);
+        self.clients.set_tasks(own + self.leg_tasks.open, is_open);
         let due = [self.deadlines.next(), self.next_expiry()].into_iter().flatten().min();
         due.map(tokio::time::Instant::from_std)
     }

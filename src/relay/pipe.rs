@@ -11,7 +11,8 @@ use crate::progress::{Fragment, Origin, Payload, QUEUE_MAX, StreamId, Transmit};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::relay::legs::{
-    ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg,
+    Backlog, ClientHeaders, ClientLeg, FromClient, FromServer, LegFact, MessagePart, SOLE_STREAM,
+    ServerLeg,
 };
 use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{ByteReader, ByteWriter};
@@ -297,38 +298,28 @@ impl ServerLeg for Pipe {
         None
     }
 
-    fn send_start(&mut self, piece: Bytes, _: &ClientHeaders) {
-        self.put_piece(piece);
-    }
-
-    fn send_piece(&mut self, piece: Bytes) {
-        self.put_piece(piece);
-    }
-
-    fn send_end(&mut self) {
-        self.end_pieces();
-    }
-
-    fn send_raw(&mut self, bytes: Bytes) {
-        self.outbox.push(bytes);
+    fn send_part(&mut self, part: MessagePart, _: &ClientHeaders) {
+        match part {
+            MessagePart::Start(piece) | MessagePart::Piece(piece) => self.put_piece(piece),
+            MessagePart::End | MessagePart::BrokenOff => self.end_pieces(),
+            MessagePart::Raw(bytes) => self.outbox.push(bytes),
+        }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.poll_write(cx)
     }
 
-    fn is_writing(&self) -> bool {
-        !self.outbox.is_empty()
-    }
-
-    fn is_behind(&self) -> bool {
-        self.outbox.bytes >= QUEUE_MAX
+    fn backlog(&self) -> Backlog {
+        Backlog::of(!self.outbox.is_empty(), self.outbox.bytes >= QUEUE_MAX)
     }
 
     fn enter_raw_mode(&mut self) -> bool {
         self.is_raw = true;
         true
     }
+
+    fn note(&mut self, _: &LegFact) {}
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let closed = pin!(self.writer.shutdown()).poll(cx);

@@ -3,11 +3,9 @@
 
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
-use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
+use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::relay::spool::{SpillLimits, SpoolLarge};
 
 /// A leg, and the large messages of its server apart: the id of an answer may come behind its result, and an
@@ -48,7 +46,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
             if let Some(received) = self.intercept(received) {
                 return Poll::Ready(received);
             }
-            if self.leg.is_writing() {
+            if self.leg.backlog().is_writing() {
                 // The server was told something just now.
                 cx.waker().wake_by_ref();
             }
@@ -74,36 +72,25 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
         self.leg.send(message, payload, headers)
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
-        self.leg.send_start(piece, headers);
-    }
-
-    fn send_piece(&mut self, piece: Bytes) {
-        self.leg.send_piece(piece);
-    }
-
-    fn send_end(&mut self) {
-        self.leg.send_end();
-    }
-
-    fn break_off(&mut self) {
-        self.leg.break_off();
-    }
-
-    fn send_raw(&mut self, bytes: Bytes) {
-        self.leg.send_raw(bytes);
+    fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders) {
+        self.leg.send_part(part, headers);
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.leg.poll_flush(cx)
     }
 
-    fn is_writing(&self) -> bool {
-        self.leg.is_writing()
+    fn backlog(&self) -> Backlog {
+        self.leg.backlog()
     }
 
-    fn is_behind(&self) -> bool {
-        self.leg.is_behind()
+    fn enter_raw_mode(&mut self) -> bool {
+        // Large messages are not passed on as they come.
+        false
+    }
+
+    fn note(&mut self, fact: &LegFact) {
+        self.leg.note(fact);
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -29,6 +29,7 @@ use crate::protocol::exact_value::exact_params;
 use crate::protocol::jsonrpc::{Key, Kind, Message, own_error};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::FromServer;
+use crate::relay::legs::MessagePart;
 
 /// Bytes of messages that wait for a server that starts. Beyond the limit the client is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -53,17 +54,6 @@ pub(crate) enum HeldMessage {
     Whole(Box<(Option<Message>, Payload)>),
     /// A part of a large message.
     Part(MessagePart),
-}
-
-/// A part of a message that is too large to be held.
-#[derive(Clone)]
-pub(crate) enum MessagePart {
-    /// The first piece.
-    Start(Bytes),
-    /// The next piece.
-    Piece(Bytes),
-    /// The end of the message.
-    End,
 }
 
 enum StartPhase {
@@ -147,8 +137,10 @@ impl CachedStart {
     fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += match &held {
             HeldMessage::Whole(whole) => whole.1.len(),
-            HeldMessage::Part(MessagePart::Start(piece) | MessagePart::Piece(piece)) => piece.len(),
-            HeldMessage::Part(MessagePart::End) => 0,
+            HeldMessage::Part(
+                MessagePart::Start(piece) | MessagePart::Piece(piece) | MessagePart::Raw(piece),
+            ) => piece.len(),
+            HeldMessage::Part(MessagePart::End | MessagePart::BrokenOff) => 0,
         };
         self.held.push_back(held);
     }

@@ -12,7 +12,7 @@ use super::client::{Reachability, UpstreamClient};
 use super::target::UpstreamTarget;
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
-use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
+use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::transport::http::client::Sending;
 
 /// The time that the server has to end its session after the client has left. The official SDKs kill the
@@ -60,6 +60,33 @@ impl HttpUpstreamLeg {
             if !moved || (reads && !client.inbox.is_empty()) {
                 return;
             }
+        }
+    }
+
+    /// Takes a piece of a large message.
+    fn collect(&mut self, piece: &Bytes) {
+        let Some((text, scan, _)) = &mut self.collecting else { return };
+        scan.feed(piece);
+        // A message that is too long is only read for its id.
+        if text.len() <= self.client.target.message_max {
+            text.extend_from_slice(piece);
+        }
+    }
+
+    /// Sends a large message that has come whole.
+    fn send_collected(&mut self) {
+        let Some((text, scan, headers)) = self.collecting.take() else { return };
+        let max = self.client.target.message_max;
+        let message = Message::parse(text.freeze());
+        if message.raw().len() <= max {
+            self.client.send(message, &headers);
+            return;
+        }
+        let why = format!("the message is longer than {max} bytes");
+        tracing::warn!(why, "a message of the client is not sent");
+        if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
+            let error = Message::parse(own_error(&id.to_json(), &why, Some(413)));
+            self.client.inbox.push_from(Origin::Shared, error);
         }
     }
 }
@@ -111,56 +138,35 @@ impl ServerLeg for HttpUpstreamLeg {
         self.client.send(message, headers)
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
-        self.collecting = Some((BytesMut::new(), Scan::default(), headers.clone()));
-        self.send_piece(piece);
-    }
-
-    fn send_piece(&mut self, piece: Bytes) {
-        if let Some((text, scan, _)) = &mut self.collecting {
-            scan.feed(&piece);
-            // A message that is too long is only read for its id.
-            if text.len() <= self.client.target.message_max {
-                text.extend_from_slice(&piece);
+    fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders) {
+        match part {
+            MessagePart::Start(piece) => {
+                self.collecting = Some((BytesMut::new(), Scan::default(), headers.clone()));
+                self.collect(&piece);
             }
+            MessagePart::Piece(piece) => self.collect(&piece),
+            MessagePart::End => self.send_collected(),
+            // Nothing of the message has been sent.
+            MessagePart::BrokenOff => self.collecting = None,
+            // This leg has no raw mode.
+            MessagePart::Raw(_) => {}
         }
     }
-
-    fn send_end(&mut self) {
-        let Some((text, scan, headers)) = self.collecting.take() else { return };
-        let max = self.client.target.message_max;
-        let message = Message::parse(text.freeze());
-        if message.raw().len() <= max {
-            self.client.send(message, &headers);
-            return;
-        }
-        let why = format!("the message is longer than {max} bytes");
-        tracing::warn!(why, "a message of the client is not sent");
-        if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
-            let error = Message::parse(own_error(&id.to_json(), &why, Some(413)));
-            self.client.inbox.push_from(Origin::Shared, error);
-        }
-    }
-
-    fn break_off(&mut self) {
-        // Nothing of the message has been sent.
-        self.collecting = None;
-    }
-
-    fn send_raw(&mut self, _: Bytes) {}
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.drive(cx, false);
-        if self.is_writing() { Poll::Pending } else { Poll::Ready(true) }
+        if self.client.is_sending() { Poll::Pending } else { Poll::Ready(true) }
     }
 
-    fn is_writing(&self) -> bool {
-        self.client.is_sending()
+    fn backlog(&self) -> Backlog {
+        Backlog::of(self.client.is_sending(), self.client.is_behind())
     }
 
-    fn is_behind(&self) -> bool {
-        self.client.is_behind()
+    fn enter_raw_mode(&mut self) -> bool {
+        false
     }
+
+    fn note(&mut self, _: &LegFact) {}
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.closing.is_none() {

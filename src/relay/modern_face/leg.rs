@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::ModernFace;
-use crate::progress::{Payload, Policy, StreamId, TaskNews};
+use crate::progress::{Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
-use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
+use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 
 /// A leg, and the modern face of its server, if the server has one.
 pub struct FaceLeg<L> {
@@ -19,6 +18,8 @@ pub struct FaceLeg<L> {
     face: Option<ModernFace>,
     /// An answer that passes in pieces.
     passing: Option<Scan>,
+    /// The number of things that wait for clients, as the relay was told last.
+    in_use: usize,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -26,7 +27,7 @@ impl<L: ServerLeg> FaceLeg<L> {
     /// `leg` behind `face`.
     pub fn new(leg: L, face: Option<ModernFace>) -> Self {
         let timer = Box::pin(sleep_until(Instant::now()));
-        Self { leg, face, passing: None, timer }
+        Self { leg, face, passing: None, in_use: 0, timer }
     }
 
     /// The leg without its face.
@@ -67,8 +68,16 @@ impl<L: ServerLeg> FaceLeg<L> {
     }
 
     fn own(&mut self) -> Option<FromServer> {
+        let face = self.face.as_mut()?;
+        if let Some(news) = face.news.pop_front() {
+            return Some(FromServer::Task(Box::new(news)));
+        }
+        let in_use = face.held();
+        if std::mem::replace(&mut self.in_use, in_use) != in_use {
+            return Some(FromServer::InUse(in_use));
+        }
         // Nothing comes between the pieces of a message.
-        self.face.as_mut().filter(|_| self.passing.is_none()).and_then(ModernFace::next_own)
+        if self.passing.is_none() { face.next_own() } else { None }
     }
 
     /// Does what is due; false if nothing is.
@@ -103,7 +112,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
                 Poll::Pending if self.poll_due(cx) => {}
                 Poll::Pending => return Poll::Pending,
             }
-            if self.leg.is_writing() {
+            if self.leg.backlog().is_writing() {
                 // The server was told something just now.
                 cx.waker().wake_by_ref();
             }
@@ -137,56 +146,27 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
         self.face.as_ref()?.stream_of(&sent.id_key()?)
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
-        self.leg.send_start(piece, headers);
-    }
-
-    fn send_piece(&mut self, piece: Bytes) {
-        self.leg.send_piece(piece);
-    }
-
-    fn send_end(&mut self) {
-        self.leg.send_end();
-    }
-
-    fn break_off(&mut self) {
-        self.leg.break_off();
-    }
-
-    fn send_raw(&mut self, bytes: Bytes) {
-        self.leg.send_raw(bytes);
+    fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders) {
+        self.leg.send_part(part, headers);
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.leg.poll_flush(cx)
     }
 
-    fn is_writing(&self) -> bool {
-        self.leg.is_writing()
-    }
-
-    fn is_behind(&self) -> bool {
-        self.leg.is_behind()
+    fn backlog(&self) -> Backlog {
+        self.leg.backlog()
     }
 
     fn enter_raw_mode(&mut self) -> bool {
         self.face.is_none() && self.leg.enter_raw_mode()
     }
 
-    fn stderr_activity(&mut self) {
-        self.leg.stderr_activity();
-    }
-
-    fn held(&self) -> usize {
-        self.face.as_ref().map_or(0, ModernFace::held)
-    }
-
-    fn set_policy(&mut self, policy: &Arc<Policy>) {
-        self.face.iter_mut().for_each(|face| face.policy = Arc::clone(policy));
-    }
-
-    fn next_task_news(&mut self) -> Option<TaskNews> {
-        self.face.as_mut()?.news.pop_front()
+    fn note(&mut self, fact: &LegFact) {
+        if let (LegFact::Policy(policy), Some(face)) = (fact, &mut self.face) {
+            face.policy = Arc::clone(policy);
+        }
+        self.leg.note(fact);
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
