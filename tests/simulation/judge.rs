@@ -1285,9 +1285,21 @@ impl Judge {
     fn is_mixed(&self, index: usize, number: usize) -> bool {
         let earlier_is_of_another = self.said[..index].iter().any(|earlier| {
             earlier.say.about != self.said[index].say.about
-                && (earlier.shown.contains(&number) || earlier.may_be_replaced())
+                && (earlier.shown.contains(&number)
+                    || earlier.may_be_replaced()
+                    || self.has_token_of(earlier, number))
         });
         earlier_is_of_another || self.has_twin(number)
+    }
+
+    /// Whether a report about another call has the token of this call, which was open by then.
+    fn has_token_of(&self, said: &SaidState, number: usize) -> bool {
+        let CallState { call, asked, .. } = &self.calls[&number];
+        let other = said.say.about.and_then(|other| self.calls.get(&other));
+        let has_same = other.is_some_and(|other| {
+            other.call.client == call.client && same(&other.call.token, &call.token)
+        });
+        has_same && said.say.names == Names::Token && said.at >= *asked
     }
 
     /// Compliant progress that rises is not changed, except that a total of zero or less, or below the figure, is left

@@ -334,7 +334,7 @@ impl EventHandler for Exchange {
                     self.collect(out);
                 }
             }
-            Handled::AsItIs => self.event_ids.note_forwarded(event),
+            Handled::AsItIs(_) => self.event_ids.note_forwarded(event),
             Handled::Elsewhere => {
                 self.collect(out);
                 self.event_ids.keep_remaining_fields(event, revision, out);

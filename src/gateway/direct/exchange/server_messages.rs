@@ -14,14 +14,14 @@ use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::event_message::{is_part, is_stray};
 
 /// The filter that handles a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Handled {
     /// Here, under its number.
     Here,
     /// On another stream, which has it now.
     Elsewhere,
-    /// Nowhere: the message has been forwarded unchanged.
-    AsItIs,
+    /// Nowhere: the message passes, or this repaired form of it.
+    AsItIs(Option<Transmit>),
 }
 
 impl Exchange {
@@ -33,7 +33,17 @@ impl Exchange {
         self.filter.fast_repair(self.last_read, OWN, arrived, is_elsewhere)
     }
 
+    /// Gives a message to the filter that handles it. A message that no filter handles goes to `out` at once.
     pub(super) fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
+        let mut handled = self.judge(message, out);
+        if let Handled::AsItIs(instead) = &mut handled {
+            self.forward(message, instead.take(), out);
+        }
+        handled
+    }
+
+    /// Gives a message to the filter that handles it. The caller forwards a message that no filter handles.
+    pub(super) fn judge(&mut self, message: &Message, out: &mut Batch) -> Handled {
         let (own, at) = (self.lease.as_ref(), self.last_read);
         self.scope.mark_beside(own, at, &mut self.filter, message);
         if is_part(message) {
@@ -49,10 +59,7 @@ impl Exchange {
             let known = self.member.as_ref().map(foreign);
             match known {
                 Some(Delivery::Moved) => return Handled::Elsewhere,
-                Some(Delivery::Passes) => {
-                    self.forward(message, repaired, out);
-                    return Handled::AsItIs;
-                }
+                Some(Delivery::Passes) => return Handled::AsItIs(repaired),
                 Some(Delivery::OutOfPlace(reason)) => {
                     self.filter.apply(now(), Input::OutOfPlace(reason));
                     return Handled::Here;

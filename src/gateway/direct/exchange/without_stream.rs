@@ -8,6 +8,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
+use super::server_messages::Handled;
 use super::{Exchange, drain};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::progress::{Payload, StreamId, Transmit, TransmitKind};
@@ -82,7 +83,7 @@ impl Exchange {
     pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
         self.last_read = now();
-        self.handle_message(&message, &mut Batch::default());
+        let handled = self.judge(&message, &mut Batch::default());
         self.end_response();
         let mut payloads: SmallVec<[Payload; 1]> = SmallVec::new();
         let mut answer = None;
@@ -92,6 +93,12 @@ impl Exchange {
             }
             payloads.push(payload);
         });
+        if let Handled::AsItIs(instead) = handled {
+            // The request is over, or of another stream: its answer is the body all the same.
+            self.filter.forward_last(now(), super::OWN, &message);
+            answer = Some(payloads.len());
+            payloads.push(instead.unwrap_or_else(|| Transmit::of(&message)).payload);
+        }
         // Progress that waited goes out with its answer; there is room for one message only.
         if message.kind() != Kind::Batch && payloads.len() > 1 {
             let only = payloads.remove(answer.unwrap_or(payloads.len() - 1));
