@@ -57,7 +57,7 @@ struct RecordingStart {
 
 /// The state shared by recorders and their thread.
 #[derive(Debug, Default)]
-struct Backlog {
+struct RecordQueue {
     /// Events that wait.
     events: AtomicUsize,
     /// Bytes that wait.
@@ -66,7 +66,7 @@ struct Backlog {
     left_out: AtomicU64,
 }
 
-impl Backlog {
+impl RecordQueue {
     /// Makes room for an event, if there is any.
     fn enter(&self, bytes: usize) -> bool {
         let events = self.events.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ pub struct Recording {
 pub struct WriterEnd {
     over: Receiver<()>,
     entries: Sender<RecordJob>,
-    shared: Arc<Backlog>,
+    shared: Arc<RecordQueue>,
 }
 
 impl WriterEnd {
@@ -127,7 +127,7 @@ impl Recording {
         let folder = folder::Folder::open(&self.folder)?;
         let (entries, received) = channel();
         let (done, over) = channel();
-        let shared = Arc::<Backlog>::default();
+        let shared = Arc::<RecordQueue>::default();
         let writer = writer::RecordWriter::new(folder, self.secrets, Arc::clone(&shared));
         thread::Builder::new().name("record".to_owned()).spawn(move || {
             writer.run(&received);
@@ -142,7 +142,7 @@ impl Recording {
 #[derive(Debug)]
 pub struct Records {
     entries: Sender<RecordJob>,
-    shared: Arc<Backlog>,
+    shared: Arc<RecordQueue>,
 }
 
 impl ObserverFactory for Records {
@@ -168,7 +168,7 @@ impl ObserverFactory for Records {
 struct Recorder {
     id: FilterId,
     entries: Sender<RecordJob>,
-    shared: Arc<Backlog>,
+    shared: Arc<RecordQueue>,
     /// Events that were left out since the last note in the file.
     left_out: u64,
 }

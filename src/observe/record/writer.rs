@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
-use super::{Backlog, RecordJob, RecordingStart};
+use super::{RecordJob, RecordQueue, RecordingStart};
 
 /// Conversations known to the recording thread: those with a file, and as many without a message so
 /// far.
@@ -26,7 +26,7 @@ const HELD_FOR: Duration = Duration::from_millis(100);
 pub(super) struct RecordWriter {
     folder: Folder,
     secrets: bool,
-    shared: Arc<Backlog>,
+    shared: Arc<RecordQueue>,
     transcripts: BTreeMap<u64, TranscriptFile>,
     /// Conversations with an open file, by when they were written to.
     open: BTreeMap<u64, u64>,
@@ -37,7 +37,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<Backlog>) -> Self {
+    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<RecordQueue>) -> Self {
         let (transcripts, open) = (BTreeMap::new(), BTreeMap::new());
         Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }
