@@ -73,7 +73,10 @@ impl Launch<'_> {
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
         let span = tracing::info_span!("session", route = %state.route.path);
         // A client that begins a session is older than 2026-07-28.
-        let face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
+        let mut face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
+        if let Some(face) = &mut face {
+            face.set_kept(kept.room());
+        }
         let Upstream::Command(stdio) = &state.route.upstream else {
             let target = target_of(state, proxy_auth).telling(accepted);
             // One stream of the server carries the answers for all streams of the client.

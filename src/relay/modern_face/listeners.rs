@@ -54,7 +54,7 @@ impl ModernFace {
         if tasks.is_some() && self.policy.has_tasks() && !knows_tasks(&capabilities) {
             return self.refuse_without_tasks(sent);
         }
-        let known = self.tasks.iter().map(|task| &task.id);
+        let known = self.tasks.iter().map(|task| &task.details.id);
         let tasks: Vec<String> = known
             .filter(|id| tasks.is_some_and(|tasks| tasks.iter().any(|task| *task == id.as_str())))
             .cloned()

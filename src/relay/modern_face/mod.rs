@@ -30,12 +30,13 @@ use tokio::time::Instant;
 use self::listeners::Listener;
 use self::questions::{Question, Undecided};
 use self::request_state::{QuestionNumber, StateSeal};
-use self::tasks::FaceTask;
-use crate::progress::{Origin, Policy, StreamId, TaskNews};
+use self::tasks::{FaceEnd, FaceTask};
+use crate::progress::{Origin, Policy, StreamId, TaskNews, WorkStore};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
+use crate::transport::byte_budget::ByteRoom;
 
 /// Requests whose answers are translated, at one time. A further request gets an error.
 const OPEN_MAX: usize = 4096;
@@ -106,7 +107,9 @@ pub struct ModernFace {
     /// Seals the states of questions; made with the first question.
     states: Option<StateSeal>,
     undecided: VecDeque<Undecided>,
-    tasks: Vec<FaceTask>,
+    tasks: WorkStore<FaceTask, FaceEnd>,
+    /// The room for the answers of tasks among all that is kept for clients.
+    kept: Option<ByteRoom>,
     /// What has happened to tasks.
     news: VecDeque<TaskNews>,
     /// The tokens and the ids that the server knows of requests that others continue, with those of the others.
@@ -132,7 +135,8 @@ impl ModernFace {
             questions: BTreeMap::new(),
             states: None,
             undecided: VecDeque::new(),
-            tasks: Vec::new(),
+            tasks: WorkStore::default(),
+            kept: None,
             news: VecDeque::new(),
             renamed_tokens: BTreeMap::new(),
             log_level: None,
@@ -215,13 +219,18 @@ impl ModernFace {
         }
     }
 
+    /// Counts what is kept in memory for the clients of tasks, in this room.
+    pub(crate) fn set_kept(&mut self, room: ByteRoom) {
+        self.kept = Some(room);
+    }
+
     /// The time at which something is due.
     fn next_due(&self) -> Option<Instant> {
         let questions = self.questions.values().map(|question| question.until);
         let undecided = self.undecided.iter().map(|undecided| undecided.until);
-        let tasks = self.tasks.iter().map(FaceTask::until);
+        let tasks = self.tasks.next_due().map(Instant::from_std);
         let calls = self.open.values().filter_map(|open| open.task_at);
-        let own = tasks.chain(calls).chain(self.waits_until);
+        let own = tasks.into_iter().chain(calls).chain(self.waits_until);
         questions.chain(undecided).chain(own).min()
     }
 

@@ -132,14 +132,16 @@ impl ModernFace {
     /// The only open request or task that the server can ask about: the one of the stream, or the only one.
     fn author(&self, origin: Origin) -> Option<Asker> {
         let asks = |open: &FaceRequest| CAN_ASK.contains(&&*open.method);
-        let working = self.tasks.iter().enumerate().filter(|(_, task)| task.is_working());
+        let working = self.tasks.iter().enumerate().filter(|(_, task)| task.is_running());
         if let Origin::Stream(on) = origin {
             let open = self.open.iter().find(|(_, open)| open.stream == Some(on));
             if let Some((key, open)) = open {
                 return asks(open).then(|| Asker::Call(key.clone()));
             }
             let mut working = working.clone();
-            if let Some((place, _)) = working.find(|(_, task)| task.request.stream == Some(on)) {
+            if let Some((place, _)) =
+                working.find(|(_, task)| task.details.request.stream == Some(on))
+            {
                 return Some(Asker::Task(place));
             }
         }
@@ -157,7 +159,7 @@ impl ModernFace {
         let capability = KINDS.iter().find(|(kind, _)| *kind == method).map(|(_, name)| *name);
         let request = match asker {
             Asker::Call(key) => self.open.get(key),
-            Asker::Task(place) => self.tasks.get(*place).map(|task| &task.request),
+            Asker::Task(place) => Some(&self.tasks[*place].details.request),
         };
         let Some(request) = request else { return };
         if capability.is_none_or(|name| !request.capabilities[name].is_object()) {
@@ -173,7 +175,7 @@ impl ModernFace {
         let name = format!("ask-{}", self.next_name());
         match asker {
             Asker::Task(place) => {
-                self.tasks[*place].asked.push(Asked { name, server_id, question });
+                self.tasks[*place].details.asked.push(Asked { name, server_id, question });
                 self.tell_of_task(*place, now);
             }
             Asker::Call(key) => self.hold(key, Asked { name, server_id, question }, now),

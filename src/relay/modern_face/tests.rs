@@ -3,6 +3,7 @@
 use super::*;
 use crate::progress::CallPolicy;
 use crate::progress::policy::tasks::Tasks;
+use crate::transport::byte_budget::ByteBudget;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}},"io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"progressToken":9"#;
 const STARTED: &str = r#"{"jsonrpc":"2.0","id":"milepost-initialize","result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}},"serverInfo":{"name":"s","version":"1"}}}"#;
@@ -435,6 +436,25 @@ fn a_slow_call_becomes_a_task_and_its_answer_is_in_the_task() {
     face.0.act(due);
     face.client(&of_task(5, "tasks/get", &task, ""));
     assert_eq!(face.own()[0]["error"]["code"], -32602);
+}
+
+#[test]
+fn the_answer_of_a_task_is_kept_within_the_budget_of_all() {
+    let budget = Arc::<ByteBudget>::default();
+    for (max, status) in [(4000, "completed"), (40, "failed")] {
+        budget.set_max(max);
+        let (mut face, task) = with_task();
+        face.0.set_kept(budget.share(Some(1)).room());
+        face.server(r#"{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true}}"#);
+        let kept = r#"{"content":[],"isError":true,"resultType":"complete"}"#.len() as u64;
+        assert!(budget.held() >= kept, "{} bytes", budget.held());
+        face.client(&of_task(3, "tasks/get", &task, ""));
+        let shown = &face.own()[0]["result"];
+        assert_eq!(shown["status"], status, "{shown}");
+        let due = face.0.next_due().unwrap();
+        face.0.act(due);
+        assert_eq!(budget.held(), 0);
+    }
 }
 
 #[test]

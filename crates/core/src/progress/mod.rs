@@ -57,6 +57,7 @@ pub use correlate::given_names::NameKey;
 pub use correlate::ledger::CALLS_MAX;
 pub use detached::DetachedWork;
 pub use detached::late::held::ReleasedRequest;
+pub use detached::store::{KeptBytes, Work, WorkStore};
 pub use detached::tasks::date::rfc_3339;
 pub use detached::tasks::show::task_words;
 pub use dialect::report::MESSAGE_MAX;

@@ -14,10 +14,10 @@ impl DetachedWork {
     pub(crate) fn next_expiry(&self, gate: &Gate) -> Option<Instant> {
         let expiry = gate.calls.next_expiry().map(|(at, _)| at);
         // Most filters have neither, and are asked several times for each event.
-        if self.late.is_empty() && self.tasks.is_empty() {
+        if self.late.is_empty() && self.tasks.works.is_empty() {
             return expiry;
         }
-        [expiry, self.late.next_due(), self.tasks.next_due()].into_iter().flatten().min()
+        [expiry, self.late.next_due(), self.tasks.works.next_due()].into_iter().flatten().min()
     }
 
     /// The next bytes to be written on a stream now. Call again until the answer is `None`.

@@ -70,7 +70,7 @@ impl DetachedWork {
     pub(crate) fn repeats_names(&self, gate: &Gate, stream: StreamId, draft: &CallDraft) -> bool {
         let id = &draft.id.server;
         // The client has an answer to these requests, or needs none. The server still works on them.
-        if self.late.is_running(id) || self.tasks.running(id).is_some() {
+        if self.late.works.running(id).is_some() || self.tasks.works.running(id).is_some() {
             return true;
         }
         if !gate.calls.topology.finds_answers_by_id() {
@@ -104,7 +104,9 @@ impl DetachedWork {
             Kind::Request => {
                 gate.calls.pair_request(client, message, upstream);
                 let task = message.id_key().and_then(|id| self.tasks.made_by(&id));
-                if let Some(call) = task.filter(|task| task.is_working()).map(|task| task.call) {
+                if let Some(call) =
+                    task.filter(|task| task.is_running()).map(|task| task.details.call)
+                {
                     gate.calls.pair(call, upstream);
                 }
             }

@@ -1,11 +1,13 @@
-//! The bytes that a filter keeps in memory for clients that come later: answers of late calls and of tasks. How many
-//! there may be besides the limits of the settings, its shell says: others keep bytes too.
+//! Work that goes on without the client that asked for it: late answers, and tasks of 2025-11-25. `store` has the states
+//! and the bounds of such work; the tasks of 2026-07-28, which the modern face makes, are kept in the same kind of store.
+//! How many bytes may be kept besides the limits of the settings, the shell of a filter says: others keep bytes too.
 
 pub(crate) mod answer;
 mod clock;
 mod enter;
 pub(crate) mod late;
 mod server_answer;
+pub(crate) mod store;
 pub(crate) mod tasks;
 
 use crate::progress::detached::late::calls::LateCalls;
@@ -28,14 +30,14 @@ impl DetachedWork {
 
     /// Bytes of the answers that are kept.
     pub fn kept_bytes(&self) -> usize {
-        self.late.bytes() + self.tasks.bytes()
+        self.late.bytes() + self.tasks.works.bytes()
     }
 
     /// Whether the next message of the server may be kept.
     pub(crate) fn may_keep(&self, gate: &Gate) -> bool {
         let mut open = gate.calls.iter();
         !self.late.is_empty()
-            || !self.tasks.is_empty()
+            || !self.tasks.works.is_empty()
             || open.any(|(_, call)| call.signature.is_some())
     }
 

@@ -8,15 +8,12 @@ use bytes::Bytes;
 
 use crate::progress::correlate::signature::Signature;
 use crate::progress::detached::late::held::HeldCalls;
+use crate::progress::detached::store::{KeptBytes, Work, WorkStore};
 use crate::progress::event::late::{LateEvent, LateNews};
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::policy::Policy;
 use crate::progress::policy::late::Late;
 use crate::protocol::jsonrpc::{Key, Message};
-
-/// Calls of one connection that go on without their clients. A client that gives up one more call cancels that
-/// call as without `late`.
-const KEPT_MAX: usize = 256;
 
 /// Calls of one connection whose answers were just given, and are remembered for clients that give them up in that
 /// moment. Beyond it the oldest is forgotten.
@@ -25,11 +22,9 @@ const GIVEN_MAX: usize = 16;
 /// Tools of one server whose annotations are remembered.
 const TOOLS_MAX: usize = 4096;
 
-/// A call whose client gave it up.
+/// What is known of a call whose client gave it up.
 #[derive(Debug)]
 pub(crate) struct LateCall {
-    /// The server's id of the request.
-    pub(crate) id: Key,
     /// The server's token of the request.
     pub(crate) token: Option<Key>,
     /// The upstream stream that the server answers on, if the stream is known.
@@ -38,23 +33,22 @@ pub(crate) struct LateCall {
     pub(crate) signature: Signature,
     /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
-    /// The time when the work began.
-    pub(crate) began: Instant,
     /// Calls so far that asked for this work.
     pub(crate) attempts: u32,
-    /// The answer, once it has come.
-    pub(crate) answer: Option<Message>,
-    /// The time at which nobody gets the answer any more.
-    pub(crate) until: Instant,
 }
+
+/// A call whose client gave it up, and whose work goes on.
+pub(crate) type LateWork = Work<LateCall, Message>;
 
 /// A call whose answer was given to its client, which may have given the call up before the answer came.
 #[derive(Debug)]
 pub(crate) struct GivenCall {
     /// The client's text of the request's id.
     pub(crate) client_id: Bytes,
-    /// The call, with its answer if the answer may be given once more.
-    pub(crate) call: LateCall,
+    /// The call.
+    pub(crate) work: LateWork,
+    /// The answer, if it may be given once more.
+    pub(crate) answer: Option<Message>,
     /// The call joined some work: the server has never seen its id.
     pub(crate) is_joined: bool,
 }
@@ -64,17 +58,14 @@ impl LateCall {
     pub(crate) fn terms(&self) -> &Late {
         &self.policy.of(Some(&self.signature.tool)).late
     }
+}
 
+impl LateWork {
     /// The event `event` of this call.
     pub(crate) fn news(&self, event: LateEvent, now: Instant) -> LateNews {
-        let age = now.saturating_duration_since(self.began);
-        LateNews {
-            event,
-            tool: self.signature.tool.clone(),
-            age,
-            attempts: self.attempts,
-            call: None,
-        }
+        let LateCall { signature, attempts, .. } = &self.details;
+        let (tool, attempts) = (signature.tool.clone(), *attempts);
+        LateNews { event, tool, age: self.age(now), attempts, call: None }
     }
 }
 
@@ -94,7 +85,7 @@ struct ToolAnnotations {
 /// The calls of one connection that go on without their clients.
 #[derive(Debug, Default)]
 pub(crate) struct LateCalls {
-    calls: VecDeque<LateCall>,
+    pub(crate) works: WorkStore<LateCall, Message>,
     given: VecDeque<GivenCall>,
     tools: ToolAnnotations,
     /// Open calls that are to be answered with words, by the time of that answer.
@@ -106,27 +97,17 @@ pub(crate) struct LateCalls {
 }
 
 impl LateCalls {
-    /// Whether one more call can go on.
-    pub(crate) fn has_room(&self) -> bool {
-        self.calls.len() < KEPT_MAX
-    }
-
-    pub(crate) fn keep(&mut self, call: LateCall) {
-        self.calls.push_back(call);
-    }
-
     /// Takes the oldest call that asked for the same work for the same principal.
-    pub(crate) fn take_same(&mut self, who: Principal, what: &Signature) -> Option<LateCall> {
-        let is_same = |call: &LateCall| call.principal == who && call.signature == *what;
-        let place = self.calls.iter().position(is_same)?;
-        self.calls.remove(place)
+    pub(crate) fn take_same(&mut self, who: Principal, what: &Signature) -> Option<LateWork> {
+        self.works.take(|work| work.details.principal == who && work.details.signature == *what)
     }
 
     /// The members that may differ between the calls of a tool, where the oldest call of it goes on for the same
     /// principal.
     pub(crate) fn ignored_by(&self, who: Principal, tool: &str) -> Option<&[String]> {
-        let is_meant = |call: &&LateCall| call.principal == who && call.signature.tool == tool;
-        self.calls.iter().find(is_meant).map(|call| &call.terms().ignore[..])
+        let mut calls = self.works.iter().map(|work| &work.details);
+        let call = calls.find(|call| call.principal == who && call.signature.tool == tool)?;
+        Some(&call.terms().ignore[..])
     }
 
     /// Remembers a call whose answer goes to its client.
@@ -140,7 +121,8 @@ impl LateCalls {
     /// Takes the call whose answer was just given to this principal under this id.
     pub(crate) fn take_given(&mut self, who: Principal, client_id: &Key) -> Option<GivenCall> {
         let is_meant = |given: &GivenCall| {
-            given.call.principal == who && Key::read(&given.client_id).as_ref() == Some(client_id)
+            given.work.details.principal == who
+                && Key::read(&given.client_id).as_ref() == Some(client_id)
         };
         let place = self.given.iter().rposition(is_meant)?;
         self.given.remove(place)
@@ -149,87 +131,52 @@ impl LateCalls {
     /// Forgets the answers that were just given to a principal. The ids of calls that joined stay: the server knows none
     /// of them, and must see no cancellation.
     pub(crate) fn forget_given(&mut self, who: Principal) {
-        self.given.retain(|given| given.call.principal != who || given.is_joined);
-        for given in self.given.iter_mut().filter(|given| given.call.principal == who) {
-            given.call.answer = None;
+        let is_of = |given: &GivenCall| given.work.details.principal == who;
+        self.given.retain(|given| !is_of(given) || given.is_joined);
+        for given in self.given.iter_mut().filter(|given| is_of(given)) {
+            given.answer = None;
         }
-    }
-
-    /// Takes all calls of a principal.
-    pub(crate) fn take_of(&mut self, who: Principal) -> Vec<LateCall> {
-        self.take_if(|call| call.principal == who)
     }
 
     /// Takes every call.
-    pub(crate) fn take_all(&mut self) -> Vec<LateCall> {
+    pub(crate) fn take_all(&mut self) -> Vec<LateWork> {
         self.early_answers.clear();
         self.given.clear();
-        self.calls.drain(..).collect()
+        self.works.take_all()
     }
 
     /// Takes the calls whose time is over.
-    pub(crate) fn take_over(&mut self, now: Instant) -> Vec<LateCall> {
-        self.given.retain(|given| given.call.until > now);
-        self.take_if(|call| call.until <= now)
-    }
-
-    fn take_if(&mut self, is_meant: impl Fn(&LateCall) -> bool) -> Vec<LateCall> {
-        if !self.calls.iter().any(&is_meant) {
-            return Vec::new();
-        }
-        let (taken, rest): (Vec<LateCall>, Vec<LateCall>) =
-            self.calls.drain(..).partition(is_meant);
-        self.calls = rest.into();
-        taken
+    pub(crate) fn take_over(&mut self, now: Instant) -> Vec<LateWork> {
+        self.given.retain(|given| given.work.until > now);
+        self.works.take_over(now)
     }
 
     /// Some call without an answer.
-    pub(crate) fn any_running(&self) -> Option<&LateCall> {
-        self.calls.iter().find(|call| call.answer.is_none())
-    }
-
-    /// Whether the server knows a call without an answer by this id.
-    pub(crate) fn is_running(&self, id: &Key) -> bool {
-        self.calls.iter().any(|call| call.answer.is_none() && call.id == *id)
-    }
-
-    /// The call without an answer that the server knows by this id.
-    pub(crate) fn running(&mut self, id: &Key) -> Option<&mut LateCall> {
-        self.calls.iter_mut().find(|call| call.answer.is_none() && call.id == *id)
+    pub(crate) fn any_running(&self) -> Option<&LateWork> {
+        self.works.iter().find(|work| work.is_running())
     }
 
     /// The server's id of the only call without an answer whose id is `id` in another spelling.
     pub(crate) fn running_in_other_spelling(&self, id: &Key) -> Option<Key> {
         let (class, other) = (id.class_of_value(), id.in_other_type());
-        let is_meant = |call: &&LateCall| {
-            let is_number = class.is_some() && call.id.class() == class;
-            call.answer.is_none() && (is_number || other.as_ref() == Some(&call.id))
+        let is_meant = |work: &&LateWork| {
+            let is_number = class.is_some() && work.server_id.class() == class;
+            work.is_running() && (is_number || other.as_ref() == Some(&work.server_id))
         };
-        let mut meant = self.calls.iter().filter(is_meant);
+        let mut meant = self.works.iter().filter(is_meant);
         let only = meant.next().filter(|_| meant.next().is_none());
-        only.map(|call| call.id.clone())
-    }
-
-    /// Takes the call without an answer that the server knows by this id.
-    pub(crate) fn take_running(&mut self, id: &Key) -> Option<LateCall> {
-        let is_meant = |call: &LateCall| call.answer.is_none() && call.id == *id;
-        let place = self.calls.iter().position(is_meant)?;
-        self.calls.remove(place)
+        only.map(|work| work.server_id.clone())
     }
 
     /// Bytes of the answers that are kept.
     pub(crate) fn bytes(&self) -> usize {
-        let given = self.given.iter().map(|given| &given.call);
-        self.calls
-            .iter()
-            .chain(given)
-            .filter_map(|call| Some(call.answer.as_ref()?.raw().len()))
-            .sum()
+        let given = self.given.iter().filter_map(|given| given.answer.as_ref());
+        self.works.bytes() + given.map(KeptBytes::kept_bytes).sum::<usize>()
     }
 
     /// Whether nothing is to be done at any time.
     pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.works.is_empty()
             && self.given.is_empty()
             && self.early_answers.is_empty()
             && self.held.len() == 0
@@ -237,8 +184,8 @@ impl LateCalls {
 
     /// The time at which something is to be done next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let over = self.calls.iter().map(|call| call.until);
-        let over = over.chain(self.given.front().map(|given| given.call.until));
+        let given = self.given.front().map(|given| given.work.until);
+        let over = self.works.next_due().into_iter().chain(given);
         let told = self.early_answers.first().map(|(at, _)| *at);
         over.chain(told).chain(self.held.next_due()).min()
     }

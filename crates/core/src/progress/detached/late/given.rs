@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::progress::detached::DetachedWork;
 use crate::progress::detached::late::calls::{GivenCall, LateCall};
+use crate::progress::detached::store::Work;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::Message;
@@ -38,19 +39,17 @@ impl DetachedWork {
         if answer.is_none() && !is_joined {
             return;
         }
-        let given = LateCall {
-            id: call.id.server.clone(),
+        let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: None,
             principal: gate.calls.late_principal(call.stream),
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
-            began: call.opened,
             attempts: call.attempts,
-            answer,
-            until: now + CROSSING_MAX,
         };
+        let until = now + CROSSING_MAX;
+        let work = Work::new(call.id.server.clone(), call.opened, until, details);
         let client_id = call.id.client.clone();
-        self.late.note_given(GivenCall { client_id, call: given, is_joined });
+        self.late.note_given(GivenCall { client_id, work, answer, is_joined });
     }
 }

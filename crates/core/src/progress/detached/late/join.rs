@@ -11,7 +11,8 @@ use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
-use crate::progress::detached::late::calls::{GivenCall, LateCall};
+use crate::progress::detached::late::calls::{GivenCall, LateCall, LateWork};
+use crate::progress::detached::store::Work;
 use crate::progress::durations::Expected;
 use crate::progress::event::late::LateEvent;
 use crate::progress::event::summary::Outcome;
@@ -33,8 +34,8 @@ impl DetachedWork {
     /// The client makes another call: what the client left is not wanted any more.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         self.late.forget_given(who);
-        for call in self.late.take_of(who) {
-            self.give_late_up(gate, now, &call, LateEvent::MovedOn);
+        for work in self.late.works.take_if(|work| work.details.principal == who) {
+            self.give_late_up(gate, now, &work, LateEvent::MovedOn);
         }
     }
 
@@ -44,7 +45,7 @@ impl DetachedWork {
         if self.late.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
         }
-        if self.late.is_running(id) {
+        if self.late.works.running(id).is_some() {
             return Some(id.clone());
         }
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
@@ -61,7 +62,7 @@ impl DetachedWork {
     pub(crate) fn late_room(&self, gate: &Gate, id: Option<&Key>) -> Option<usize> {
         let some =
             self.late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(gate, id)));
-        let room = some?.policy.call.late.bytes;
+        let room = some?.details.policy.call.late.bytes;
         let most = if self.kept_room == u32::MAX { usize::MAX } else { self.kept_room as usize };
         Some(room.saturating_sub(self.late.bytes()).min(most))
     }
@@ -78,16 +79,16 @@ impl DetachedWork {
         let Some(key) = key else { return false };
         let bytes = message.raw().len() + self.late.bytes();
         let is_taken = self.take_kept_room(message.raw().len());
-        let Some(call) = self.late.running(&key) else { return false };
-        call.until = now + call.terms().finished;
-        let has_room = is_taken && bytes <= call.policy.call.late.bytes;
+        let Some(work) = self.late.works.running_mut(&key) else { return false };
+        work.until = now + work.details.terms().finished;
+        let has_room = is_taken && bytes <= work.details.policy.call.late.bytes;
         let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
-        gate.calls.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
         if event == LateEvent::Finished {
             // A copy: the answer may wait for minutes, and would keep a whole read buffer.
-            call.answer = Some(Message::parse(Bytes::copy_from_slice(message.raw())));
+            work.finish(Message::parse(Bytes::copy_from_slice(message.raw())));
         } else {
-            self.late.take_running(&key);
+            self.late.works.take_running(&key);
         }
         gate.calls.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
         true
@@ -95,10 +96,10 @@ impl DetachedWork {
 
     /// The answer to a call that goes on without its client has come, and cannot be kept.
     pub(crate) fn drop_late_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
-        if let Some(call) = self.late.take_running(id) {
+        if let Some(work) = self.late.works.take_running(id) {
             gate.calls
                 .events
-                .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
+                .push_back(FilterEvent::Late(Box::new(work.news(LateEvent::Dropped, now))));
         }
     }
 
@@ -112,10 +113,10 @@ impl DetachedWork {
     }
 
     /// Nobody gets the answer to a call any more: the server can stop its work.
-    fn give_late_up(&self, gate: &mut Gate, now: Instant, call: &LateCall, event: LateEvent) {
-        gate.calls.events.push_back(FilterEvent::Late(Box::new(call.news(event, now))));
-        if call.answer.is_none() {
-            gate.calls.cancel_at_server(&call.id, NOBODY_CAME);
+    fn give_late_up(&self, gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
+        if work.is_running() {
+            gate.calls.cancel_at_server(&work.server_id, NOBODY_CAME);
         }
     }
 
@@ -195,20 +196,20 @@ impl DetachedWork {
         gate: &mut Gate,
         now: Instant,
         stream: StreamId,
-        late: LateCall,
+        late: LateWork,
         mut draft: CallDraft,
     ) {
         let client_id = draft.id.client.clone();
-        draft.id = MappedId { server: late.id.clone(), translated: true, ..draft.id };
-        let invented = late.token.is_none() && gate.calls.topology.has_strangers();
-        let token = late.token.clone().or_else(|| invented.then(|| gate.calls.give_name()));
+        draft.id = MappedId { server: late.server_id.clone(), translated: true, ..draft.id };
+        let invented = late.details.token.is_none() && gate.calls.topology.has_strangers();
+        let token = late.details.token.clone().or_else(|| invented.then(|| gate.calls.give_name()));
         draft.token = draft.token.map(|own| match token {
             Some(server) => MappedId { server, translated: true, ..own },
             None => own,
         });
-        let tool = Some(late.signature.tool.clone());
+        let tool = Some(late.details.signature.tool.clone());
         let Some(id) = self.enter(gate, now, stream, mcp::TOOLS_CALL, tool, draft) else {
-            self.late.keep(late);
+            self.late.works.add(late);
             gate.calls.refuse(
                 stream,
                 &client_id,
@@ -217,18 +218,18 @@ impl DetachedWork {
             );
             return;
         };
-        gate.calls.join(id, late.began, late.attempts + 1);
-        if let Some(upstream) = late.paired {
+        gate.calls.join(id, late.began, late.details.attempts + 1);
+        if let Some(upstream) = late.details.paired {
             gate.calls.pair(id, upstream);
         }
         self.plan_late(gate, now, id);
-        let event = if late.answer.is_some() { LateEvent::Fetched } else { LateEvent::Joined };
+        let event = if late.is_running() { LateEvent::Joined } else { LateEvent::Fetched };
         let mut news = late.news(event, now);
         (news.attempts, news.call) = (news.attempts + 1, Some(id));
         gate.calls.events.push_back(FilterEvent::Late(Box::new(news)));
-        let Some(answer) = late.answer else { return gate.schedule(id) };
+        let Some(answer) = late.answer() else { return gate.schedule(id) };
         let done = Repairs::default();
-        let judged = self.repair_answer_to(gate, now, Origin::Shared, id, &answer, done);
+        let judged = self.repair_answer_to(gate, now, Origin::Shared, id, answer, done);
         let Some(payload) = judged.payload else { return };
         // The answer had its verdict when the answer came.
         let item = Item {
@@ -252,28 +253,25 @@ impl DetachedWork {
         let Some(call) = gate.calls.get(id) else { return false };
         let late = self.late_of(gate, call.settings(), call.tool.as_deref());
         let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
-        if !self.late.has_room() {
+        if !self.late.works.has_room() {
             return false;
         }
-        let kept = LateCall {
-            id: call.id.server.clone(),
+        let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: call.paired,
             principal: gate.calls.late_principal(call.stream),
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
-            began: call.opened,
             attempts: call.attempts,
-            answer: None,
-            until: now + late.keep,
         };
+        let kept = Work::new(call.id.server.clone(), call.opened, now + late.keep, details);
         let mut news = kept.news(event, now);
         news.call = Some(id);
         gate.calls.events.push_back(FilterEvent::Late(Box::new(news)));
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         gate.end_call(now, id, Tombstone::Cancelled, outcome);
-        let (who, what) = (kept.principal, kept.signature.clone());
-        self.late.keep(kept);
+        let (who, what) = (kept.details.principal, kept.details.signature.clone());
+        self.late.works.add(kept);
         self.join_held(gate, now, who, &what);
         true
     }
@@ -289,18 +287,18 @@ impl DetachedWork {
         is_by_clock: bool,
     ) -> bool {
         let who = gate.calls.late_principal(stream);
-        let Some(GivenCall { mut call, is_joined, .. }) = self.late.take_given(who, id) else {
-            return false;
-        };
-        if !is_by_clock || call.answer.is_none() || !self.late.has_room() {
+        let given = self.late.take_given(who, id);
+        let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
+        let Some(answer) = answer.filter(|_| is_by_clock && self.late.works.has_room()) else {
             return is_joined;
-        }
-        call.until = now + call.terms().finished;
+        };
+        work.until = now + work.details.terms().finished;
+        work.finish(answer);
         gate.calls
             .events
-            .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Finished, now))));
-        let what = call.signature.clone();
-        self.late.keep(call);
+            .push_back(FilterEvent::Late(Box::new(work.news(LateEvent::Finished, now))));
+        let what = work.details.signature.clone();
+        self.late.works.add(work);
         self.join_held(gate, now, who, &what);
         true
     }

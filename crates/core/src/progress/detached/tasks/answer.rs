@@ -10,11 +10,12 @@ use crate::progress::correlate::mended_body::mended_body;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
 use crate::progress::detached::tasks::requests::NO_TASK;
-use crate::progress::detached::tasks::table::{KeptAnswer, OwnTask, TaskState};
+use crate::progress::detached::tasks::table::{KeptAnswer, TaskEnd, TaskState, TaskWork};
 use crate::progress::event::FilterEvent;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::gate::state::Gate;
+use crate::progress::ids::CallId;
 use crate::progress::payload::{Payload, TransmitKind, spliced};
 use crate::progress::streams::stream::{Guard, Item, ItemKind};
 use crate::progress::verdict::{Repair, Repairs, Verdict};
@@ -29,7 +30,7 @@ impl DetachedWork {
     fn mended_task_answer(
         &self,
         gate: &Gate,
-        call: crate::progress::CallId,
+        call: CallId,
         message: &Message,
         repairs: &mut Repairs,
     ) -> Message {
@@ -65,8 +66,9 @@ impl DetachedWork {
         event: TaskEvent,
     ) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        (task.state, task.changed, task.answer) = (state, now, Some(answer));
-        task.asked.clear();
+        task.finish(TaskEnd { state, answer });
+        task.details.changed = now;
+        task.details.asked.clear();
         let news = task.news(event, now);
         gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
     }
@@ -80,7 +82,7 @@ impl DetachedWork {
         guard: Option<Guard>,
     ) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        for call in std::mem::take(&mut task.waiting) {
+        for call in std::mem::take(&mut task.details.waiting) {
             let Some(waiting) = gate.calls.get(call) else { continue };
             let client_id = waiting.id.client.clone();
             let Some(text) = self.tasks.get(id).and_then(|task| task.answer_to(&client_id)) else {
@@ -88,7 +90,7 @@ impl DetachedWork {
             };
             self.answer_waiting_call(gate, now, call, &client_id, text, guard);
             let Some(task) = self.tasks.get_mut(id) else { continue };
-            if !std::mem::replace(&mut task.is_fetched, true) {
+            if task.fetch() {
                 let news = task.news(TaskEvent::Fetched, now);
                 gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
             }
@@ -99,7 +101,7 @@ impl DetachedWork {
         &self,
         gate: &mut Gate,
         now: Instant,
-        call: crate::progress::CallId,
+        call: CallId,
         client_id: &Bytes,
         text: Bytes,
         guard: Option<Guard>,
@@ -118,8 +120,8 @@ impl DetachedWork {
 
     /// The answer to a call that runs as a task has come, and cannot be kept.
     pub(crate) fn fail_large_task(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
-        let Some(task) = self.tasks.running(id) else { return };
-        let (id, call) = (task.id.clone(), task.call);
+        let Some(task) = self.tasks.works.running(id) else { return };
+        let (id, call) = (task.details.id.clone(), task.details.call);
         gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
         let why = "the answer is too large to be kept for a task; call the tool without a task";
         let answer = KeptAnswer::None(why.to_owned());
@@ -129,7 +131,8 @@ impl DetachedWork {
 
     /// The server has ended: tasks that run get no answer any more.
     pub(crate) fn fail_tasks(&mut self, gate: &mut Gate, now: Instant, why: &str) {
-        let running: Vec<String> = self.tasks.working().map(|task| task.id.clone()).collect();
+        let running: Vec<String> =
+            self.tasks.working().map(|task| task.details.id.clone()).collect();
         for id in running {
             let answer = KeptAnswer::None(why.to_owned());
             self.close_task(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
@@ -139,20 +142,20 @@ impl DetachedWork {
 
     /// Forgets the tasks whose time to live is over; the server can stop its work.
     pub(crate) fn expire_tasks(&mut self, gate: &mut Gate, now: Instant) {
-        for task in self.tasks.take_over(now) {
-            if task.is_working() {
+        for task in self.tasks.works.take_over(now) {
+            if task.is_running() {
                 gate.calls.cancel_at_server(&task.server_id, EXPIRED);
-                gate.end_call(now, task.call, Tombstone::Cancelled, Outcome::TaskEnded);
+                gate.end_call(now, task.details.call, Tombstone::Cancelled, Outcome::TaskEnded);
             }
-            if !task.is_fetched {
+            if task.is_open() {
                 self.note_task_event(gate, &task, TaskEvent::Expired, now);
             }
-            self.refuse_waiting(gate, now, &task);
+            self.refuse_waiting(gate, now, &task.details.waiting);
         }
     }
 
-    fn refuse_waiting(&self, gate: &mut Gate, now: Instant, task: &OwnTask) {
-        for call in &task.waiting {
+    fn refuse_waiting(&self, gate: &mut Gate, now: Instant, waiting: &[CallId]) {
+        for call in waiting {
             let Some(client_id) = gate.calls.get(*call).map(|call| call.id.client.clone()) else {
                 continue;
             };
@@ -176,17 +179,16 @@ impl DetachedWork {
         if gate.calls.by_id(&key).is_some() {
             return false;
         }
-        let Some(task) = self.tasks.running(&key) else { return false };
-        let (id, call) = (task.id.clone(), task.call);
+        let Some(task) = self.tasks.works.running(&key) else { return false };
+        let (id, call) = (task.details.id.clone(), task.details.call);
         let mut repairs = done;
         repairs.add(Repair::Task);
         let answer = self.mended_task_answer(gate, call, message, &mut repairs);
         let guard = gate.calls.guard_of(call);
         self.note_answer(gate, now, call, message);
         let room = gate.calls.policy.call.tasks.bytes;
-        while self.tasks.bytes() + answer.raw().len() > room && self.tasks.forget_fetched() {}
         let bytes = answer.raw().len();
-        if self.tasks.bytes() + bytes > room || !self.take_kept_room(bytes) {
+        if !self.tasks.works.make_bytes(bytes, room) || !self.take_kept_room(bytes) {
             let why = format!(
                 "the answer of {bytes} bytes has no room (tasks.bytes, server.max_kept_bytes)"
             );
@@ -212,7 +214,7 @@ impl DetachedWork {
     pub(crate) fn note_task_event(
         &self,
         gate: &mut Gate,
-        task: &OwnTask,
+        task: &TaskWork,
         event: TaskEvent,
         now: Instant,
     ) {

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::progress::correlate::call::{Task, TaskNotes};
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::detached::DetachedWork;
-use crate::progress::detached::tasks::table::{OwnTask, TaskState};
+use crate::progress::detached::store::Work;
+use crate::progress::detached::tasks::table::OwnTask;
 use crate::progress::event::task::TaskEvent;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::StreamId;
@@ -64,24 +65,19 @@ impl DetachedWork {
         let about = Key::read(&text).map(|id| Task { id, text, notes });
         gate.calls.begin_own_task(call, now + ttl, about, alias.as_ref());
         gate.schedule(call);
-        let task = OwnTask {
+        let details = OwnTask {
             id,
             call,
             client_id: client_key.unwrap_or_else(|| server_id.clone()),
-            server_id,
             tool: name,
-            began: now,
             changed: now,
-            ttl,
-            state: TaskState::Working,
-            answer: None,
-            is_fetched: false,
             waiting: Vec::new(),
             asked: Vec::new(),
         };
+        let task = Work::new(server_id, now, now + ttl, details);
         let made = format!(r#"{{"task":{}}}"#, self.show_task(gate, now, &task));
         self.note_task_event(gate, &task, TaskEvent::Began, now);
-        self.tasks.add(task);
+        self.tasks.works.add(task);
         self.answer_task_request(gate, stream, &client_id, &made);
         gate.calls.for_server(&sent)
     }
@@ -116,7 +112,7 @@ impl DetachedWork {
             let why = format!("calls of the tool {tool:?} cannot run as tasks");
             return Err((METHOD_NOT_FOUND, why));
         };
-        if !self.tasks.make_room() {
+        if !self.tasks.works.make_room() {
             let why = "too many tasks are open; fetch the results of some, or cancel some";
             return Err((INTERNAL_ERROR, why.to_owned()));
         }

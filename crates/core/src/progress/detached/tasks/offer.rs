@@ -60,7 +60,7 @@ impl DetachedWork {
 
     /// Tasks of Milepost's own that run, or whose answer waits for its client.
     pub fn own_tasks(&self) -> usize {
-        self.tasks.open()
+        self.tasks.works.iter().filter(|task| task.is_open()).count()
     }
 
     /// Learns from `initialize` whether the client knows tasks.

@@ -56,8 +56,8 @@ impl DetachedWork {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, _, None) => {
                 Some((INVALID_PARAMS, NO_TASK.to_owned()))
             }
-            (mcp::TASKS_CANCEL, _, Some(task)) if !task.is_working() => {
-                let why = format!("the task is over already, and is {}", task.state.name());
+            (mcp::TASKS_CANCEL, _, Some(task)) if !task.is_running() => {
+                let why = format!("the task is over already, and is {}", task.state().name());
                 Some((INVALID_PARAMS, why))
             }
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, ..) => None,
@@ -98,8 +98,8 @@ impl DetachedWork {
             return self.refuse_task(gate, now, stream, &client_id, (INTERNAL_ERROR, why), None);
         };
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.waiting.push(call);
-        if !task.is_working() {
+        task.details.waiting.push(call);
+        if !task.is_running() {
             self.answer_waiting(gate, now, id, None);
         }
     }
@@ -118,14 +118,14 @@ impl DetachedWork {
 
     fn cancel_task(&mut self, gate: &mut Gate, now: Instant, id: &str) {
         let Some(task) = self.tasks.get(id) else { return };
-        let (call, server_id) = (task.call, task.server_id.clone());
+        let (call, server_id) = (task.details.call, task.server_id.clone());
         gate.calls.cancel_at_server(&server_id, CANCELLED);
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
         self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
         // Nobody waits for an answer of a cancelled task.
         if let Some(task) = self.tasks.get_mut(id) {
-            task.is_fetched = true;
+            task.fetch();
         }
         self.answer_waiting(gate, now, id, None);
     }
@@ -192,8 +192,8 @@ impl DetachedWork {
 
     /// The stream on which a client waits for the task of a call.
     fn waiting_stream(&self, gate: &Gate, call: CallId) -> Option<StreamId> {
-        let task = self.tasks.working().find(|task| task.call == call)?;
-        let waiting = task.waiting.iter().filter_map(|id| gate.calls.get(*id));
+        let task = self.tasks.of_call(call)?;
+        let waiting = task.details.waiting.iter().filter_map(|id| gate.calls.get(*id));
         waiting.map(|call| call.stream).find(|stream| gate.calls.has_stream(*stream))
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::progress::correlate::call::TaskNotes;
 use crate::progress::detached::DetachedWork;
 use crate::progress::detached::tasks::offer::first_member;
-use crate::progress::detached::tasks::table::{KeptAnswer, OwnTask, TaskState};
+use crate::progress::detached::tasks::table::{KeptAnswer, TaskEnd, TaskState, TaskWork};
 use crate::progress::dialect::Fields;
 use crate::progress::gate::heartbeat;
 use crate::progress::gate::state::Gate;
@@ -34,16 +34,16 @@ impl TaskState {
     }
 }
 
-impl OwnTask {
+impl TaskWork {
     /// The word of the specification for the state of the task.
     fn status(&self) -> &'static str {
-        let asks = self.is_working() && !self.asked.is_empty();
-        if asks { "input_required" } else { self.state.name() }
+        let asks = self.is_running() && !self.details.asked.is_empty();
+        if asks { "input_required" } else { self.state().name() }
     }
 
     /// The answer of the task, for the client's request of this id. `None` while there is none.
     pub(crate) fn answer_to(&self, client_id: &Bytes) -> Option<Bytes> {
-        let message = match self.answer.as_ref()? {
+        let message = match &self.answer()?.answer {
             KeptAnswer::Server(message) => message,
             KeptAnswer::None(why) => return Some(own_error(client_id, why, None)),
         };
@@ -68,31 +68,32 @@ impl OwnTask {
     }
 
     fn related_member(&self) -> String {
-        format!(r#""{META_RELATED_TASK}":{{"taskId":"{}"}}"#, self.id)
+        format!(r#""{META_RELATED_TASK}":{{"taskId":"{}"}}"#, self.details.id)
     }
 }
 
 impl DetachedWork {
     /// A task, as JSON.
-    pub(crate) fn show_task(&self, gate: &Gate, now: Instant, task: &OwnTask) -> String {
-        let call = gate.calls.get(task.call).filter(|_| task.is_working());
+    pub(crate) fn show_task(&self, gate: &Gate, now: Instant, work: &TaskWork) -> String {
+        let task = &work.details;
+        let call = gate.calls.get(task.call).filter(|_| work.is_running());
         let notes = call.and_then(|call| call.task.as_ref()?.notes.as_deref());
         let updated = notes.map_or(task.changed, |notes| notes.at.max(task.changed));
-        let words = self.task_words(gate, now, task, notes);
+        let words = self.task_words(gate, now, work, notes);
         format!(
             r#"{{"taskId":"{}","status":"{}","statusMessage":{},"createdAt":"{}","lastUpdatedAt":"{}","ttl":{},"pollInterval":{POLL_INTERVAL_MS}}}"#,
             task.id,
-            task.status(),
+            work.status(),
             String::from_utf8_lossy(&json::quote(&words)),
-            self.tasks.date(task.began),
+            self.tasks.date(work.began),
             self.tasks.date(updated),
-            task.ttl.as_millis(),
+            work.ttl().as_millis(),
         )
     }
 
     /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
     pub(crate) fn related_request(&self, call: CallId, message: &Message) -> Option<Payload> {
-        let task = self.tasks.working().find(|task| task.call == call)?;
+        let task = self.tasks.of_call(call)?;
         let splice = task.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))
     }
@@ -102,26 +103,28 @@ impl DetachedWork {
         &self,
         gate: &Gate,
         now: Instant,
-        task: &OwnTask,
+        work: &TaskWork,
         notes: Option<&TaskNotes>,
     ) -> String {
-        let running = now.saturating_duration_since(task.began);
-        let took = || heartbeat::spell(task.changed.saturating_duration_since(task.began));
-        match (task.state, &task.answer) {
-            (TaskState::Completed, _) => return format!("done in {}", took()),
-            (_, Some(KeptAnswer::None(why))) => return one_line(why, ""),
-            (_, Some(KeptAnswer::Server(message))) => {
-                let said = message.error().and_then(|error| json::member(&error, "message"));
-                let said = said.as_ref().and_then(|said| json::decode_str(said));
-                let said = said.as_deref().unwrap_or("the tool reports an error");
-                return one_line(said, "");
-            }
-            _ if !task.asked.is_empty() => {
-                return one_line(&task.tool, ": the server waits for an answer");
-            }
-            _ => {}
+        let task = &work.details;
+        let took = || heartbeat::spell(task.changed.saturating_duration_since(work.began));
+        if let Some(TaskEnd { state, answer }) = work.answer() {
+            return match answer {
+                _ if *state == TaskState::Completed => format!("done in {}", took()),
+                KeptAnswer::None(why) => one_line(why, ""),
+                KeptAnswer::Server(message) => {
+                    let said = message.error().and_then(|error| json::member(&error, "message"));
+                    let said = said.as_ref().and_then(|said| json::decode_str(said));
+                    let said = said.as_deref().unwrap_or("the tool reports an error");
+                    one_line(said, "")
+                }
+            };
         }
-        let heard = gate.calls.received_at.map_or(task.began, |heard| heard.max(task.began));
+        if !task.asked.is_empty() {
+            return one_line(&task.tool, ": the server waits for an answer");
+        }
+        let running = work.age(now);
+        let heard = gate.calls.received_at.map_or(work.began, |heard| heard.max(work.began));
         let silence = now.saturating_duration_since(heard);
         let last = notes.map(TaskNotes::words).unwrap_or_default();
         let last = Some(&*last).filter(|words| !words.is_empty());

@@ -1,0 +1,243 @@
+//! The store of work that goes on without the client that asked for it: calls that their clients gave up, and tasks.
+//!
+//! ```text
+//!  running ──answer──> answered ──its client fetches it──> fetched
+//!     └───────────────────┴──── `until` is over ─────────────┴──> forgotten
+//! ```
+
+use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
+use std::time::{Duration, Instant};
+
+use crate::protocol::jsonrpc::{Key, Message};
+
+/// Late calls of one connection, its tasks of 2025-11-25, and those of 2026-07-28: so many of each are remembered. Beyond
+/// the limit the oldest task whose client has had the answer is forgotten. If there is none, the server is told of a call
+/// that its client gives up, a request for a task gets an error, and a slow call of 2026-07-28 becomes no task.
+const WORK_MAX: usize = 256;
+
+/// What is kept of the answer of some work.
+pub trait KeptBytes {
+    /// Bytes that the answer occupies.
+    fn kept_bytes(&self) -> usize;
+}
+
+impl KeptBytes for Message {
+    fn kept_bytes(&self) -> usize {
+        self.raw().len()
+    }
+}
+
+/// The state of some work.
+#[derive(Debug)]
+enum WorkState<A> {
+    /// The server works on it.
+    Running,
+    /// The answer waits for the client.
+    Answered(A),
+    /// The client has had the answer, and may ask for it again.
+    Fetched(A),
+}
+
+/// Some work of a server, with what one kind of client needs to know of it.
+#[derive(Debug)]
+pub struct Work<D, A> {
+    /// The id by which the server knows the call.
+    pub server_id: Key,
+    /// The time when the work began.
+    pub began: Instant,
+    /// The time at which the work is forgotten: nobody gets the answer any more.
+    pub until: Instant,
+    /// What else is known of the work.
+    pub details: D,
+    state: WorkState<A>,
+}
+
+impl<D, A> Work<D, A> {
+    /// Work that runs from `began` to `until` at the longest.
+    pub fn new(server_id: Key, began: Instant, until: Instant, details: D) -> Self {
+        Self { server_id, began, until, details, state: WorkState::Running }
+    }
+
+    /// Whether the server works on it.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, WorkState::Running)
+    }
+
+    /// Whether the work runs, or has an answer that its client has not had.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.state, WorkState::Fetched(_))
+    }
+
+    /// The answer, once it has come.
+    pub fn answer(&self) -> Option<&A> {
+        match &self.state {
+            WorkState::Running => None,
+            WorkState::Answered(answer) | WorkState::Fetched(answer) => Some(answer),
+        }
+    }
+
+    /// The answer has come.
+    pub fn finish(&mut self, answer: A) {
+        self.state = WorkState::Answered(answer);
+    }
+
+    /// The client has had the answer. False if it had the answer before, or there is none.
+    pub fn fetch(&mut self) -> bool {
+        match std::mem::replace(&mut self.state, WorkState::Running) {
+            WorkState::Answered(answer) => {
+                self.state = WorkState::Fetched(answer);
+                true
+            }
+            state => {
+                self.state = state;
+                false
+            }
+        }
+    }
+
+    /// How long the work has been known.
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
+    }
+
+    /// The time to live, from the beginning.
+    pub fn ttl(&self) -> Duration {
+        self.until.saturating_duration_since(self.began)
+    }
+}
+
+/// The work of one connection that goes on without its clients, the oldest first: at most 256.
+#[derive(Debug)]
+pub struct WorkStore<D, A> {
+    works: VecDeque<Work<D, A>>,
+}
+
+impl<D, A> Default for WorkStore<D, A> {
+    fn default() -> Self {
+        Self { works: VecDeque::new() }
+    }
+}
+
+impl<D, A: KeptBytes> WorkStore<D, A> {
+    /// Whether there is room for more work.
+    pub fn has_room(&self) -> bool {
+        self.works.len() < WORK_MAX
+    }
+
+    /// Makes room for more work: forgets the oldest whose client has had the answer. False if there is none.
+    pub fn make_room(&mut self) -> bool {
+        self.has_room() || self.forget_fetched()
+    }
+
+    /// Makes room for an answer where all answers may have `most` bytes: forgets work whose client has had the answer,
+    /// the oldest first. False if there is no room.
+    pub fn make_bytes(&mut self, bytes: usize, most: usize) -> bool {
+        while self.bytes() + bytes > most {
+            if !self.forget_fetched() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Forgets the oldest work whose client has had the answer. False if there is none.
+    fn forget_fetched(&mut self) -> bool {
+        self.take(|work| !work.is_open()).is_some()
+    }
+
+    /// Adds work as the newest.
+    pub fn add(&mut self, work: Work<D, A>) {
+        self.works.push_back(work);
+    }
+
+    /// All work, the oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Work<D, A>> + ExactSizeIterator + Clone {
+        self.works.iter()
+    }
+
+    /// All work, the oldest first.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Work<D, A>> {
+        self.works.iter_mut()
+    }
+
+    /// The work on which the server works under this id.
+    pub fn running(&self, id: &Key) -> Option<&Work<D, A>> {
+        self.works.iter().find(|work| work.is_running() && work.server_id == *id)
+    }
+
+    /// The work on which the server works under this id.
+    pub fn running_mut(&mut self, id: &Key) -> Option<&mut Work<D, A>> {
+        self.works.iter_mut().find(|work| work.is_running() && work.server_id == *id)
+    }
+
+    /// The place of the oldest work that is meant.
+    pub fn place_of(&self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<usize> {
+        self.works.iter().position(is_meant)
+    }
+
+    /// Takes the work at a place.
+    pub fn take_at(&mut self, place: usize) -> Option<Work<D, A>> {
+        self.works.remove(place)
+    }
+
+    /// Takes the oldest work that is meant.
+    pub fn take(&mut self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<Work<D, A>> {
+        self.works.remove(self.place_of(is_meant)?)
+    }
+
+    /// Takes the work on which the server works under this id.
+    pub fn take_running(&mut self, id: &Key) -> Option<Work<D, A>> {
+        self.take(|work| work.is_running() && work.server_id == *id)
+    }
+
+    /// Takes all work that is meant.
+    pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
+        if !self.works.iter().any(&is_meant) {
+            return Vec::new();
+        }
+        let works = std::mem::take(&mut self.works);
+        let (taken, rest): (Vec<_>, Vec<_>) = works.into_iter().partition(is_meant);
+        self.works = rest.into();
+        taken
+    }
+
+    /// Takes the work whose time is over.
+    pub fn take_over(&mut self, now: Instant) -> Vec<Work<D, A>> {
+        self.take_if(|work| work.until <= now)
+    }
+
+    /// Takes all work.
+    pub fn take_all(&mut self) -> Vec<Work<D, A>> {
+        std::mem::take(&mut self.works).into()
+    }
+
+    /// Bytes of the answers that are kept.
+    pub fn bytes(&self) -> usize {
+        self.works.iter().filter_map(Work::answer).map(KeptBytes::kept_bytes).sum()
+    }
+
+    /// Whether there is no work.
+    pub fn is_empty(&self) -> bool {
+        self.works.is_empty()
+    }
+
+    /// The time at which the next work is forgotten.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.works.iter().map(|work| work.until).min()
+    }
+}
+
+impl<D, A> Index<usize> for WorkStore<D, A> {
+    type Output = Work<D, A>;
+
+    fn index(&self, place: usize) -> &Work<D, A> {
+        &self.works[place]
+    }
+}
+
+impl<D, A> IndexMut<usize> for WorkStore<D, A> {
+    fn index_mut(&mut self, place: usize) -> &mut Work<D, A> {
+        &mut self.works[place]
+    }
+}
