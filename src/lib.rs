@@ -21,4 +21,4 @@ pub mod platform;
 pub mod relay;
 pub mod transport;
 
-pub use milepost_core::{progress, protocol};
+pub use milepost_core::{policy_file, progress, protocol};

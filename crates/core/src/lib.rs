@@ -11,7 +11,8 @@
 //!    to write. A program that frames messages itself, and has many streams, drives a filter.
 //! 3. [`protocol`]: messages are read where they lie, and never written again.
 //!
-//! A [`progress::Policy`] has the settings of a route of the proxy as fields: [`progress::CallPolicy`] those of calls.
+//! A [`progress::Policy`] has the settings of a route of the proxy as fields: [`progress::CallPolicy`] those of calls. With
+//! the feature `toml` it is read from the same TOML as a route (`Policy::from_toml`).
 //!
 //! A filter by itself, with a clock that stands still until it is moved:
 //!
@@ -38,5 +39,7 @@
 //! assert!(text.contains("notifications/progress") && text.contains(r#""progress":40"#), "{text}");
 //! ```
 pub mod conversation;
+#[cfg(feature = "toml")]
+pub mod policy_file;
 pub mod progress;
 pub mod protocol;

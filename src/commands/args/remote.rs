@@ -11,7 +11,7 @@ use url::Url;
 use super::WrapError;
 use crate::config::routes::{Authorities, Environment, HeaderRules, HttpUpstream, Route, Upstream};
 use crate::config::values::proxy_url::{ProxyChoice, ProxyText};
-use crate::config::values::text::Spelling;
+use crate::policy_file::text::Spelling;
 
 #[derive(Debug, Args)]
 pub(super) struct RemoteArgs {

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::values::nearest;
+use crate::policy_file::diagnostics::ConfigError;
+use crate::policy_file::variables::fill;
 
 /// The variables that a route file can name.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,9 @@ impl Environment {
     /// # Errors
     /// A variable is not set, or the text has something that is no variable.
     pub fn fill(&self, text: &str) -> Result<String, String> {
-        fill(text, self).map(|filled| filled.text).map_err(|fault| fault.what)
+        fill(text, &|name| look_up(name, self))
+            .map(|filled| filled.text)
+            .map_err(|fault| fault.what)
     }
 
     /// The value of a variable.
@@ -178,8 +180,8 @@ pub(super) fn expand(
                 unread.extend(elements.map(|(number, value)| (place.element(number), value)));
             }
             DeValue::String(written) if written.contains("${") => {
-                let expanded =
-                    fill(written, environment).map_err(|fault| fault.at(text, span.clone()))?;
+                let expanded = fill(written, &|name| look_up(name, environment))
+                    .map_err(|fault| fault.at(text, span.clone()))?;
                 // Nothing is hidden of an empty value, and every empty string looks like it.
                 let has_variables = !expanded.names.is_empty();
                 env_values.note(&place, expanded.names);
@@ -193,54 +195,6 @@ pub(super) fn expand(
         }
     }
     Ok(env_values)
-}
-
-/// A string with its variables filled in.
-struct ExpandedText {
-    text: String,
-    /// The variables.
-    names: Vec<String>,
-}
-
-/// An error in a string, and the part of the string that is wrong.
-struct EnvFault {
-    part: String,
-    what: String,
-}
-
-impl EnvFault {
-    /// The error with the place of the part in the file.
-    fn at(self, text: &str, span: Range<usize>) -> ConfigError {
-        let within = text.get(span.clone()).and_then(|raw| raw.find(&self.part)).unwrap_or(0);
-        ConfigError { at: span.start + within, what: self.what }
-    }
-}
-
-fn fill(written: &str, environment: &Environment) -> Result<ExpandedText, EnvFault> {
-    let mut filled = ExpandedText { text: String::new(), names: Vec::new() };
-    let mut rest = written;
-    while let Some(at) = rest.find("${") {
-        let (before, reference) = rest.split_at(at);
-        if let Some(before) = before.strip_suffix('$') {
-            filled.text += before;
-            filled.text += "${";
-            rest = &reference[2..];
-            continue;
-        }
-        filled.text += before;
-        let fault = |what| EnvFault { part: reference.to_owned(), what };
-        let Some((name, after)) = reference[2..].split_once('}') else {
-            let what = "`${` without its `}`; what is not a variable is written `$${`";
-            return Err(fault(what.to_owned()));
-        };
-        let value = look_up(name, environment)
-            .map_err(|what| EnvFault { part: format!("${{{name}}}"), what })?;
-        filled.text += value;
-        filled.names.push(name.to_owned());
-        rest = after;
-    }
-    filled.text += rest;
-    Ok(filled)
 }
 
 fn look_up<'a>(name: &str, environment: &'a Environment) -> Result<&'a str, String> {

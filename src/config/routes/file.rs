@@ -9,18 +9,20 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostics::{ConfigError, reject};
 use super::fleet::FleetSettings;
-use super::keys::{RouteSection, ScopeTable, SettingsTable, read, read_table};
+use super::keys::{RouteSection, RouteSettings, ScopeTable};
 use super::lifecycle::ServerInfo;
 use super::route::{Admin, Server, StateSettings};
 #[cfg(test)]
 use super::table_schemas::{
     AdminSchema, DefaultsSchema, FleetSchema, RouteTableSchema, ServerSchema, StateSchema,
 };
-use crate::config::values::compound::{FinalSection, HeaderText, OneOrMore, Sources};
-use crate::config::values::text::{JsonPointer, OneOf, Reference, TextValue};
-use crate::progress::dialect;
+use crate::config::values::compound::HeaderText;
+use crate::config::values::text::Reference;
+use crate::policy_file::diagnostics::{ConfigError, reject};
+use crate::policy_file::dialects::DialectTable;
+use crate::policy_file::table::{read, read_table};
+use crate::policy_file::text::TextValue;
 
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
 #[derive(Default)]
@@ -40,7 +42,7 @@ pub(super) struct File {
     pub(super) state: ScopeTable<StateSettings>,
     /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
     #[cfg_attr(test, schemars(with = "DefaultsSchema"))]
-    pub(super) defaults: SettingsTable,
+    pub(super) defaults: RouteSettings,
     /// The routes, each with a path and an upstream.
     #[cfg_attr(test, schemars(with = "Vec<RouteTableSchema>"))]
     pub(super) route: Vec<RouteSection>,
@@ -78,7 +80,7 @@ impl File {
                 "state" => {
                     file.state = ScopeTable::read(value, "a table such as { dir = \"state\" }")?
                 }
-                "defaults" => file.defaults = SettingsTable::defaults(value)?,
+                "defaults" => file.defaults = RouteSettings::defaults(value)?,
                 "dialect" => file.dialect = read(value)?,
                 _ => {
                     let DeValue::Array(routes) = value.get_ref() else {
@@ -168,39 +170,4 @@ impl HeaderRulesSection {
             |value: &&Spanned<HeaderText>| matches!(value.get_ref(), HeaderText::BearerFile(_));
         self.set.values().find(is_file).map(Spanned::span)
     }
-}
-
-/// A dialect of progress that is not built in: JSON Pointers (RFC 6901) to the parts of its messages. A
-/// `#` at the end of a part descends into JSON in a string: "/params/content/0/text#/percentComplete".
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct DialectTable {
-    /// The name, for `dialects` of routes.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub(super) name: Spanned<String>,
-    /// The method of the notifications, or several methods. A dialect has either `method` or `source`.
-    #[cfg_attr(test, schemars(with = "Option<OneOrMore>"))]
-    pub(super) method: Option<Spanned<OneOrMore>>,
-    /// The place of lines that are JSON objects: standard error (stderr), lines among the messages
-    /// (stdout), or the `data` of log notifications (log); or several places. The pointers then begin at
-    /// the object.
-    #[cfg_attr(test, schemars(with = "Option<Sources>"))]
-    pub(super) source: Option<Spanned<Sources>>,
-    /// The id of the request.
-    pub(super) request_id: Option<TextValue<JsonPointer>>,
-    /// The value in the place of the progress token.
-    pub(super) token: Option<TextValue<JsonPointer>>,
-    /// The value: a number, also in a string, or "45%" or "234/520".
-    pub(super) progress: Option<TextValue<JsonPointer>>,
-    /// The total of the value.
-    pub(super) total: Option<TextValue<JsonPointer>>,
-    /// The text.
-    pub(super) message: Option<TextValue<JsonPointer>>,
-    /// The mark of the last message of a call: a pointer to `true`, or a pointer and the value there.
-    #[serde(rename = "final")]
-    pub(super) last: Option<FinalSection>,
-    /// The scale of a value without a total: hundredths (percent), parts of one (unit), or not known
-    /// (raw). Default: "raw".
-    pub(super) scale: Option<TextValue<OneOf<dialect::Count>>>,
 }

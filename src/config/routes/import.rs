@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 
 use super::import_forms;
 use super::route_file::RoutesError;
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::toml_text::{key, list, plain as quote, table};
-use crate::config::values::text::{RoutePath, Spelling};
+use crate::config::values::text::RoutePath;
+use crate::policy_file::diagnostics::ConfigError;
+use crate::policy_file::text::Spelling;
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// The places where clients keep their servers, by the keys that lead there.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::routes::diagnostics::ConfigError;
+use crate::policy_file::diagnostics::ConfigError;
 
 /// The content of a file of Codex.
 pub(super) fn toml_file(text: &str) -> Result<Value, ConfigError> {

@@ -3,11 +3,9 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
-mod all_errors;
 mod authorities;
 mod bearer_file;
 mod client_maxima;
-mod diagnostics;
 mod env;
 mod faults;
 mod file;
@@ -18,7 +16,6 @@ pub(crate) mod http_engine;
 mod import;
 mod import_forms;
 mod inherited_env;
-mod key_groups;
 mod keys;
 mod lifecycle;
 mod oversights;

@@ -9,11 +9,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use url::{Host, Url};
 
-use super::diagnostics::{self, ConfigError};
 use super::faults::ConfigFault;
 use super::route::{Route, StdioUpstream, Upstream};
 use super::route_file::Routes;
 use crate::config::programs;
+use crate::policy_file::diagnostics::{self, ConfigError};
 
 /// The keys of a dialect that hold pointers.
 const POINTERS: [&str; 6] = ["request_id", "token", "progress", "total", "message", "final"];

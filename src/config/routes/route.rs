@@ -24,10 +24,11 @@ use super::presets::Preset;
 use crate::config::settings::Settings;
 use crate::config::values::ip_net::IpNet;
 use crate::config::values::proxy_url::ProxyChoice;
-#[cfg(test)]
-use crate::config::values::text::TextValue;
-use crate::config::values::text::{OriginOrAny, texts};
+use crate::config::values::text::OriginOrAny;
 use crate::config::values::{StateDir, Word};
+#[cfg(test)]
+use crate::policy_file::text::TextValue;
+use crate::policy_file::text::texts;
 use crate::progress::{Mode, Policy};
 
 /// A secret: it is never shown.

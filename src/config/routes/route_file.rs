@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::diagnostics::{self, ConfigError};
+use toml::Spanned;
+use toml::de::DeTable;
+
 use super::env::{EnvValues, Environment};
 use super::faults::{ConfigFault, ConfigFaults};
 use super::fleet::Fleet;
@@ -11,10 +13,12 @@ use super::header_rules::HeaderRules;
 use super::presets::Preset;
 use super::resolve::{PresetSettings, ResolvedConfig};
 use super::route::{Admin, Route, Secret, Server, Upstream};
-use super::{all_errors, oversights, writers};
+use super::{oversights, resolve, schema, writers};
 use crate::config::settings::Settings;
 use crate::config::values::{StateDir, nearest};
 use crate::platform::files;
+use crate::policy_file::all_errors;
+use crate::policy_file::diagnostics::{self, ConfigError};
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
@@ -144,7 +148,8 @@ impl Routes {
     /// If anything in it is not as it should be.
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
-        let resolved = all_errors::read(text, folder, environment).map_err(|errors| {
+        let read = |table: Spanned<DeTable<'_>>| resolve::read(table, text, folder, environment);
+        let resolved = all_errors::read(text, &read, &schema::reword).map_err(|errors| {
             match oversights::other_format(path, text) {
                 Some(what) => RoutesError::invalid(path, text, ConfigError::new(0..0, what), None),
                 None => RoutesError::Invalid(ConfigFaults::of(path, text, errors)),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::diagnostics::KNOWN_HERE;
+use crate::policy_file::diagnostics::{KNOWN_HERE, NOT_A_TABLE, several_tables};
 
 /// The JSON Schema of route files. A test makes the text from the types that read them, and not the program: the code
 /// that describes types is a twentieth of all that would be compiled.
@@ -10,8 +10,17 @@ pub fn schema() -> &'static str {
     include_str!("../../../proxy.schema.json")
 }
 
+/// Says what only the whole file tells of an error: routes are a list of tables, and an unknown key may belong to another
+/// table.
+pub(super) fn reword(key: Option<&str>, what: String) -> String {
+    match key {
+        Some(table @ "route") if what.ends_with(NOT_A_TABLE) => several_tables(table),
+        key => name_tables(key, what),
+    }
+}
+
 /// Says of an unknown key to which tables it belongs, if there are any.
-pub(super) fn name_tables(key: Option<&str>, what: String) -> String {
+fn name_tables(key: Option<&str>, what: String) -> String {
     let name = key.and_then(|key| key.rsplit('.').next()).filter(|_| what.starts_with(KNOWN_HERE));
     match name.map(tables_with) {
         Some(tables) if !tables.is_empty() => {

@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 
 use super::file::{HeadersSection, LifecycleSection};
 use super::fleet::FleetSettings;
-use super::key_groups::GROUPS;
-use super::keys::TableKind;
 use super::presets::Preset;
 use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
-use crate::config::settings::SettingScope;
-use crate::config::values::text::{Endpoint, OneOf, PublicUrl, RoutePath, TextValue};
+use crate::config::values::text::{Endpoint, PublicUrl, RoutePath};
+use crate::policy_file::key_groups::GROUPS;
+use crate::policy_file::setting::DescribedScope;
+use crate::policy_file::text::{OneOf, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
 /// Adds the settings of a scope to the keys of a table.
-fn describe<S: SettingScope>(
+fn describe<S: DescribedScope>(
     keys: &mut Map<String, Value>,
     group: &str,
     generator: &mut SchemaGenerator,
@@ -67,12 +67,16 @@ const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     },
 ];
 
-/// Adds the settings of a kind of tables, those of a group as a table of their own.
-fn describe_kind(keys: &mut Map<String, Value>, kind: TableKind, generator: &mut SchemaGenerator) {
-    let which = usize::from(kind == TableKind::Tool);
+/// Adds the settings of all tools or of one tool, those of a group as a table of their own.
+fn describe_all_settings(
+    keys: &mut Map<String, Value>,
+    is_tool: bool,
+    generator: &mut SchemaGenerator,
+) {
+    let which = usize::from(is_tool);
     let describe_all = |keys: &mut _, group: &str, generator: &mut _| {
         describe::<CallPolicy>(keys, group, generator);
-        if kind != TableKind::Tool {
+        if !is_tool {
             describe::<Policy>(keys, group, generator);
             describe::<Route>(keys, group, generator);
         }
@@ -169,16 +173,16 @@ schemas! {
     ]
 
     /// Settings of one tool, over those of its route.
-    ToolSchema: |keys, generator| describe_kind(keys, TableKind::Tool, generator), [], []
+    ToolSchema: |keys, generator| describe_all_settings(keys, true, generator), [], []
 
     /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
-    DefaultsSchema: |keys, generator| describe_kind(keys, TableKind::Defaults, generator), [], [
+    DefaultsSchema: |keys, generator| describe_all_settings(keys, false, generator), [], [
         /// Settings of single tools, by name.
         tools: BTreeMap<String, ToolSchema>,
     ]
 
     /// A server, its path for clients, and the treatment of its progress.
-    RouteTableSchema: |keys, generator| describe_kind(keys, TableKind::Route, generator), ["path", "upstream"], [
+    RouteTableSchema: |keys, generator| describe_all_settings(keys, false, generator), ["path", "upstream"], [
         /// The path for clients, which is the name of the route. HTTP+SSE clients use PATH/sse.
         path: TextValue<RoutePath>,
         /// The URL of the route for clients behind a front that rewrites paths. Default: `public_url` of

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::format::{Format, last};
 use super::toml_text::{ShowText, list, path, plain};
 use crate::config::routes::{Authorities, InheritedEnv};
 use crate::config::values::compound::WordOrList;
 use crate::config::values::{OFF, StateDir, nearest};
+use crate::policy_file::format::{Format, last};
 
 /// A file or folder, relative to the route file.
 pub(crate) struct FilePath;

@@ -1,10 +1,8 @@
 //! The value of `principal`: the header in which trusted fronts name the user for whom they ask.
 
 use http::{HeaderName, header};
-#[cfg(test)]
-use schemars::{Schema, json_schema};
 
-use crate::config::values::text::Spelling;
+use crate::policy_file::text::Spelling;
 
 /// What goes before the name of the header.
 const KIND: &str = "header:";
@@ -53,15 +51,6 @@ impl Spelling for PrincipalHeader {
 
     fn spell(name: &HeaderName) -> String {
         format!("{KIND}{name}")
-    }
-
-    #[cfg(test)]
-    fn schema() -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^header:[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
-            "examples": ["header:x-user"],
-        })
     }
 }
 

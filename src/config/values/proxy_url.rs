@@ -6,14 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
-#[cfg(test)]
-use schemars::{Schema, json_schema};
 use url::Url;
 
-use crate::config::values::text::Spelling;
+use crate::policy_file::text::Spelling;
 
 /// The word for no proxy.
-const DIRECT: &str = "none";
+pub(super) const DIRECT: &str = "none";
 
 /// The forward proxy that a route names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,15 +123,6 @@ impl Spelling for ProxyText {
             ProxyChoice::Direct => DIRECT.to_owned(),
             ProxyChoice::Through(url) => format!("{url:?}"),
         }
-    }
-
-    #[cfg(test)]
-    fn schema() -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^(none|https?://.+)$",
-            "examples": ["http://proxy.example:3128", DIRECT],
-        })
     }
 }
 

@@ -4,31 +4,11 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::compound::{
-    FinalSection, HeaderText, Marker, OneOrMore, Scalar, Sources, TokenFile, WordOrList,
-};
-use super::text::{AtLeast, JsonPointer, OneOf, Spelling, TextValue};
-use crate::config::settings::format::JsonTable;
-use crate::progress::dialect::TextSource;
-
-/// Also accepts a string with a variable, because an editor cannot know its value.
-fn or_variable(schema: Schema) -> Schema {
-    json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
-}
-
-impl<S: Spelling> JsonSchema for TextValue<S> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Text".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        or_variable(S::schema())
-    }
-}
+use super::compound::{HeaderText, TokenFile, WordOrList};
+use super::principal_header::PrincipalHeader;
+use super::proxy_url::{DIRECT, ProxyText};
+use super::text::AtLeast;
+use crate::policy_file::text::DescribedSpelling;
 
 impl<const MIN: usize> JsonSchema for AtLeast<MIN> {
     fn inline_schema() -> bool {
@@ -44,24 +24,6 @@ impl<const MIN: usize> JsonSchema for AtLeast<MIN> {
     }
 }
 
-impl JsonSchema for OneOrMore {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "OneOrMore".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["string", "array"],
-            "items": { "type": "string" },
-            "minItems": 1,
-        })
-    }
-}
-
 impl JsonSchema for WordOrList {
     fn inline_schema() -> bool {
         true
@@ -73,36 +35,6 @@ impl JsonSchema for WordOrList {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
-    }
-}
-
-impl JsonSchema for Sources {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Sources".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<TextValue<OneOf<TextSource>>>();
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
-}
-
-impl JsonSchema for FinalSection {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "FinalSection".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let both = [or_variable(JsonPointer::schema()), generator.subschema_for::<Marker>()];
-        json_schema!({ "anyOf": both })
     }
 }
 
@@ -121,30 +53,22 @@ impl JsonSchema for HeaderText {
     }
 }
 
-impl JsonSchema for Scalar {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Scalar".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number", "boolean"] })
+impl DescribedSpelling for PrincipalHeader {
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^header:[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+            "examples": ["header:x-user"],
+        })
     }
 }
 
-impl JsonSchema for JsonTable {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "JsonTable".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object" })
+impl DescribedSpelling for ProxyText {
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^(none|https?://.+)$",
+            "examples": ["http://proxy.example:3128", DIRECT],
+        })
     }
 }

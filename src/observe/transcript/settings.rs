@@ -97,6 +97,7 @@ mod tests {
 
     use super::*;
     use crate::config::settings::Setting;
+    use crate::policy_file::setting::DescribedScope;
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     /// Two values as texts of a flag, from the JSON Schema of the setting.
-    fn examples<S: SettingScope>(setting: &Setting<S>) -> [String; 2] {
+    fn examples<S: DescribedScope>(setting: &Setting<S>) -> [String; 2] {
         let schema: Value = setting.schema(&mut SchemaGenerator::default()).into();
         let schema = schema.pointer("/items").unwrap_or(&schema);
         let one = schema.pointer("/anyOf/0").unwrap_or(schema);
@@ -131,7 +132,7 @@ mod tests {
 
     /// Sets each setting to another value than its default: the words of the setting restore the
     /// value, or the setting is named as missing.
-    fn nothing_is_lost<S: SettingScope>(put: impl Fn(&mut Policy) -> &mut S) {
+    fn nothing_is_lost<S: DescribedScope>(put: impl Fn(&mut Policy) -> &mut S) {
         for setting in S::SETTINGS {
             let mut lost = 0;
             for example in examples(setting) {

@@ -8,6 +8,7 @@ mod check_proxy;
 mod demo;
 pub(crate) mod doctor;
 mod playground;
+mod policy_files;
 mod presets;
 pub(crate) mod recordings;
 pub(crate) mod route_files;

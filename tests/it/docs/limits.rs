@@ -20,7 +20,7 @@ limits` writes the page.
 ";
 
 /// The layers, from the outermost to the core, as the page names them.
-const LAYERS: [(&str, &str); 9] = [
+const LAYERS: [(&str, &str); 10] = [
     ("gateway", "HTTP side of `serve` (`src/gateway`)"),
     ("relay", "Connection of one client and one server (`src/relay`)"),
     ("transport", "Transports (`src/transport`)"),
@@ -28,6 +28,7 @@ const LAYERS: [(&str, &str); 9] = [
         "conversation",
         "Conversations of programs that embed the engine (`crates/core/src/conversation`)",
     ),
+    ("policy_file", "Files of settings (`crates/core/src/policy_file`)"),
     ("progress", "Progress of calls (`crates/core/src/progress`)"),
     ("protocol", "Messages and framing (`crates/core/src/protocol`)"),
     ("observe", "Logs, metrics, traces, recordings, live calls (`src/observe`)"),

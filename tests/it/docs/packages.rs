@@ -533,7 +533,7 @@ fn crates() -> BTreeSet<[String; 4]> {
     // Features that only tests ask for bring in more.
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--edges", "normal", "--prefix", "none", "--locked", "--offline"])
-        .args(["--all-features", "--target", "x86_64-unknown-linux-gnu"])
+        .args(["--package", "milepost", "--all-features", "--target", "x86_64-unknown-linux-gnu"])
         .current_dir(root())
         .output()
         .unwrap();

@@ -15,7 +15,7 @@ const HEAD: &str = "# Settings
 
 Every setting: its key in the [route file](route-file.md), its default, its flag of `milepost wrap` and
 `milepost replay`, and its word in a [recording](record.md). This page is made from the declarations in
-`src/config`. [`proxy.toml`](../proxy.toml) has each key in an example.
+`crates/core/src/policy_file` and `src/config`. [`proxy.toml`](../proxy.toml) has each key in an example.
 ";
 
 const TABLES: [(&str, &str, &str); 12] = [

@@ -4,6 +4,8 @@
 mod codec;
 mod conversation;
 mod core;
+#[cfg(feature = "toml")]
+mod policy_file;
 
 /// What the tests of the proxy have too.
 #[path = "../../../../tests/support"]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use toml::Spanned;
 
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file;
 use crate::config::routes::{BearerFile, HeaderRules};
 use crate::config::values::compound::HeaderText;
 use crate::config::values::nearest;
+use crate::policy_file::diagnostics::ConfigError;
 
 /// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
 /// each side has its own.

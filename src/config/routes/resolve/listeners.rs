@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::File;
 use crate::config::routes::fleet::{Fleet, FleetSettings};
 use crate::config::routes::keys::ScopeTable;
@@ -12,6 +11,7 @@ use crate::config::routes::pem;
 use crate::config::routes::route::{Admin, Server, ServerTls, StateSettings};
 use crate::config::settings::SettingScope;
 use crate::config::values::StateDir;
+use crate::policy_file::diagnostics::ConfigError;
 
 pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), ConfigError> {
     let mut server = file.server.over(Server::default());

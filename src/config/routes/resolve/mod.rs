@@ -1,6 +1,5 @@
 //! A route file as it is meant: everything resolved and checked.
 
-mod dialects;
 mod headers;
 mod listeners;
 mod paths;
@@ -16,11 +15,12 @@ use url::Url;
 use super::env::{EnvValues, Environment, expand};
 use super::file::File;
 use super::fleet::Fleet;
-use super::keys::{self, RouteSection};
+use super::keys::RouteSection;
 use super::route::{Admin, Route, Server, Upstream};
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::Settings;
 use crate::config::values::StateDir;
+use crate::policy_file::diagnostics::ConfigError;
+use crate::policy_file::dialects;
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
@@ -73,7 +73,8 @@ fn resolve(
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
+    let of_all = &file.defaults.progress;
+    let defaults = dialects::choose(of_all.settings(), of_all.dialects(), &own)?;
     for (section, route) in file.route.iter().zip(&routes) {
         let mut policy = Policy::default();
         defaults.apply(&mut policy);
@@ -139,7 +140,7 @@ fn public_url(section: &RouteSection, route: &Route, server: &Server) -> Option<
         url.set_path(&format!("{}{}", url.path().trim_end_matches('/'), route.path));
         Some(url)
     };
-    keys::value_of(&section.public_url).or_else(of_server)
+    dialects::value_of(&section.public_url).or_else(of_server)
 }
 
 fn route(
@@ -185,7 +186,7 @@ fn route(
         return Err(ConfigError::new(value, what));
     }
     route.response_headers = headers::read(&section.headers.response, folder, env_values)?;
-    route.settings =
-        dialects::choose(section.settings.settings(), section.settings.dialects(), own)?;
+    let progress = &section.settings.progress;
+    route.settings = dialects::choose(progress.settings(), progress.dialects(), own)?;
     Ok(route)
 }

@@ -2,9 +2,9 @@
 
 use toml::Spanned;
 
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::keys::RouteSection;
 use crate::config::routes::route::Route;
+use crate::policy_file::diagnostics::ConfigError;
 
 /// The path below the root where discovery of authorization looks (RFC 8615).
 const RESERVED: &str = "/.well-known";

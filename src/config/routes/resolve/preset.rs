@@ -2,14 +2,15 @@
 
 use toml::de::DeTable;
 
-use super::{dialects, upstream};
-use crate::config::routes::diagnostics::ConfigError;
+use super::upstream;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file::File;
 use crate::config::routes::keys::RouteSection;
 use crate::config::routes::presets::Preset;
 use crate::config::routes::route::{Route, Upstream};
 use crate::config::settings::Settings;
+use crate::policy_file::diagnostics::ConfigError;
+use crate::policy_file::dialects;
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
@@ -37,8 +38,8 @@ impl PresetSettings {
             }
         }
         let section = file.route.into_iter().next().unwrap_or_default();
-        let settings =
-            dialects::choose(section.settings.settings(), section.settings.dialects(), &dialects)?;
+        let progress = &section.settings.progress;
+        let settings = dialects::choose(progress.settings(), progress.dialects(), &dialects)?;
         Ok(Self { preset, section, settings, dialects })
     }
 

@@ -8,7 +8,6 @@ use toml::Spanned;
 use url::Url;
 
 use super::listeners;
-use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file::LifecycleSection;
 use crate::config::routes::keys::{ScopeTable, UpstreamSection};
@@ -17,7 +16,9 @@ use crate::config::routes::pem;
 use crate::config::routes::route::{HttpUpstream, StdioUpstream, Upstream};
 use crate::config::settings::SettingScope;
 use crate::config::values::proxy_url::ProxyChoice;
-use crate::config::values::text::{Endpoint, Reference, TextValue};
+use crate::config::values::text::{Endpoint, Reference};
+use crate::policy_file::diagnostics::ConfigError;
+use crate::policy_file::text::TextValue;
 
 pub(super) fn read(
     section: &UpstreamSection,

@@ -1,11 +1,13 @@
 //! The settings of `[fleet]`.
 
-use super::super::format::{List, Maybe, Switch};
-use super::super::{FormatField, Setting, SettingOptions, SettingScope};
+use milepost_core::settings;
+
+use super::super::format::Maybe;
 use crate::config::routes::fleet::FleetSettings;
 use crate::config::values::text::{Address, FleetKeyText, Hidden};
+use crate::policy_file::format::{List, Switch};
 
-settings! { FleetSettings, Self::default();
+settings! { #[cfg(test)] FleetSettings, Self::default();
     /// The keys that all replicas share: 64 hexadecimal digits each, as from `openssl rand -hex 32`. The first
     /// seals ids, every one opens them. To change a key without losing a session, roll out `[old, new]`, then
     /// `[new, old]`, then `[new]`.

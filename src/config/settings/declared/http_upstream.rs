@@ -1,14 +1,16 @@
 //! The settings of `upstream` for servers over HTTP.
 
-use super::super::format::{Maybe, Switch, TypedTable};
+use milepost_core::settings;
+
+use super::super::format::{Maybe, TypedTable};
 use super::super::places::AuthorityFiles;
-use super::super::{FormatField, Setting, SettingOptions, SettingScope};
 use crate::config::routes::http_engine::HttpEngine;
 use crate::config::routes::route::{HttpUpstream, ServerTls};
 use crate::config::values::proxy_url::ProxyText;
-use crate::config::values::text::OneOf;
+use crate::policy_file::format::Switch;
+use crate::policy_file::text::OneOf;
 
-settings! { HttpUpstream, Self::default();
+settings! { #[cfg(test)] HttpUpstream, Self::default();
     /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
     "http2" Switch => http2 {}
     /// What speaks HTTP/1.1 to the server: Milepost's own engine (milepost), which needs less memory for a silent

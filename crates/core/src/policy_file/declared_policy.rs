@@ -1,12 +1,13 @@
-//! The declarations of the settings of a whole route for its filters; see `declared.rs`.
+//! The declarations of the settings of a whole route for its filters; see `declared_call.rs`.
 
-use super::declared::{FIGURES, FIRST, REQUESTS, settings};
+use super::declared_call::{FIGURES, FIRST, REQUESTS};
 use super::format::{Object, Switch};
-use super::{Flag, FormatField, Setting, SettingOptions, SettingScope};
-use crate::config::values::text::LevelOrOff;
+use super::setting::Flag;
+use super::text::LevelOrOff;
 use crate::progress::Policy;
+use crate::settings;
 
-settings! { Policy, Self::default();
+settings! { #[cfg(feature = "schema")] Policy, Self::default();
     /// The original of a translated message is forwarded too, for clients that were written for it.
     "keep_original" Switch => keep_original {
         flag: Some(Flag::switch(FIGURES).help(

@@ -1,7 +1,7 @@
 //! The tables of settings within a table of settings, such as `heartbeat`.
 
 /// Tables of settings within a table.
-pub(super) const GROUPS: [KeyGroup; 4] = [
+pub const GROUPS: [KeyGroup; 4] = [
     KeyGroup { name: "heartbeat", expected: "a table such as { enabled = false }", switch: None },
     KeyGroup {
         name: "late",
@@ -16,9 +16,12 @@ pub(super) const GROUPS: [KeyGroup; 4] = [
     KeyGroup { name: "ask", expected: "a table such as { token_type = \"string\" }", switch: None },
 ];
 
-pub(super) struct KeyGroup {
-    pub(super) name: &'static str,
-    pub(super) expected: &'static str,
+/// A table of settings within a table.
+pub struct KeyGroup {
+    /// The key of the table.
+    pub name: &'static str,
+    /// The text that an error expects in the place of a value that is no table.
+    pub expected: &'static str,
     /// The setting that the table switches on by being there.
-    pub(super) switch: Option<&'static str>,
+    pub switch: Option<&'static str>,
 }

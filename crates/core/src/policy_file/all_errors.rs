@@ -1,38 +1,39 @@
-//! All errors of a route file: the part with the first error is taken out, and the rest is read again,
+//! All errors of a file of settings: the part with the first error is taken out, and the rest is read again,
 //! until nothing is wrong.
 //!
 //! An error that exists only because a part was taken out is not reported: `path` is not missing where a
 //! wrong `path` was taken out.
 
-use std::path::Path;
-
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::diagnostics::ConfigError;
-use super::env::Environment;
-use super::resolve::{self, ResolvedConfig};
-use super::schema;
 
 /// The parts that are taken out at most. A file with more errors is reported in parts.
 const ROUNDS_MAX: usize = 100;
 
-/// Reads the text of a file whose relative paths begin at `folder`.
+/// A reader of the table of a file.
+pub type TableReader<'r, T> = &'r dyn Fn(Spanned<DeTable<'_>>) -> Result<T, ConfigError>;
+
+/// Rewords an error at a key.
+pub type RewordError<'r> = &'r dyn Fn(Option<&str>, String) -> String;
+
+/// Reads the text of a file with `read`. `reword`: what people are told of an error.
 ///
 /// # Errors
 /// Every error, at least one, in the order of the file.
-pub(super) fn read(
+pub fn read<T>(
     text: &str,
-    folder: &Path,
-    environment: &Environment,
-) -> Result<ResolvedConfig, Vec<ConfigError>> {
+    read: TableReader<'_, T>,
+    reword: RewordError<'_>,
+) -> Result<T, Vec<ConfigError>> {
     let table = match DeTable::parse_recoverable(text) {
         (table, errors) if errors.is_empty() => table,
         (_, errors) => return Err(in_order(syntax_errors(text, errors))),
     };
-    match resolve::read(table.clone(), text, folder, environment) {
-        Ok(resolved) => Ok(resolved),
-        Err(first) => Err(in_order(collect(&table, text, folder, environment, first))),
+    match read(table.clone()) {
+        Ok(meaning) => Ok(meaning),
+        Err(first) => Err(in_order(collect(&table, read, reword, first))),
     }
 }
 
@@ -54,18 +55,17 @@ fn in_order(mut errors: Vec<ConfigError>) -> Vec<ConfigError> {
     errors
 }
 
-fn collect(
+fn collect<T>(
     table: &Spanned<DeTable<'_>>,
-    text: &str,
-    folder: &Path,
-    environment: &Environment,
+    read: TableReader<'_, T>,
+    reword: RewordError<'_>,
     first: ConfigError,
 ) -> Vec<ConfigError> {
     let (mut found, mut parts): (Vec<ConfigError>, Vec<TakenPart>) = (Vec::new(), Vec::new());
     let mut error = first;
     for _ in 0..ROUNDS_MAX {
         let place = place_at(table.get_ref(), error.at);
-        let part = place.map(|steps| TakenPart::new(steps, &error.what));
+        let part = place.map(|steps| TakenPart::new(steps, &error.what, reword));
         let is_consequence = part
             .as_ref()
             .is_some_and(|part| parts.iter().any(|gone| gone.explains(part, &error.what)));
@@ -77,7 +77,7 @@ fn collect(
             break;
         };
         parts.push(part);
-        match resolve::read(without(table.clone(), &parts), text, folder, environment) {
+        match read(without(table.clone(), &parts)) {
             Ok(_) => break,
             Err(next) => error = next,
         }
@@ -101,7 +101,7 @@ struct TakenPart {
 }
 
 impl TakenPart {
-    fn new(mut steps: Vec<TomlStep>, what: &str) -> Self {
+    fn new(mut steps: Vec<TomlStep>, what: &str, reword: RewordError<'_>) -> Self {
         // A list without its only element would be wrong itself; one of dialects may be empty.
         while steps.len() > 2
             && matches!(&steps[..], [.., TomlStep::Key(key), TomlStep::Element(_)] if key != "dialects")
@@ -112,7 +112,7 @@ impl TakenPart {
             TomlStep::Key(key) => Some(key.clone()),
             TomlStep::Element(_) => None,
         });
-        let what = schema::name_tables(key.as_deref(), what.to_owned());
+        let what = reword(key.as_deref(), what.to_owned());
         // The key that an unknown key is meant to be, or its place.
         let meant =
             ["did you mean ", "it belongs to "].iter().find_map(|word| what.split_once(word));

@@ -1,19 +1,64 @@
-//! `[[dialect]]`, and the dialects that a route names.
+//! `[[dialect]]`, and the dialects that settings name.
 
 use std::sync::Arc;
 
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::Deserialize;
 use toml::Spanned;
 
-use crate::config::routes::diagnostics::ConfigError;
-use crate::config::routes::file::DialectTable;
-use crate::config::routes::keys::value_of;
-use crate::config::settings::{SettingChange, Settings};
-use crate::config::values::compound::{OneOrMore, Sources};
-use crate::config::values::{DEFAULT_DIALECTS, dialects};
+use super::compound::{FinalSection, OneOrMore, Sources};
+use super::diagnostics::ConfigError;
+use super::setting::{SettingChange, Settings};
+use super::text::{JsonPointer, OneOf, Spelling, TextValue};
+use super::values::{DEFAULT_DIALECTS, dialects};
 use crate::progress::dialect::{self, CustomDialect, Dialect, Final, TextSource};
 
+/// A dialect of progress that is not built in: JSON Pointers (RFC 6901) to the parts of its messages. A
+/// `#` at the end of a part descends into JSON in a string: "/params/content/0/text#/percentComplete".
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DialectTable {
+    /// The name, for `dialects` of routes.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub name: Spanned<String>,
+    /// The method of the notifications, or several methods. A dialect has either `method` or `source`.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<OneOrMore>"))]
+    pub method: Option<Spanned<OneOrMore>>,
+    /// The place of lines that are JSON objects: standard error (stderr), lines among the messages
+    /// (stdout), or the `data` of log notifications (log); or several places. The pointers then begin at
+    /// the object.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Sources>"))]
+    pub source: Option<Spanned<Sources>>,
+    /// The id of the request.
+    pub request_id: Option<TextValue<JsonPointer>>,
+    /// The value in the place of the progress token.
+    pub token: Option<TextValue<JsonPointer>>,
+    /// The value: a number, also in a string, or "45%" or "234/520".
+    pub progress: Option<TextValue<JsonPointer>>,
+    /// The total of the value.
+    pub total: Option<TextValue<JsonPointer>>,
+    /// The text.
+    pub message: Option<TextValue<JsonPointer>>,
+    /// The mark of the last message of a call: a pointer to `true`, or a pointer and the value there.
+    #[serde(rename = "final")]
+    pub last: Option<FinalSection>,
+    /// The scale of a value without a total: hundredths (percent), parts of one (unit), or not known
+    /// (raw). Default: "raw".
+    pub scale: Option<TextValue<OneOf<dialect::Count>>>,
+}
+
+/// The value of a key, if the table has the key.
+pub fn value_of<S: Spelling>(key: &Option<TextValue<S>>) -> Option<S::Value> {
+    key.as_ref().map(|text| text.0.clone())
+}
+
 /// The dialects that a file describes.
-pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, ConfigError> {
+///
+/// # Errors
+/// A dialect is not as it should be, or its name is taken.
+pub fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, ConfigError> {
     let mut own: Vec<Dialect> = Vec::new();
     for table in tables {
         let dialect = describe(table)?;
@@ -77,7 +122,10 @@ fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError>
 }
 
 /// `settings` with the dialects that are named for all tools and for single ones.
-pub(super) fn choose<'a>(
+///
+/// # Errors
+/// There is no dialect of a name, or two dialects claim the same method.
+pub fn choose<'a>(
     mut settings: Settings,
     named: impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])>,
     own: &[Dialect],

@@ -1,4 +1,4 @@
-//! Errors of a route file: the position, the key, and a message that names the right value.
+//! Errors of a file of settings: the position, the key, and a message that names the right value.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,27 +7,30 @@ use serde::de::{Deserializer, Visitor};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use crate::config::values::nearest;
+use super::values::nearest;
 
 /// An error, and its place in the text.
 #[derive(Debug)]
-pub(super) struct ConfigError {
-    pub(super) at: usize,
-    pub(super) what: String,
+pub struct ConfigError {
+    /// The place, in bytes from the beginning of the text.
+    pub at: usize,
+    /// The fault, and what would be right.
+    pub what: String,
 }
 
 impl ConfigError {
-    pub(super) fn new(span: Range<usize>, what: impl Into<String>) -> Self {
+    /// The error at the beginning of `span`.
+    pub fn new(span: Range<usize>, what: impl Into<String>) -> Self {
         Self { at: span.start, what: what.into() }
     }
 
     /// The complaint of serde about a value at `span`, in our words.
-    pub(super) fn within(span: Range<usize>, error: toml::de::Error) -> Self {
+    pub fn within(span: Range<usize>, error: toml::de::Error) -> Self {
         Self::new(error.span().unwrap_or(span), reword(error.message()))
     }
 
     /// A key that is none of the keys of its table.
-    pub(super) fn unknown_key(span: Range<usize>, key: &str, known: &[&str]) -> Self {
+    pub fn unknown_key(span: Range<usize>, key: &str, known: &[&str]) -> Self {
         Self::new(span, unknown_key(key, known))
     }
 }
@@ -39,7 +42,7 @@ impl From<toml::de::Error> for ConfigError {
 }
 
 /// The fault of a value that is no table or list, in the words of serde.
-pub(super) fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
+pub fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
     struct Reject<'a>(&'a str);
     impl<'de> Visitor<'de> for Reject<'_> {
         type Value = ();
@@ -55,10 +58,8 @@ pub(super) fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError
 }
 
 /// Whether the value of a key may be a secret.
-pub(super) fn is_secret(key: &str) -> bool {
-    matches!(key, "server.bearer" | "admin.bearer")
-        || key.contains(".env.")
-        || key.contains(".set.")
+pub fn is_secret(key: &str) -> bool {
+    key.ends_with(".bearer") || key.contains(".env.") || key.contains(".set.")
 }
 
 /// Rewords an error of serde.
@@ -78,7 +79,7 @@ fn reword(message: &str) -> String {
 }
 
 /// How an unknown key is told that resembles none of the known ones.
-pub(super) const KNOWN_HERE: &str = "unknown key; known here: ";
+pub const KNOWN_HERE: &str = "unknown key; known here: ";
 
 fn unknown_key(key: &str, known: &[&str]) -> String {
     match nearest(key, known.iter().copied()) {
@@ -98,12 +99,23 @@ fn kind(name: &str) -> &str {
     }
 }
 
+/// The key of dialects of a file's own.
+pub const DIALECT: &str = "dialect";
+
+/// The end of the error for one table in the place of a list of tables.
+pub const NOT_A_TABLE: &str = ", not a table";
+
+/// The error for one table in the place of a list of tables, such as `[dialect]`.
+pub fn several_tables(table: &str) -> String {
+    format!("[[{table}]] is expected, not [{table}]: there may be several")
+}
+
 /// The error at `key`, without the value that stands there if it may be a secret.
-pub(super) fn at_key(key: Option<&str>, what: String) -> String {
-    if let Some(table @ ("route" | "dialect")) = key
-        && what.ends_with(", not a table")
+pub fn at_key(key: Option<&str>, what: String) -> String {
+    if let Some(table @ DIALECT) = key
+        && what.ends_with(NOT_A_TABLE)
     {
-        return format!("[[{table}]] is expected, not [{table}]: there may be several");
+        return several_tables(table);
     }
     match what.split_once(" is expected, not ") {
         Some((expected, _)) if key.is_some_and(is_secret) => format!("{expected} is expected"),
@@ -112,7 +124,7 @@ pub(super) fn at_key(key: Option<&str>, what: String) -> String {
 }
 
 /// The key at a place of a text, such as `route.upstream.command`; `None` where the text is no TOML.
-pub(super) fn key_at(text: &str, at: usize) -> Option<String> {
+pub fn key_at(text: &str, at: usize) -> Option<String> {
     let table = DeTable::parse(text).ok()?;
     let mut narrowest = None;
     search(table.get_ref(), "", at, &mut narrowest);
@@ -120,7 +132,7 @@ pub(super) fn key_at(text: &str, at: usize) -> Option<String> {
 }
 
 /// The bytes from a place of a text to the end of the key or value there, on the same line; at least 1.
-pub(super) fn width_at(text: &str, at: usize) -> usize {
+pub fn width_at(text: &str, at: usize) -> usize {
     let mut narrowest = None;
     if let Ok(table) = DeTable::parse(text) {
         search(table.get_ref(), "", at, &mut narrowest);

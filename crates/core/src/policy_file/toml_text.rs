@@ -1,0 +1,55 @@
+//! Values written as TOML: strings, keys, lists and tables on one line.
+
+use serde_json::Value;
+
+/// Writes a string of a route file as TOML; a member of an object comes with its name, by which
+/// secrets are known.
+pub type ShowText<'a> = &'a dyn Fn(Option<&str>, &str) -> String;
+
+/// `text` as a TOML string.
+pub fn plain(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// `name` as a TOML key.
+pub fn key(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.chars().all(is_bare) {
+        return name.to_owned();
+    }
+    // Keys know no strings of several lines.
+    String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
+}
+
+/// A TOML list.
+pub fn list(items: impl IntoIterator<Item = String>) -> String {
+    format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// An inline TOML table.
+pub fn table(items: impl IntoIterator<Item = String>) -> String {
+    let items: Vec<String> = items.into_iter().collect();
+    if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
+}
+
+/// A JSON value as TOML, on one line. A bare string is written unchanged.
+pub fn inline(value: &Value, show: ShowText<'_>) -> String {
+    match value {
+        Value::String(text) => plain(text),
+        value => within(None, value, show),
+    }
+}
+
+/// A value within another; an element of a list has the name of the list.
+fn within(name: Option<&str>, value: &Value, show: ShowText<'_>) -> String {
+    match value {
+        Value::String(text) => show(name, text),
+        Value::Array(elements) => list(elements.iter().map(|one| within(name, one, show))),
+        Value::Object(members) => table(
+            members
+                .iter()
+                .map(|(name, one)| format!("{} = {}", key(name), within(Some(name), one, show))),
+        ),
+        scalar => scalar.to_string(),
+    }
+}

@@ -1,0 +1,89 @@
+//! `${NAME}` in the strings of a file. The engine reads no environment: a program says what stands there.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostics::ConfigError;
+
+/// A string with its variables filled in.
+pub struct ExpandedText {
+    /// The string.
+    pub text: String,
+    /// The variables.
+    pub names: Vec<String>,
+}
+
+/// An error in a string, and the part of the string that is wrong.
+pub struct VariableFault {
+    part: String,
+    /// The error.
+    pub what: String,
+}
+
+impl VariableFault {
+    /// The error with the place of the part in the file.
+    pub fn at(self, text: &str, span: Range<usize>) -> ConfigError {
+        let within = text.get(span.clone()).and_then(|raw| raw.find(&self.part)).unwrap_or(0);
+        ConfigError { at: span.start + within, what: self.what }
+    }
+}
+
+/// Fills variables in. `$${` stands for `${`. `look_up`: the value of a variable, or why there is none.
+///
+/// # Errors
+/// `look_up` has no value, or a `${` has no `}`.
+pub fn fill<'a>(
+    written: &str,
+    look_up: &dyn Fn(&str) -> Result<&'a str, String>,
+) -> Result<ExpandedText, VariableFault> {
+    let mut filled = ExpandedText { text: String::new(), names: Vec::new() };
+    let mut rest = written;
+    while let Some(at) = rest.find("${") {
+        let (before, reference) = rest.split_at(at);
+        if let Some(before) = before.strip_suffix('$') {
+            filled.text += before;
+            filled.text += "${";
+            rest = &reference[2..];
+            continue;
+        }
+        filled.text += before;
+        let fault = |what| VariableFault { part: reference.to_owned(), what };
+        let Some((name, after)) = reference[2..].split_once('}') else {
+            let what = "`${` without its `}`; what is not a variable is written `$${`";
+            return Err(fault(what.to_owned()));
+        };
+        let value =
+            look_up(name).map_err(|what| VariableFault { part: format!("${{{name}}}"), what })?;
+        filled.text += value;
+        filled.names.push(name.to_owned());
+        rest = after;
+    }
+    filled.text += rest;
+    Ok(filled)
+}
+
+/// Refuses variables in the strings of `table`, which was read from `text`: nobody has said what stands there.
+pub(super) fn refuse(table: &mut DeTable<'_>, text: &str) -> Result<(), ConfigError> {
+    let none = |name: &str| {
+        let what = "variables are not known here; write the value";
+        Err(format!("{what}, or `$${{{name}}}` if this is no variable"))
+    };
+    let mut unread: Vec<&mut Spanned<DeValue<'_>>> =
+        table.iter_mut().map(|(_, value)| value).collect();
+    while let Some(value) = unread.pop() {
+        let span = value.span();
+        match value.get_mut() {
+            DeValue::Table(table) => unread.extend(table.iter_mut().map(|(_, value)| value)),
+            DeValue::Array(elements) => unread.extend(elements.iter_mut()),
+            DeValue::String(written) if written.contains("${") => {
+                let filled = fill(written, &none).map_err(|fault| fault.at(text, span))?;
+                *written = Cow::Owned(filled.text);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
