@@ -1,23 +1,22 @@
 //! The engine embedded in a small HTTP proxy: it stands before a server of Streamable HTTP and mends its progress.
 //!
-//!     cargo run --example embed-http -- --http 127.0.0.1:8080 127.0.0.1:8000
+//!     cargo run --example embed-http -- --http 127.0.0.1:8080 127.0.0.1:8000 --policy examples/policy.toml
+//!
+//! It sends no requests of the engine's own, which `call_timeout`, `late` and `ask.log_level` of a policy would need.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use milepost_core::conversation::{Conversation, Output};
-use milepost_core::progress::{StreamId, StreamKind};
+use milepost_core::progress::{Policy, StreamId, StreamKind};
 use milepost_core::protocol::sse::{self, Events, SseFrame};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, mpsc};
-use tokio::time::sleep_until;
+use tokio::{net::TcpListener, net::TcpStream, sync::Mutex, sync::mpsc, time::sleep_until};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Response<UnsyncBoxBody<Bytes, Failure>>;
@@ -40,9 +39,8 @@ impl Session {
         self.due = loop {
             match self.mended.poll() {
                 Output::ToClient(stream, message) => drop(self.to_client[&stream].send(message)),
-                // With the default policy these are the client's own messages, and no others.
+                Output::ToServer(StreamId::NOWHERE, _) | Output::Event(_) => {}
                 Output::ToServer(stream, message) => drop(self.to_server.insert(stream, message)),
-                Output::Event(_) => {}
                 Output::Timeout(at) => break at,
             }
         };
@@ -51,6 +49,7 @@ impl Session {
 
 struct Proxy {
     server: String,
+    policy: Arc<Policy>,
     sessions: Mutex<HashMap<HeaderValue, Shared>>,
 }
 
@@ -65,7 +64,9 @@ impl Proxy {
         let (mut head, body) = request.into_parts();
         let (posts, mut sent) = (head.method == Method::POST, body.collect().await?.to_bytes());
         let kind = if posts { StreamKind::Exchange } else { StreamKind::Shared };
-        let shared = self.named(&head.headers, Shared::default()).await;
+        let mended = Conversation::new(Arc::clone(&self.policy));
+        let new = Session { mended, ..Session::default() };
+        let shared = self.named(&head.headers, Arc::new(Mutex::new(new))).await;
         let (to_client, mut messages) = mpsc::unbounded_channel();
         let mut session = shared.lock().await;
         session.streams += 1;
@@ -77,15 +78,15 @@ impl Proxy {
             sent = session.to_server.remove(&stream).unwrap_or_default();
         }
         drop(session);
-        head.headers.remove(CONTENT_LENGTH);
+        head.headers.remove(header::CONTENT_LENGTH);
         let tcp = TokioIo::new(TcpStream::connect(&self.server).await?);
         let (mut server, connection) = hyper::client::conn::http1::handshake(tcp).await?;
         tokio::spawn(connection);
         let request = Request::from_parts(head, Full::new(sent.clone()));
         let (mut head, body) = server.send_request(request).await?.into_parts();
-        head.headers.remove(CONTENT_LENGTH);
+        head.headers.remove(header::CONTENT_LENGTH);
         let shared = self.named(&head.headers, shared).await;
-        let kind = head.headers.get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+        let kind = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
         if kind.starts_with(b"text/event-stream") {
             tokio::spawn(mend(shared, stream, body));
             let events = futures::stream::unfold(messages, |mut messages| async {
@@ -134,13 +135,17 @@ async fn mend(shared: Shared, stream: StreamId, mut body: Incoming) {
     }
 }
 
+const USAGE: &str = "usage: embed-http --http ADDRESS SERVER [--policy FILE]";
+
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, _, address, server] = &words[..] else { return Err("--http ADDRESS SERVER".into()) };
+    let [_, _, address, server, rest @ ..] = &words[..] else { return Err(USAGE.into()) };
+    let text = if let [_, file] = rest { std::fs::read_to_string(file)? } else { String::new() };
+    let policy = Arc::new(Policy::from_toml(&text).map_err(|faults| faults.to_string())?);
     let listener = TcpListener::bind(address).await?;
     eprintln!("listening on http://{}/mcp", listener.local_addr()?);
-    let proxy = Arc::new(Proxy { server: server.clone(), sessions: Mutex::default() });
+    let proxy = Arc::new(Proxy { server: server.clone(), policy, sessions: Mutex::default() });
     loop {
         let (tcp, proxy) = (listener.accept().await?.0, Arc::clone(&proxy));
         let service = hyper::service::service_fn(move |request| Arc::clone(&proxy).handle(request));

@@ -1,6 +1,6 @@
 //! The engine embedded in a program of its own: stands between a client on standard input and a server that it starts.
 //!
-//!     cargo run --example embed-stdio -- python3 server.py
+//!     cargo run --example embed-stdio -- --policy examples/policy.toml python3 server.py
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -18,9 +18,12 @@ enum Arrival {
 }
 
 fn main() -> io::Result<()> {
-    let mut words = std::env::args_os().skip(1);
-    let usage =
-        || io::Error::new(io::ErrorKind::InvalidInput, "usage: embed-stdio COMMAND [ARG]...");
+    let mut words = std::env::args_os().skip(1).peekable();
+    let mut policy = Policy::default();
+    if words.next_if(|word| word == "--policy").is_some() {
+        let text = std::fs::read_to_string(words.next().ok_or_else(usage)?)?;
+        policy = Policy::from_toml(&text).map_err(|faults| io::Error::other(faults.to_string()))?;
+    }
     let mut server = Command::new(words.next().ok_or_else(usage)?)
         .args(words)
         .stdin(Stdio::piped())
@@ -31,8 +34,13 @@ fn main() -> io::Result<()> {
         read(output, sender.clone(), Arrival::Server);
     }
     read(io::stdin(), sender, Arrival::Client);
-    mend(&arrivals, &mut server)?;
+    mend(policy, &arrivals, &mut server)?;
     server.wait().map(drop)
+}
+
+fn usage() -> io::Error {
+    let words = "usage: embed-stdio [--policy FILE] COMMAND [ARG]...";
+    io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 
 /// Reads one side to its end.
@@ -49,8 +57,8 @@ fn read(mut from: impl Read + Send + 'static, to: Sender<Arrival>, side: fn(Vec<
 }
 
 /// Forwards everything between the client and the server, progress mended, until the server has ended.
-fn mend(arrivals: &Receiver<Arrival>, server: &mut Child) -> io::Result<()> {
-    let mut mended = Conversation::new(Policy::default());
+fn mend(policy: Policy, arrivals: &Receiver<Arrival>, server: &mut Child) -> io::Result<()> {
+    let mut mended = Conversation::new(policy);
     let (mut client, mut to_server) = (io::stdout(), server.stdin.take());
     let (mut client_has_ended, mut server_has_ended) = (false, false);
     loop {

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::example_servers::{Client, DEPENDENCIES, request};
 use crate::core::checker::Checker;
-use crate::support::example;
 use crate::support::server::Server;
 use crate::support::session::Session;
+use crate::support::{example, home};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 
@@ -47,6 +47,52 @@ fn the_end_of_a_server_is_told_through_embed_stdio() {
     assert!(answer.contains(r#""id":0,"#) && answer.contains("the server has exited"), "{answer}");
     let (rest, _, error) = session.finish();
     assert_eq!((&*rest, &*error), ("", "not a message\n"));
+}
+
+/// The policy beside the examples.
+fn policy() -> String {
+    home().join("examples/policy.toml").display().to_string()
+}
+
+/// Without the policy the first heartbeat comes after two seconds, and nobody knows `acme/status`.
+#[test]
+fn embed_stdio_has_the_settings_of_a_policy_file() {
+    let server = r#"
+        read -r _; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}'
+        read -r _; sleep 1.5; echo '{"jsonrpc":"2.0","method":"acme/status","params":{"call":1,"pct":40,"words":"half"}}'
+        sleep 0.4; echo '{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'"#;
+    let words = ["--policy", &*policy(), "sh", "-c", server];
+    let mut session = Session::start(Command::new(example("embed-stdio")).args(words));
+    session.tell(INITIALIZE);
+    session.line();
+    session.tell(&request(&json!(1), "scan", &json!({})));
+    let lines = session.lines_until(r#""result""#);
+    assert_eq!(count(&lines, r#""progressToken":"t""#), 2, "{lines:?}");
+    assert!(lines[1].contains(r#""progress":40,"total":100,"message":"half""#), "{lines:?}");
+}
+
+#[test]
+fn embed_stdio_says_what_is_wrong_in_a_policy_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, "# A slip.\nheartbeat.afer = \"1s\"\n").unwrap();
+    let mut command = Command::new(example("embed-stdio"));
+    let session = Session::start(command.arg("--policy").arg(file).args(["sh", "-c", "cat"]));
+    let (told, code, error) = session.finish();
+    assert_eq!((&*told, code), ("", Some(1)));
+    let expected = "2:11: heartbeat.afer: unknown key; did you mean `after`?";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn embed_http_has_the_settings_of_a_policy_file() {
+    let silent = Server::start("silent", &[]);
+    let heartbeats = |options: &[&str]| {
+        let client = Client::open("embed-http", &[&[silent.address()], options].concat());
+        client.messages(json!(1), "sleep", json!({ "seconds": 1.6 })).len() - 1
+    };
+    assert_eq!(heartbeats(&[]), 0);
+    assert_eq!(heartbeats(&["--policy", &policy()]), 1);
 }
 
 #[test]
