@@ -299,7 +299,7 @@ impl EventEmitter {
                     .or_insert_with(|| (Large::default(), !is_json));
                 large.feed(&text);
             }
-            Fragment::End => {
+            Fragment::End | Fragment::Broken => {
                 let (mut large, framed) = self.large_to_clients.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));

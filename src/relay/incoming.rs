@@ -1,6 +1,7 @@
 //! Messages from either side of a relay, on the way to the filter and to the other side.
 
 use crate::transport::clock::now;
+use std::io;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -162,15 +163,23 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     pub(crate) fn send_spooled_piece(
         &mut self,
         stream: StreamId,
-        piece: Option<Bytes>,
+        piece: io::Result<Option<Bytes>>,
     ) -> RelayStep {
-        let is_last = piece.is_none();
-        if is_last
-            && let Some(over) = self.spooled.iter().position(|reader| reader.stream == stream)
-        {
-            self.spooled.remove(over);
+        if let Ok(Some(piece)) = piece {
+            self.clients.send(stream, Transmit::piece(piece, false));
+            return RelayStep::Moved;
         }
-        self.clients.send(stream, Transmit::piece(piece.unwrap_or_default(), is_last));
+        let reader = self.spooled.iter().position(|reader| reader.stream == stream);
+        let reader = reader.map(|place| self.spooled.remove(place));
+        match (piece, reader) {
+            (Err(_), Some(reader)) => {
+                if reader.begun {
+                    self.clients.send(stream, Transmit::broken());
+                }
+                self.clients.send(stream, reader.error());
+            }
+            _ => self.clients.send(stream, Transmit::piece(Bytes::new(), true)),
+        }
         RelayStep::Moved
     }
 }

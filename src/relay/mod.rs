@@ -32,6 +32,7 @@ use crate::transport::clock::now;
 use crate::transport::random::random_bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -86,8 +87,8 @@ enum RelayEvent {
     Server(FromServer),
     ClientWritten(StreamId, bool),
     ServerWritten(bool),
-    /// Another piece of a message in pieces; `None`: the end.
-    Piece(StreamId, Option<Bytes>),
+    /// Another piece of a message in pieces; `None`: the end. An error: the rest does not come.
+    Piece(StreamId, io::Result<Option<Bytes>>),
     /// An answer from a file, to a call that goes on without its client.
     LateAnswer(Message),
     Stderr(Activity),
@@ -336,7 +337,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     /// The next piece of an answer that comes from a file, for a stream that takes it.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, Option<Bytes>)> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, io::Result<Option<Bytes>>)> {
         let mut seen = BTreeSet::new();
         for reader in &mut self.spooled {
             let stream = reader.stream;

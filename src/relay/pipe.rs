@@ -212,7 +212,8 @@ impl ClientLeg for Pipe {
         match part {
             Fragment::Whole => self.put(&payload),
             Fragment::Piece => payload.pieces().for_each(|piece| self.put_piece(piece.clone())),
-            Fragment::End => {
+            // The error of its request follows. Clients of stdio read half a message as a line that is no JSON.
+            Fragment::End | Fragment::Broken => {
                 payload.pieces().for_each(|piece| self.put_piece(piece.clone()));
                 self.end_pieces();
             }

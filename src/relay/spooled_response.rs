@@ -1,5 +1,6 @@
 //! Responses too large for memory, in a file, and their reading back for the client of the request.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -7,8 +8,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
-use crate::progress::{LargeRepairs, Origin, Payload, Repair, Repairs, SpooledAnswer, StreamId};
-use crate::protocol::jsonrpc::{Key, Message, Scan};
+use crate::progress::{
+    LargeRepairs, Origin, Payload, Repair, Repairs, SpooledAnswer, StreamId, Transmit, TransmitKind,
+};
+use crate::protocol::jsonrpc::{Key, Message, Scan, own_error};
 use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
 use crate::transport::byte_budget::ByteRoom;
 use crate::transport::spill::{Spill, SpillError};
@@ -108,43 +111,54 @@ impl SpooledResponse {
 
     /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
-        let SpooledAnswer { stream, repairs } = answer;
+        let SpooledAnswer { stream, id, repairs } = answer;
         let SpooledBytes { spill, room } = self.kept;
         let rest = Some(spill.into_reader().boxed());
         let is_mended = !self.is_readable && repairs.allows(Repair::Unicode);
         let readable = is_mended.then(ReadablePieces::default);
-        SpoolReader { stream, scan: self.scan, repairs, readable, rest, begun: false, _room: room }
+        let scan = self.scan;
+        SpoolReader { stream, id, scan, repairs, readable, rest, begun: false, _room: room }
     }
 }
+
+/// The reason that a client is told if its answer cannot be read back.
+const UNREADABLE: &str = "the server's answer was stored in a temporary file, which cannot be read";
 
 /// Reads a [`SpooledResponse`] back for one client stream.
 pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
+    /// The request that is answered, as its client calls it.
+    id: Bytes,
     scan: Scan,
     repairs: LargeRepairs,
     /// Makes the characters readable, behind all other repairs: these know places in the text as it came.
     readable: Option<ReadablePieces>,
     /// `None` behind the last piece.
-    rest: Option<BoxStream<'static, std::io::Result<Bytes>>>,
+    rest: Option<BoxStream<'static, io::Result<Bytes>>>,
     /// A part of the response has been given out: nothing may come between its parts.
     pub(crate) begun: bool,
     _room: ByteRoom,
 }
 
 impl SpoolReader {
-    /// The next piece; `None` after the last.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// The next piece; `None` after the last. An error has been logged, and is the last.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         loop {
-            let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+            let Some(rest) = &mut self.rest else { return Poll::Ready(Ok(None)) };
             let piece = match ready!(Pin::new(rest).poll_next(cx)) {
                 Some(Ok(piece)) => piece,
                 Some(Err(error)) => {
-                    tracing::error!(%error, "an answer stored in a file cannot be read; the answer is cut off");
-                    Bytes::new()
+                    let folder = std::env::temp_dir();
+                    tracing::warn!(
+                        %error,
+                        folder = %folder.display(),
+                        stream = self.stream.0,
+                        "a stored answer cannot be read back from its temporary file, and its client gets an error"
+                    );
+                    return Poll::Ready(Err(error));
                 }
                 None => Bytes::new(),
             };
-            self.begun = true;
             let is_last = piece.is_empty();
             if is_last {
                 self.rest = None;
@@ -159,9 +173,16 @@ impl SpoolReader {
                 }
             }
             if !repaired.is_empty() {
-                return Poll::Ready(Some(repaired));
+                self.begun = true;
+                return Poll::Ready(Ok(Some(repaired)));
             }
         }
+    }
+
+    /// The error for the client of an answer that cannot be read.
+    pub(crate) fn error(&self) -> Transmit {
+        let kind = TransmitKind::Answer(Key::read(&self.id));
+        Transmit::whole(kind, Payload::own(own_error(&self.id, UNREADABLE, None)))
     }
 }
 
@@ -176,7 +197,7 @@ pub(super) struct LateAnswer {
 pub(super) struct LateReader {
     /// The id of the request in whose place the client has made another.
     id: Option<Key>,
-    rest: BoxStream<'static, std::io::Result<Bytes>>,
+    rest: BoxStream<'static, io::Result<Bytes>>,
     text: Vec<u8>,
     _room: ByteRoom,
 }

@@ -42,7 +42,7 @@ mod progress {
 }
 
 mod protocol {
-    pub(crate) use milepost::protocol::jsonrpc;
+    pub(crate) use milepost::protocol::{jsonrpc, sse};
 }
 
 mod relay {

@@ -317,6 +317,13 @@ impl ClientLeg for SessionLeg {
 
     fn send(&mut self, stream: StreamId, Transmit { kind, payload, part }: Transmit) {
         match part {
+            Fragment::Broken => {
+                let piece = payload.to_bytes();
+                if !piece.is_empty() {
+                    self.piece(stream, &piece, false);
+                }
+                self.break_off(stream);
+            }
             Fragment::Piece | Fragment::End => {
                 let last = part == Fragment::End;
                 let piece = payload.to_bytes();

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::progress::StreamId;
+use crate::protocol::sse;
 use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::content::on_one_line;
 
@@ -44,6 +45,11 @@ pub(crate) fn data(piece: &Bytes, out: &mut Batch) {
 /// The end of the frame.
 pub(crate) fn tail(out: &mut Batch) {
     out.raw(&Bytes::from_static(b"\n\n"));
+}
+
+/// The end of the frame of a message whose rest does not come.
+pub(crate) fn broken_off(out: &mut Batch) {
+    out.raw(&Bytes::from_static(sse::BROKEN_OFF));
 }
 
 /// A whole event.

@@ -64,4 +64,12 @@ impl SessionLeg {
         }
         self.cut_off(stream);
     }
+
+    /// The rest of a large message does not come. The error of its request follows.
+    pub(crate) fn break_off(&mut self, stream: StreamId) {
+        let Some(large) = self.large.remove(&stream) else { return };
+        let buffer = self.open.get(&large.to);
+        let attached = buffer.is_some_and(|buffer| buffer.break_off_message(large.number));
+        self.note_written(large.to, attached);
+    }
 }

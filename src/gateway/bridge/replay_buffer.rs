@@ -4,6 +4,7 @@
 //! The relay adds messages and a response takes them, in either order. A stream without a client
 //! stays open: a lost connection does not cancel its requests.
 
+mod large;
 mod limits;
 
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::route_state::StreamPermit;
 use crate::progress::{StreamId, TransmitKind};
-use crate::protocol::jsonrpc::{Key, Kind, Scan, own_error};
+use crate::protocol::jsonrpc::{Key, own_error};
 use crate::transport::http::body::BATCH_BYTES;
 use crate::transport::sync::{AtomicWaker, Mutex, MutexGuard};
 
@@ -49,6 +50,8 @@ pub(crate) struct BufferedMessage {
     pub(crate) bytes: usize,
     /// The message is complete.
     pub(crate) whole: bool,
+    /// The rest of the message does not come.
+    pub(crate) broken_off: bool,
 }
 
 /// The position of a client: the number of its last whole message, and pieces of the next message.
@@ -198,44 +201,6 @@ impl ReplayBuffer {
         request.map_or_else(|| id.to_json(), |(_, text)| text.clone())
     }
 
-    /// The first piece of a message that is too large to be held. Returns the number of the message, for
-    /// [`ReplayBuffer::more`], and whether a client is there that has to take the piece.
-    pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> (u64, bool) {
-        let class = match kind {
-            Kind::Response => MessageClass::Answer,
-            Kind::Request => MessageClass::Request,
-            _ => MessageClass::Other,
-        };
-        self.push(class, id, piece.clone(), false)
-    }
-
-    /// Adds a piece of the large message of this number; `last`: the envelope, with the last piece. Messages
-    /// that were put behind the first piece wait for the last.
-    pub(crate) fn more(&self, number: u64, piece: &Bytes, last: Option<&Scan>) -> bool {
-        let mut state = self.lock();
-        let (attached, bytes) = (state.attached, piece.len());
-        let found = state.messages.binary_search_by_key(&number, |one| one.number);
-        let Some(large) = found.ok().and_then(|place| state.messages.get_mut(place)) else {
-            return false;
-        };
-        if !piece.is_empty() {
-            large.pieces.push_back(piece.clone());
-            large.bytes += bytes;
-        }
-        if let Some(scan) = last {
-            large.whole = true;
-            if scan.kind() == Kind::Response {
-                large.class = MessageClass::Answer;
-                large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
-            }
-            let class = large.class;
-            state.note_whole(class, number);
-        }
-        state.bytes += bytes;
-        self.pushed(state, bytes);
-        attached
-    }
-
     fn push(
         &self,
         class: MessageClass,
@@ -255,6 +220,7 @@ impl ReplayBuffer {
             lost: 0,
             bytes,
             whole,
+            broken_off: false,
         });
         if whole {
             state.note_whole(class, number);
@@ -446,7 +412,9 @@ impl BufferState {
     /// `only_answers`: the client takes nothing else, and waits for all of them.
     pub(crate) fn first_response(&self, only_answers: bool) -> FirstResponse {
         let large = self.messages.front().is_some_and(|first| {
-            first.class == MessageClass::Answer && !first.whole && self.messages.len() == 1
+            first.class == MessageClass::Answer
+                && !(first.whole || first.broken_off)
+                && self.messages.len() == 1
         });
         let answers =
             || self.messages.iter().all(|one| one.class == MessageClass::Answer && one.whole);

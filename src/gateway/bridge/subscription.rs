@@ -73,7 +73,10 @@ impl Subscription {
     /// client has still to receive them.
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
         let state = self.buffer.lock();
-        let messages = state.messages.iter().filter(|one| one.whole || state.broken.is_none());
+        let messages = state
+            .messages
+            .iter()
+            .filter(|one| one.whole || (state.broken.is_none() && !one.broken_off));
         let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
             texts.extend(state.open.iter().map(|(_, id)| own_error(id, broken.why, None)));
@@ -104,7 +107,7 @@ impl Subscription {
             let from = state.position.pieces;
             let Some(next) = state.next() else { break };
             let number = next.number;
-            let broke_off = state.over && !next.whole;
+            let broke_off = next.broken_off || (state.over && !next.whole);
             if broke_off && from == 0 {
                 // The message will never be whole: its request gets an error.
                 state.position = ReadPosition { number, pieces: 0 };
@@ -126,7 +129,11 @@ impl Subscription {
                 count += 1;
             }
             if next.whole || broke_off {
-                frame::tail(out);
+                if broke_off {
+                    frame::broken_off(out)
+                } else {
+                    frame::tail(out)
+                }
                 state.position = ReadPosition { number, pieces: 0 };
             } else {
                 state.position.pieces = count;
@@ -153,12 +160,12 @@ impl Subscription {
         let Some(large) = state.messages.front_mut() else { return ReadStatus::Over };
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
-        let (count, whole) = (large.lost, large.whole);
+        let (count, whole, broken_off) = (large.lost, large.whole, large.broken_off);
         let bytes = std::mem::take(&mut large.bytes);
         state.bytes -= bytes;
         state.position.pieces = count;
         pieces.iter().for_each(|piece| out.raw(piece));
-        match (whole, state.over) {
+        match (whole, state.over || broken_off) {
             (true, _) => ReadStatus::Over,
             (false, true) => ReadStatus::Elsewhere,
             (false, false) => ReadStatus::On,

@@ -143,6 +143,10 @@ impl Batch {
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
         let Transmit { payload, part, .. } = transmit;
         match (payload.form(), part) {
+            (_, Fragment::Broken) => {
+                payload.pieces().for_each(|piece| self.raw(piece));
+                self.raw(&Bytes::from_static(sse::BROKEN_OFF));
+            }
             (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {
                 payload.pieces().for_each(|piece| self.raw(piece));
             }

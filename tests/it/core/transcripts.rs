@@ -179,7 +179,7 @@ impl Player {
                 let place = self.filter.handle(self.now(), &input).apart();
                 self.drain();
                 // The shell writes it behind what the stream has now.
-                if let Some(SpooledAnswer { stream, mut repairs }) = place {
+                if let Some(SpooledAnswer { stream, mut repairs, .. }) = place {
                     let text = format!(
                         r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":"large"}}}}"#,
                         String::from_utf8_lossy(&key.to_json())

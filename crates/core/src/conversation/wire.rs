@@ -93,13 +93,13 @@ impl WireWriter {
                 }
                 return;
             }
-            (Fragment::Piece | Fragment::End, Some(is_line)) => {
+            (Fragment::Piece | Fragment::End | Fragment::Broken, Some(is_line)) => {
                 out.push_back((stream, bytes));
                 self.midway = !is_line;
             }
-            (Fragment::Piece | Fragment::End, None) => {}
+            (Fragment::Piece | Fragment::End | Fragment::Broken, None) => {}
         }
-        if part == Fragment::End && std::mem::take(&mut self.midway) {
+        if part != Fragment::Piece && std::mem::take(&mut self.midway) {
             out.push_back((stream, Bytes::from_static(b"\n")));
         }
         if !self.midway {

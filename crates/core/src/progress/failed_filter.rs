@@ -134,7 +134,7 @@ impl FailedFilter {
             return;
         };
         let SalvagedLarge { number, is_withheld, .. } = self.large[place];
-        if transmit.part == Fragment::End {
+        if transmit.part != Fragment::Piece {
             self.large.swap_remove(place);
         }
         if !is_withheld && !self.is_lost() {

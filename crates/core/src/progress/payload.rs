@@ -142,6 +142,8 @@ pub enum Fragment {
     Piece,
     /// The last piece.
     End,
+    /// The last piece of a message whose rest does not come. No client may take the pieces for a message.
+    Broken,
 }
 
 /// The kind of a message for a client, and the requests that the message answers.
@@ -211,7 +213,17 @@ impl Transmit {
     /// A piece of a message that is too large to be held.
     pub fn piece(piece: Bytes, is_last: bool) -> Self {
         let part = if is_last { Fragment::End } else { Fragment::Piece };
-        Self { kind: TransmitKind::Other, payload: piece.into(), part }
+        Self::part(piece.into(), part)
+    }
+
+    /// The end of a message in pieces whose rest does not come.
+    pub fn broken() -> Self {
+        Self::part(Payload::default(), Fragment::Broken)
+    }
+
+    /// A piece of a message that is too large to be held, or its end.
+    pub(crate) fn part(payload: Payload, part: Fragment) -> Self {
+        Self { kind: TransmitKind::Other, payload, part }
     }
 }
 

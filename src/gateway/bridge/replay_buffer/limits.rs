@@ -45,6 +45,13 @@ impl BufferState {
         Some(gone)
     }
 
+    /// Forgets a message of which no client has got anything.
+    pub(super) fn forget(&mut self, place: usize) {
+        if let Some(gone) = self.remove(place) {
+            self.unread = self.unread.saturating_sub(gone.bytes);
+        }
+    }
+
     /// Counts a message that is whole now.
     pub(super) fn note_whole(&mut self, class: MessageClass, number: u64) {
         self.kept[class as usize] += 1;
@@ -77,7 +84,7 @@ impl BufferState {
 
     fn drop_received(&mut self) {
         let received = self.received;
-        let is_done = |one: &BufferedMessage| one.whole && one.number <= received;
+        let is_done = |one: &BufferedMessage| one.is_complete() && one.number <= received;
         while self.messages.front().is_some_and(is_done)
             && (!self.resumable || self.messages.len() > EVENTS_MAX)
         {
@@ -134,7 +141,7 @@ impl BufferState {
     pub(super) fn fit(&mut self, room: &mut ByteRoom) {
         let others = room.held().saturating_sub(self.counted);
         let received = self.received;
-        let is_done = |one: &BufferedMessage| one.whole && one.number <= received;
+        let is_done = |one: &BufferedMessage| one.is_complete() && one.number <= received;
         let mut fits = |state: &Self, max: usize| {
             let all = others + state.countable();
             all <= max && room.resize(all).is_ok()

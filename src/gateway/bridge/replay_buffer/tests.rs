@@ -2,6 +2,8 @@
 
 use super::limits::{EVENTS_MAX, SESSION_MAX};
 use super::*;
+use crate::gateway::bridge::subscription::ReadStatus;
+use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::body::Batch;
 
@@ -246,4 +248,69 @@ fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
     let data: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
     assert_eq!(data.len(), 3, "{text}");
     assert_eq!(data[..2], [r#"{"a":1}"#, r#"{"b":2}"#]);
+}
+
+/// A client that has got half of a large answer; the rest does not come.
+fn half_given(ids: bool) -> (Arc<ReplayBuffer>, Subscription, u64) {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let client = buffer.attach(None);
+    buffer.expect([(Key::Integer(1), Bytes::from_static(b"1"))]);
+    let half = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"content":["half"#);
+    let (number, _) = buffer.begin(Kind::Response, None, &half);
+    let mut out = Batch::default();
+    client.events(ids, &mut out);
+    (buffer, client, number)
+}
+
+fn rest_of(client: &Subscription, ids: bool) -> String {
+    let mut out = Batch::default();
+    client.events(ids, &mut out);
+    let pieces = std::iter::from_fn(|| out.take());
+    String::from_utf8(pieces.flatten().collect()).unwrap()
+}
+
+#[test]
+fn half_an_answer_is_no_event_that_clients_read() {
+    let why = Broken { status: http::StatusCode::BAD_GATEWAY, why: "the session broke off" };
+    for ids in [true, false] {
+        let (buffer, client, _) = half_given(ids);
+        buffer.break_off(&why);
+        let rest = rest_of(&client, ids);
+        assert!(rest.starts_with("\nevent: broken-off\n\nevent: message\ndata: {"), "{rest}");
+        assert!(rest.contains("the session broke off"), "{rest}");
+        // The session goes on.
+        let (buffer, client, number) = half_given(ids);
+        buffer.break_off_message(number);
+        let error = own_error(b"1", "unreadable", None);
+        buffer.put(&TransmitKind::Answer(Some(Key::Integer(1))), &error);
+        let rest = rest_of(&client, ids);
+        assert!(
+            rest.starts_with("\nevent: broken-off\n\n") && rest.contains("unreadable"),
+            "{rest}"
+        );
+        drop(client);
+        let again = rest_of(&buffer.attach(Some(0)), ids);
+        assert!(again.contains("unreadable") && !again.contains("half"), "{again}");
+    }
+}
+
+#[test]
+fn an_answer_of_which_nobody_has_anything_leaves_no_trace() {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let client = buffer.attach(None);
+    let (number, _) = buffer.begin(Kind::Response, None, &Bytes::from_static(b"{\"id\":1,"));
+    buffer.break_off_message(number);
+    let bytes = buffer.lock().bytes;
+    assert_eq!((buffer.lock().messages.len(), bytes), (0, 0));
+    assert_eq!(rest_of(&client, false), "");
+}
+
+#[test]
+fn half_an_answer_in_json_is_an_error_of_the_body() {
+    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let client = buffer.attach(None);
+    let (number, _) = buffer.begin(Kind::Response, None, &Bytes::from_static(b"{\"id\":1,"));
+    assert_eq!(client.pieces(&mut Batch::default()), ReadStatus::On);
+    buffer.break_off_message(number);
+    assert_eq!(client.pieces(&mut Batch::default()), ReadStatus::Elsewhere);
 }

@@ -39,19 +39,24 @@ impl Exchange {
             begun: false,
             is_message: true,
             over: false,
+            is_broken: false,
         }
     }
 
     /// Gives everything that the filter has for the client to the answer, but what is ahead of the answer:
     /// there is room for one message only.
-    fn collect_answer(&mut self, out: &mut Batch) {
-        let mut ahead = Batch::default();
+    ///
+    /// False if the answer breaks off.
+    fn collect_answer(&mut self, out: &mut Batch) -> bool {
+        let (mut ahead, mut goes_on) = (Batch::default(), true);
         drain(&mut self.filter, now(), |transmit| match transmit.part {
             Fragment::Whole => ahead.own(&transmit.payload),
             Fragment::Piece | Fragment::End => out.transmit(&transmit),
+            Fragment::Broken => goes_on = false,
         });
         self.write_on_detour(ahead);
         self.note(None);
+        goes_on
     }
 }
 
@@ -66,6 +71,8 @@ pub(crate) struct LongAnswer {
     /// The filter takes the text for a message.
     is_message: bool,
     over: bool,
+    /// The filter has failed over an answer that it was repairing: the rest does not fit what the client has.
+    is_broken: bool,
 }
 
 impl LongAnswer {
@@ -80,14 +87,14 @@ impl LongAnswer {
         if !self.is_message {
             self.out.raw(&piece);
         }
-        self.exchange.collect_answer(&mut self.out);
+        self.is_broken |= !self.exchange.collect_answer(&mut self.out);
     }
 
     fn end(&mut self) {
         self.over = true;
         if self.begun && self.is_message {
             self.exchange.filter.finish_large(now(), ORIGIN, None);
-            self.exchange.collect_answer(&mut self.out);
+            self.is_broken |= !self.exchange.collect_answer(&mut self.out);
         }
         self.exchange.settle_all();
     }
@@ -98,6 +105,12 @@ impl BodyProducer for LongAnswer {
         loop {
             if let Some(bytes) = self.out.take() {
                 return Poll::Ready(Some(Ok(bytes)));
+            }
+            if std::mem::take(&mut self.is_broken) {
+                self.over = true;
+                self.exchange.settle_all();
+                let why = "the answer could not be repaired to its end";
+                return Poll::Ready(Some(Err(UpstreamError::BrokenOff(why))));
             }
             if self.over {
                 return Poll::Ready(None);

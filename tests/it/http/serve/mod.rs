@@ -8,6 +8,8 @@ mod client_certificates;
 mod client_limits;
 #[cfg(target_env = "gnu")]
 pub(crate) mod crowd;
+#[cfg(target_os = "linux")]
+mod cut_answers;
 mod descriptors;
 mod fleet;
 mod forward_proxies;

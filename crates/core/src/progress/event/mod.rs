@@ -119,7 +119,7 @@ pub(crate) struct Salvaged {
 }
 
 /// A large message that is passing in pieces.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SalvagedLarge {
     /// The stream of the server that the message comes on.
     pub(crate) origin: Origin,

@@ -138,6 +138,17 @@ impl LargeRepairs {
         std::mem::take(&mut self.held).0
     }
 
+    /// Whether what the client has got of the answer cannot go on with the server's own text: the text that was put
+    /// ahead of the result has a counterpart that is still to come, or the server names the request otherwise.
+    pub(crate) fn is_midway(&self, scan: &Scan) -> bool {
+        let passed = self.before - self.held.1 as u64;
+        let wraps = matches!(self.wrap, Some(Wrap::Text | Wrap::Message | Wrap::Data));
+        let end = scan.body().and_then(|body| body.end);
+        let is_renamed = self.id.as_ref().is_some_and(|id| id.translated);
+        wraps && end.is_none_or(|end| end >= passed)
+            || is_renamed && scan.id_place().is_none_or(|place| place.end > passed)
+    }
+
     /// Whether the answered request is known.
     pub(crate) fn has_request(&self) -> bool {
         self.id.is_some()

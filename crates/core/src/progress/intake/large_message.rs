@@ -21,19 +21,24 @@ use crate::progress::event::{Disposition, Origin, SalvagedLarge};
 use crate::progress::ids::StreamId;
 use crate::progress::intake::large_answer::LargeRepairs;
 use crate::progress::intake::state::{Intake, LargeDisposition, LargeMessage};
-use crate::progress::payload::Transmit;
+use crate::progress::payload::{Fragment, Payload, Transmit, TransmitKind};
 use crate::progress::streams::stream::{Item, ItemKind};
 use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Key, Kind, Scan};
+use crate::protocol::jsonrpc::{Key, Kind, Scan, own_error};
 use crate::protocol::unicode::{ReadablePiece, TextEnd};
+
+/// The error for a request whose large answer was being repaired when the filter failed.
+const CUT_OFF: &str = "the progress filter of the proxy has failed, and this answer was cut off";
 
 /// The place of an answer that is kept in a file, and its repairs.
 #[derive(Debug, Clone)]
 pub struct SpooledAnswer {
     /// The client's stream.
     pub stream: StreamId,
+    /// The id of the request, as the client has written it.
+    pub id: Bytes,
     /// The repairs of its pieces, the client's own id among them.
     pub repairs: LargeRepairs,
 }
@@ -89,7 +94,7 @@ impl Intake {
         };
         self.large_messages.insert(source(origin), passing);
         self.note_large_answer(origin, false);
-        self.forward_piece(now, origin, (head, text), false)
+        self.forward_piece(now, origin, (head, text), Fragment::Piece)
     }
 
     /// Whether a large answer that begins with `head`, which `scan` has read, passes as it is, whatever follows.
@@ -122,13 +127,17 @@ impl Intake {
                 self.note_large_answer(origin, true);
             }
         }
-        self.forward_piece(now, origin, (piece, text), false)
+        self.forward_piece(now, origin, (piece, text), Fragment::Piece)
     }
 
     /// Takes the end of a large message.
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
+        self.end_large(now, origin, Fragment::End);
+    }
+
+    fn end_large(&mut self, now: Instant, origin: Origin, end: Fragment) {
         self.release_unfinished(now, origin);
-        self.forward_piece(now, origin, (Bytes::new(), 0..0), true);
+        self.forward_piece(now, origin, (Bytes::new(), 0..0), end);
         let Some(passing) = self.large_messages.remove(&source(origin)) else { return };
         if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
             self.detached.drop_late_answer(&mut self.gate, now, &id);
@@ -166,7 +175,7 @@ impl Intake {
         if let ReadablePiece::Instead(rest) = pieces.feed(&[], TextEnd::Here) {
             passing.scan.feed(&rest);
             let text = 0..rest.len();
-            self.forward_piece(now, origin, (rest.into(), text), false);
+            self.forward_piece(now, origin, (rest.into(), text), Fragment::Piece);
         }
     }
 
@@ -190,6 +199,7 @@ impl Intake {
         };
         let call = self.gate.calls.get(id)?;
         let (switches, bare) = (call.answer_repairs(), call.may_have_bare_result());
+        let client_id = call.id.client.clone();
         let repairs = LargeRepairs::of_spooled(call.id.clone(), switches, bare);
         let stream = self.gate.calls.open_or_session_stream(Some(call.stream));
         self.gate.end_call(now, id, Tombstone::Answered, Outcome::Result);
@@ -199,33 +209,46 @@ impl Intake {
             Some(_) => Verdict::of(done),
         };
         self.gate.calls.record(number, Some(id), verdict);
-        stream.map(|stream| SpooledAnswer { stream, repairs })
+        stream.map(|stream| SpooledAnswer { stream, id: client_id, repairs })
     }
 
     /// Ends a large message whose end did not arrive. No client can read a broken answer: the
     /// request gets an error with the reason `why`, unless only the end of the line is missing.
     pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
         let passing = self.large_messages.get_mut(&source(origin));
-        if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
-            passing.answers.clear();
-        }
-        self.break_off(now, origin, why, None);
+        let whole = passing.filter(|passing| passing.scan.is_whole());
+        let end = match whole {
+            Some(passing) => {
+                passing.answers.clear();
+                Fragment::End
+            }
+            None => Fragment::Broken,
+        };
+        self.break_off(now, origin, why, None, end);
     }
 
     /// Ends passing messages that will never be whole.
     pub(crate) fn break_off_large(&mut self, now: Instant, why: &str, status: Option<u16>) {
         let sources: Vec<Option<StreamId>> = self.large_messages.keys().copied().collect();
         for source in sources {
-            self.break_off(now, source.map_or(Origin::Shared, Origin::Stream), why, status);
+            let origin = source.map_or(Origin::Shared, Origin::Stream);
+            self.break_off(now, origin, why, status, Fragment::Broken);
         }
     }
 
-    fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
+    fn break_off(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        why: &str,
+        status: Option<u16>,
+        end: Fragment,
+    ) {
         self.release_unfinished(now, origin);
-        self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), false);
+        self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), Fragment::Piece);
         let passing = self.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
-        self.finish_large(now, origin);
+        self.end_large(now, origin, end);
         if self.gate.client_left {
             return;
         }
@@ -234,7 +257,8 @@ impl Intake {
         }
     }
 
-    /// The large messages of which more is to come, after a panic inside. The text that they held goes to `streams`.
+    /// The large messages of which more is to come, after a panic inside. The text that they held goes to `streams`. A
+    /// message that was being repaired breaks off there: its rest does not fit what its client has got.
     pub(crate) fn salvage_large(
         &mut self,
         streams: &mut BTreeMap<StreamId, TransmitQueue>,
@@ -243,15 +267,27 @@ impl Intake {
         let rest_of = |(source, mut passing): (Option<StreamId>, LargeMessage)| {
             let number = passing.number;
             let is_withheld = passing.fate != LargeDisposition::Forward;
+            let is_held = passing.readable.as_ref().is_some_and(|pieces| !pieces.is_empty());
+            let is_cut = !is_withheld && (is_held || passing.repairs.is_midway(&passing.scan));
             let held = passing.repairs.take_held();
             let stream = self.gate.calls.open_or_session_stream(passing.stream);
-            if let Some(queue) = stream.and_then(|stream| streams.get_mut(&stream))
-                && !(is_withheld || held.is_empty())
-            {
-                queue.push(Some(number), Transmit::piece(held, false));
+            let mut give = |stream: StreamId, of: Option<u64>, transmit: Transmit| {
+                if let Some(queue) = streams.get_mut(&stream) {
+                    queue.push(of, transmit);
+                }
+            };
+            if let Some(stream) = stream.filter(|_| is_cut) {
+                give(stream, Some(number), Transmit::broken());
+                for (stream, id) in passing.answers {
+                    let error = Payload::own(own_error(&id, CUT_OFF, None));
+                    let kind = TransmitKind::Answer(Key::read(&id));
+                    give(stream, None, Transmit::whole(kind, error));
+                }
+            } else if let Some(stream) = stream.filter(|_| !(is_withheld || held.is_empty())) {
+                give(stream, Some(number), Transmit::piece(held, false));
             }
             let origin = source.map_or(Origin::Shared, Origin::Stream);
-            SalvagedLarge { origin, number, is_withheld }
+            SalvagedLarge { origin, number, is_withheld: is_withheld || is_cut }
         };
         left.into_iter().map(rest_of).collect()
     }
@@ -332,7 +368,7 @@ impl Intake {
         now: Instant,
         origin: Origin,
         (piece, text): (Bytes, Range<usize>),
-        end: bool,
+        part: Fragment,
     ) -> Disposition {
         let Some(passing) = self.large_messages.get(&source(origin)) else {
             return Disposition::Consumed;
@@ -368,15 +404,17 @@ impl Intake {
             } else {
                 self.gate.calls.session_stream
             };
-            self.gate.calls.observe_part(stream, Some(number), Transmit::piece(piece, end));
+            let transmit = Transmit::part(piece.into(), part);
+            self.gate.calls.observe_part(stream, Some(number), transmit);
             return Disposition::Consumed;
         }
-        let kind = ItemKind::Piece { of: number, end };
+        let kind = ItemKind::Piece { of: number, part };
+        let is_last = part != Fragment::Piece;
         let passing = self.large_messages.get_mut(&source(origin));
         let payload = passing.map_or_else(
             || piece.clone().into(),
             |passing| {
-                let payload = passing.repairs.apply(&passing.scan, piece.clone(), text, end);
+                let payload = passing.repairs.apply(&passing.scan, piece.clone(), text, is_last);
                 // A message on a shared stream may break off: whether it is whole, only its end tells.
                 passing.known = matches!(origin, Origin::Stream(_))
                     && passing.call.is_some()

@@ -48,10 +48,10 @@ pub(crate) enum ItemKind {
     Array(TransmitKind),
     /// Progress that goes out before the answer to the client's request of this id.
     Progress(Key),
-    /// Pieces of the large message of this number; `end` marks the last.
+    /// Pieces of the large message of this number.
     Piece {
         of: u64,
-        end: bool,
+        part: Fragment,
     },
 }
 
@@ -71,8 +71,7 @@ impl Item {
         let (kind, part) = match self.kind {
             ItemKind::Whole(kind) | ItemKind::Array(kind) => (kind, Fragment::Whole),
             ItemKind::Progress(_) => (TransmitKind::Progress, Fragment::Whole),
-            ItemKind::Piece { end: true, .. } => (TransmitKind::Other, Fragment::End),
-            ItemKind::Piece { end: false, .. } => (TransmitKind::Other, Fragment::Piece),
+            ItemKind::Piece { part, .. } => (TransmitKind::Other, part),
         };
         Transmit { kind, payload: self.payload, part }
     }
@@ -282,8 +281,8 @@ impl Stream {
 
     pub(crate) fn take(&mut self, index: usize) -> Option<Item> {
         let item = self.remove(index)?;
-        if let ItemKind::Piece { of, end } = item.kind {
-            self.midway = (!end).then_some(of);
+        if let ItemKind::Piece { of, part } = item.kind {
+            self.midway = (part == Fragment::Piece).then_some(of);
             self.pieces -= 1;
         }
         if let ItemKind::Progress(_) = item.kind {

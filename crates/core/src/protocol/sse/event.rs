@@ -9,6 +9,10 @@ use super::{BOM, CR, LF, line_end};
 /// The comment that keeps a stream alive: a block of its own that is no event to anyone.
 pub const COMMENT: &[u8] = b": keep-alive\n\n";
 
+/// The end of an event whose message breaks off. The last name of an event counts, and clients read messages of the
+/// name `message` alone: none takes the half for a message, and the stream can go on.
+pub const BROKEN_OFF: &[u8] = b"\nevent: broken-off\n\n";
+
 /// One block: lines and the blank line that ends them. Comments alone, and a blank line alone, are
 /// blocks too.
 #[derive(Clone, Debug)]

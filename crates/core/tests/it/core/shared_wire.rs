@@ -176,7 +176,7 @@ fn read_from_file(answer: &str, piece: usize) -> (String, Vec<&'static str>) {
     let needs = LargeRepairs::needed(&scan);
     let answered =
         wire.filter.intake_mut().answer_spooled(wire.now, &scan.id().unwrap(), needs).unwrap();
-    let SpooledAnswer { stream, mut repairs } = answered;
+    let SpooledAnswer { stream, mut repairs, .. } = answered;
     assert_eq!((stream, wire.filter.open_calls()), (StreamId(1), 0));
     let told = from_file(&mut repairs, answer, piece);
     let needed = needs.iter().map(|repair| repair.name()).collect();
@@ -554,7 +554,7 @@ impl Clients {
                 let (key, none) = (Key::Integer(self.calls[number].server), Repairs::default());
                 let apart = self.filter.intake_mut().answer_spooled(now, &key, none);
                 self.hear();
-                if let Some(SpooledAnswer { stream, mut repairs }) = apart {
+                if let Some(SpooledAnswer { stream, mut repairs, .. }) = apart {
                     let server = self.calls[number].server;
                     let text = format!(
                         r#"{{"jsonrpc":"2.0","id":{server},"result":{{"content":"m{number}."}}}}"#
