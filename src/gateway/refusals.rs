@@ -5,7 +5,7 @@ use crate::gateway::client_limits::{LimitedClient, OverLimit};
 use crate::gateway::limit_notices::{tell_of_body, tell_of_full_route};
 use crate::gateway::route_state::{NoRoom, RouteState};
 use crate::observe::metrics::RouteLimit;
-use crate::protocol::jsonrpc::own_error;
+use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::byte_budget::{BudgetExceeded, KEPT_MIN};
 use crate::transport::http::body::Body;
@@ -96,7 +96,7 @@ pub(crate) fn refuse(
     unread: &RequestBodyError,
     parts: &Parts,
 ) -> Response<Body> {
-    let mut response = not_taken(state, unread, parts.extensions.get());
+    let mut response = not_taken(state, unread, parts.extensions.get(), None);
     // The rest of its body is not read.
     if parts.version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -108,9 +108,10 @@ fn not_taken(
     state: &RouteState,
     unread: &RequestBodyError,
     client: Option<&LimitedClient>,
+    id: Option<&[u8]>,
 ) -> Response<Body> {
     tell_of_body(state, unread, client);
-    let response = text(unread.status(), &unread.to_string());
+    let response = error_or_text(unread.status(), &unread.to_string(), id);
     match unread.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
@@ -131,33 +132,36 @@ pub(crate) fn read_or_refuse(
         let reading = state.reading(parts.extensions.get());
         let _reading = reading.map_err(|none| Box::new(no_room(state, &none, None)))?;
         let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
-        let read = request_body::read(body, parts, limits, INSPECT_MAX).await;
-        let kept = read.and_then(|read| match read {
-            ReadBody::Whole(bytes) => keep(state, parts, bytes).map(ReadBody::Whole),
-            large => Ok(large),
-        });
-        kept.map_err(|unread| Box::new(refuse(state, &unread, parts)))
+        match request_body::read(body, parts, limits, INSPECT_MAX).await {
+            Ok(ReadBody::Whole(bytes)) => keep_or_refuse(state, parts, bytes).map(ReadBody::Whole),
+            Ok(large) => Ok(large),
+            Err(unread) => Err(Box::new(refuse(state, &unread, parts))),
+        }
     }
 }
 
 /// Counts a body that may wait in memory for its server, until it is dropped.
 ///
 /// # Errors
-/// If there is no room for it.
-pub(crate) fn keep(
+/// The refusal, if there is no room for the body. The body has come whole, so that the error names its request.
+pub(crate) fn keep_or_refuse(
     state: &RouteState,
     parts: &Parts,
     bytes: Bytes,
-) -> Result<Bytes, RequestBodyError> {
+) -> Result<Bytes, Box<Response<Body>>> {
     if bytes.len() < KEPT_MIN {
         return Ok(bytes);
     }
-    let mut room = state.shared.kept_share(parts.extensions.get()).room();
-    room.resize(bytes.len()).map_err(|exceeded| match exceeded {
+    let client = parts.extensions.get();
+    let mut room = state.shared.kept_share(client).room();
+    let Err(exceeded) = room.resize(bytes.len()) else { return Ok(room.keep_for(bytes)) };
+    let unread = match exceeded {
         BudgetExceeded::All => RequestBodyError::Full,
         BudgetExceeded::Client => RequestBodyError::ClientFull,
-    })?;
-    Ok(room.keep_for(bytes))
+    };
+    let message = Message::parse(bytes);
+    let id = message.id().filter(|_| message.kind() == Kind::Request);
+    Err(Box::new(not_taken(state, &unread, client, id.as_deref())))
 }
 
 /// The response when the server cannot be reached: an error for the request's id, if there is one.
@@ -167,7 +171,7 @@ pub(crate) fn unreachable(
     id: Option<Bytes>,
 ) -> Response<Body> {
     if let UpstreamError::RequestBody(unread) = error {
-        return not_taken(state, unread, None);
+        return not_taken(state, unread, None, id.as_deref());
     }
     error.log(Some(&state.route.path));
     if let Some(kind) = error.kind() {

@@ -7,12 +7,12 @@ use http_body::Body as _;
 
 use super::modern;
 use crate::gateway::bridge::responses::{PARSE_ERROR, refused};
-use crate::gateway::refusals::{keep, read_or_refuse, refuse};
+use crate::gateway::refusals::{keep_or_refuse, read_or_refuse, refuse};
 use crate::gateway::route_state::RouteState;
 use crate::progress::{BATCH_MAX, RefusalRule};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Kind, Message};
 use crate::transport::http::body::Body;
-use crate::transport::http::request_body::{RequestBody, RequestBodyError};
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody};
@@ -41,9 +41,7 @@ pub(crate) async fn read(
     body: PostedBody,
 ) -> Result<PostedMessage, Box<Response<Body>>> {
     let read = match read_or_refuse(state, body, parts).await? {
-        ReadBody::Large(body) => take_large(state, parts, body)
-            .await
-            .map_err(|unread| Box::new(refuse(state, &unread, parts)))?,
+        ReadBody::Large(body) => take_large(state, parts, body).await?,
         whole => whole,
     };
     match read {
@@ -74,17 +72,18 @@ async fn take_large(
     state: &RouteState,
     parts: &Parts,
     body: RequestBody,
-) -> Result<ReadBody, RequestBodyError> {
+) -> Result<ReadBody, Box<Response<Body>>> {
+    let not_taken = |unread| Box::new(refuse(state, &unread, parts));
     let max = state.route.max_request_bytes;
     // A shared server is told other ids: all of a message has to be there.
     if modern::date_of(&parts.headers, None).is_some() {
-        let bytes = request_body::whole(body, max).await?;
-        return Ok(ReadBody::Whole(keep(state, parts, bytes)?));
+        let bytes = request_body::whole(body, max).await.map_err(not_taken)?;
+        return keep_or_refuse(state, parts, bytes).map(ReadBody::Whole);
     }
     // A body without a length may turn out to be too long when its server has half of it.
     Ok(ReadBody::Large(match body.size_hint().exact() {
         Some(_) => body,
-        None => body.spool(max).await?,
+        None => body.spool(max).await.map_err(not_taken)?,
     }))
 }
 
@@ -95,7 +94,7 @@ pub(crate) async fn hold(
     body: RequestBody,
 ) -> Result<Message, Box<Response<Body>>> {
     let read = request_body::whole(body, state.route.max_request_bytes).await;
-    let kept = read.and_then(|bytes| keep(state, parts, bytes));
-    let bytes = kept.map_err(|unread| refuse(state, &unread, parts))?;
+    let read = read.map_err(|unread| refuse(state, &unread, parts))?;
+    let bytes = keep_or_refuse(state, parts, read)?;
     whole_message(state, &bytes)
 }

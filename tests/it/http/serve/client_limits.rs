@@ -70,8 +70,8 @@ fn a_client_has_a_quarter_of_the_bytes_that_wait_in_memory() {
     let mut one = upstream.asked();
     let mut second = ask(&proxy, "POST", "203.0.113.7", &[], &large("2", 30_000));
     assert_eq!((second.status(), second.header("retry-after").as_deref()), (429, Some("1")));
-    let why = "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)\n";
-    assert_eq!(second.rest(), why);
+    let why = "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)";
+    assert_eq!(second.rest(), own_error("2", why, ""));
     proxy.logged(&["refused", "max_kept_bytes"]);
     // Another client has its own quarter.
     let mut other = ask(&proxy, "POST", "203.0.113.8", &[], &large("3", 250_000));
@@ -82,6 +82,78 @@ fn a_client_has_a_quarter_of_the_bytes_that_wait_in_memory() {
     let mut again = ask(&proxy, "POST", "203.0.113.7", &[], &large("4", 250_000));
     upstream.asked().json(&result("4"));
     assert_eq!(again.rest(), result("4"));
+}
+
+#[test]
+fn a_request_for_which_no_bytes_are_left_is_refused_alike_on_every_transport() {
+    let (upstream, legacy) = (Upstream::start(), Upstream::start());
+    let server = "trusted_proxies = [\"127.0.0.1\"]\nmax_kept_bytes = 1_048_576";
+    let start = Start { server, ..Start::default() };
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    let routes = format!(
+        "[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n[[route]]\npath = \"/b\"\nupstream.command = {command}\n\
+         [[route]]\npath = \"/c\"\nupstream.sse = \"{}\"\n",
+        upstream.url(),
+        legacy.url()
+    );
+    let proxy = Proxy::serving(&start, &routes);
+    let send = |method: &str, path: &str, named: &str, more: &[(&str, &str)], body: &str| {
+        let headers = [&POST[..], &[("x-forwarded-for", named)], more].concat();
+        Exchange::send(proxy.address(), method, path, &headers, body)
+    };
+    let large = |id: &str, bytes: usize| {
+        let text = "x".repeat(bytes);
+        call(id, "").replace(r#""params":{"#, &format!(r#""params":{{"x":"{text}","#))
+    };
+    let newcomer = "203.0.113.99";
+    let session = send("POST", "/b", newcomer, &[], INITIALIZE).header("mcp-session-id").unwrap();
+    let listen = [("accept", "text/event-stream")];
+    let open = |path: &str| Exchange::send(proxy.address(), "GET", path, &listen, "");
+    let (mut of_child, mut of_legacy) = (open("/b/sse"), open("/c/sse"));
+    let mut stream = legacy.asked();
+    stream.events().say("event: endpoint\ndata: /messages?id=1\n\n");
+    let endpoint = |stream: &mut Exchange| {
+        let event = stream.event().unwrap();
+        event.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end().to_owned()
+    };
+    let (to_child, to_legacy) = (endpoint(&mut of_child), endpoint(&mut of_legacy));
+    // Calls that the server does not answer take nearly all bytes.
+    let held: Vec<_> = (0..4)
+        .map(|client| {
+            let named = format!("203.0.113.{client}");
+            (send("POST", "/a", &named, &[], &large("1", 245_000)), upstream.asked())
+        })
+        .collect();
+    let of_session = [("mcp-session-id", &*session)];
+    let of_modern = [
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "work"),
+    ];
+    let text = "x".repeat(100_000);
+    let params = format!(r#""name":"work","arguments":{{"x":"{text}"}},"#);
+    let modern_call = modern(7, "tools/call", &params);
+    let why = "too many bytes of messages wait here, try again later (server.max_kept_bytes)";
+    for (path, more, body) in [
+        ("/a", &[][..], &large("7", 100_000)),
+        ("/b", &of_session, &large("7", 100_000)),
+        ("/b", &of_modern, &modern_call),
+        (&to_child, &[], &large("7", 100_000)),
+        (&to_legacy, &[], &large("7", 100_000)),
+    ] {
+        let mut refused = send("POST", path, newcomer, more, body);
+        assert_eq!(refused.status(), 503, "{path}: {}", refused.rest());
+        assert_eq!(refused.header("retry-after").as_deref(), Some("1"), "{path}");
+        assert_eq!(refused.header("content-type").as_deref(), Some("application/json"), "{path}");
+        assert_eq!(refused.rest(), own_error("7", why, ""), "{path}");
+        // What asks nothing has no id to answer.
+        let note = large("7", 100_000).replace(r#""id":7,"#, "");
+        let mut refused = send("POST", path, newcomer, &of_session, &note);
+        assert_eq!(refused.header("retry-after").as_deref(), Some("1"), "{path}");
+        assert_eq!((refused.status(), refused.rest()), (503, format!("{why}\n")), "{path}");
+    }
+    proxy.logged(&["WARN", "refused: messages that wait in memory", "max_kept_bytes"]);
+    drop(held);
 }
 
 /// Answers every request but calls of `slow`.
