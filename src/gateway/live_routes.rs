@@ -227,6 +227,8 @@ impl Proxy {
         self.set_maxima(routes.server());
         let mut live = self.routes();
         live.now = now;
+        let bridges = || live.now.iter().map(|now| &now.bridge);
+        retired.iter().for_each(|old| old.bridge.find_heir(bridges()));
         live.removed = removed.iter().map(Arc::downgrade).collect();
         live.file = Some(routes.clone());
         live.retiring.extend(retired.iter().map(|live| Retiring {

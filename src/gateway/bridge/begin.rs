@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
+use tokio::sync::mpsc;
 
 use super::Bridge;
 use super::face_clients::{capabilities_in, is_known};
 use super::responses::refusal;
-use super::session::{BridgeSession, ServerPermit, SessionKind};
+use super::session::{BridgeSession, ServerPermit, SessionCommand, SessionKind};
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::shared_servers::{EndNotice, caller};
@@ -23,6 +24,7 @@ use crate::observe::metrics::RouteLimit;
 use crate::progress::StreamPacing;
 use crate::protocol::jsonrpc::Message;
 use crate::relay::http_upstream::HeadersAccepted;
+use crate::transport::byte_budget::ByteShare;
 use crate::transport::http::body::Body;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
@@ -55,21 +57,37 @@ impl Bridge {
         request: &SessionRequest<'_>,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let running = self.server_permit(request)?;
-        // What a server keeps that any client shares is no client's own.
-        let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
-        let client = request.client.filter(|_| is_own);
-        let kept = self.state.shared.kept_share(client);
+        let kept = self.kept_of(request);
         let begun = self.sessions.begin(
             request.kind,
             &kept,
             request.principal,
             request.owner,
             request.certificate.clone(),
+            request.client.cloned(),
         );
         let Some((session, commands)) = begun else {
             let why = "no session id can be made";
             return Err(self.no_session(StatusCode::INTERNAL_SERVER_ERROR, why, request.id));
         };
+        self.start_session(request, running, Arc::clone(&session), commands).map(|()| session)
+    }
+
+    /// The part of the client of a session in the bytes that wait in memory.
+    fn kept_of(&self, request: &SessionRequest<'_>) -> ByteShare {
+        // What a server keeps that any client shares is no client's own.
+        let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
+        self.state.shared.kept_share(request.client.filter(|_| is_own))
+    }
+
+    /// Starts the server of a session whose clients send `commands`; the error is the response for the client.
+    pub(crate) fn start_session(
+        &self,
+        request: &SessionRequest<'_>,
+        running: ServerPermit,
+        session: Arc<BridgeSession>,
+        commands: mpsc::Receiver<SessionCommand>,
+    ) -> Result<(), Box<Response<Body>>> {
         let is_shared = request.kind == SessionKind::Shared;
         let pacing = match request.kind {
             SessionKind::HttpSse => StreamPacing::ByCall,
@@ -102,11 +120,11 @@ impl Bridge {
             tokens: (!is_shared).then(|| self.sessions.tokens()),
             proxy_auth: request.proxy_auth,
             principal: request.named.cloned(),
-            kept,
+            kept: self.kept_of(request),
             accepted,
         };
         match launch.start(clients, held) {
-            Ok(()) => Ok(session),
+            Ok(()) => Ok(()),
             // Another request may find what the machine has not now.
             Err(failed) if failed.is_local => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -126,7 +144,7 @@ impl Bridge {
     }
 
     /// Room for one more server; the refusal of the request if there is none.
-    fn server_permit(
+    pub(crate) fn server_permit(
         &self,
         request: &SessionRequest<'_>,
     ) -> Result<ServerPermit, Box<Response<Body>>> {

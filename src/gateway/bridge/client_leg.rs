@@ -41,8 +41,8 @@ const UNREAD_MAX: usize = 32 << 20;
 /// The clients of one session.
 pub(crate) struct SessionLeg {
     pub(crate) session: Arc<BridgeSession>,
-    sessions: Arc<BridgeSessions>,
-    commands: mpsc::Receiver<SessionCommand>,
+    pub(crate) sessions: Arc<BridgeSessions>,
+    pub(crate) commands: mpsc::Receiver<SessionCommand>,
     /// Client messages that the relay has not received yet.
     inputs: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
@@ -121,6 +121,7 @@ impl SessionLeg {
 
     /// The client event of a command; `None` if there is none.
     fn take(&mut self, command: SessionCommand) -> Option<FromClient> {
+        self.session.mark_heard();
         match command {
             SessionCommand::Ask(buffer, ..) if buffer.is_given_up() => return None,
             SessionCommand::Ask(buffer, message, headers) => {
@@ -149,6 +150,11 @@ impl SessionLeg {
         }
         // Its stream is open before it is heard.
         self.inputs.pop_front()
+    }
+
+    /// Waits for no client to take what it was given.
+    pub(crate) fn forget_writing(&mut self) {
+        self.writing.clear();
     }
 
     fn close(&mut self, stream: StreamId) {
@@ -276,6 +282,9 @@ impl ClientLeg for SessionLeg {
                 return Poll::Ready(left);
             }
         }
+        if self.is_route_retired() && self.hand_over() {
+            return Poll::Ready(FromClient::Gone);
+        }
         while let Poll::Ready(command) = self.commands.poll_recv(cx) {
             let Some(command) = command else { return Poll::Ready(FromClient::Gone) };
             if let Some(inputs) = self.take(command) {
@@ -302,6 +311,10 @@ impl ClientLeg for SessionLeg {
         }
         if let Some(settings) = self.changed_settings() {
             return Some(settings);
+        }
+        if !self.session.was_heard() && self.is_route_retired() {
+            // The other server is to get the first request.
+            return None;
         }
         let command = self.commands.try_recv().ok()?;
         self.take(command)

@@ -87,6 +87,12 @@ impl Bridge {
     pub(crate) async fn post_to_stream(&self, parts: Parts, body: PostedBody) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
         let session = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse));
+        if session.is_none()
+            && let Some(next) = self.sessions.heir()
+        {
+            // The request was on its way while the stream was handed over.
+            return next.post(parts, body).await;
+        }
         let Some(session) = session.filter(|session| self.may_speak(session, &parts)) else {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
@@ -95,7 +101,10 @@ impl Bridge {
             Ok(posted) => posted,
             Err(refusal) => return *refusal,
         };
-        if self.state.shared.is_retired() && asks(posted.message()) {
+        // A stream in which nothing was said goes on with the other server.
+        let next = || self.sessions.heir();
+        let goes_on = || !session.was_heard() && next().is_some_and(|next| next.adopts(&session));
+        if self.state.shared.is_retired() && asks(posted.message()) && !goes_on() {
             let why = "this route has another server now; open a new stream with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         }

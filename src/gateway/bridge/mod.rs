@@ -37,6 +37,7 @@ pub(crate) mod client_leg;
 pub(crate) mod face_clients;
 pub(crate) mod frame;
 pub(crate) mod get;
+pub(crate) mod hand_over;
 pub(crate) mod http_sse;
 pub(crate) mod idle;
 pub(crate) mod large;

@@ -1,15 +1,17 @@
 //! Sessions of the bridge: their ids, and their handles for the handlers of requests.
 
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
-use crate::gateway::client_limits::ClientPermit;
 use crate::gateway::client_limits::fair_share::FairShare;
+use crate::gateway::client_limits::{ClientPermit, LimitedClient};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use futures::future::BoxFuture;
+use http::request::Parts;
+use http::{Response, StatusCode};
 use tokio::sync::mpsc;
 
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
@@ -19,8 +21,10 @@ use crate::protocol::mcp::Revision;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens};
 use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::byte_budget::ByteShare;
+use crate::transport::http::body::Body;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::mcp_http::request_body::PostedBody;
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 use crate::transport::random::random_id;
 
@@ -88,6 +92,10 @@ pub(crate) struct BridgeSession {
     owner: Option<AtomicU64>,
     /// The name in the certificate of the client that began the session, if it presented one.
     certificate: Option<ClientName>,
+    /// The client whose limits the session counts for.
+    pub(crate) client: Option<LimitedClient>,
+    /// The relay has received something of a client.
+    heard: AtomicBool,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
@@ -114,6 +122,7 @@ impl BridgeSession {
         principal: Option<u64>,
         owner: Option<u64>,
         certificate: Option<ClientName>,
+        client: Option<LimitedClient>,
     ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let signals = Arc::new(SessionSignals::new(kept));
@@ -124,6 +133,8 @@ impl BridgeSession {
             principal,
             owner: owner.map(AtomicU64::new),
             certificate,
+            client,
+            heard: AtomicBool::new(false),
             signals,
             commands,
             session_buffer,
@@ -165,6 +176,21 @@ impl BridgeSession {
     /// Whether a client with this certificate began the session.
     pub(crate) fn began_with(&self, certificate: Option<&ClientName>) -> bool {
         self.certificate.as_ref() == certificate
+    }
+
+    /// The name in the certificate of the client that began the session.
+    pub(crate) fn certificate(&self) -> Option<&ClientName> {
+        self.certificate.as_ref()
+    }
+
+    /// Notes that the relay has received something of a client.
+    pub(crate) fn mark_heard(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the relay has received something of a client: its server knows of the session.
+    pub(crate) fn was_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// From now on the session belongs to this caller.
@@ -271,10 +297,23 @@ impl StreamTable {
     }
 }
 
+/// The sessions with a server that has replaced another one on its route.
+pub(crate) trait SessionHeir: Send + Sync {
+    /// Whether a session of the previous server, in which nothing was said, can go on here.
+    fn adopts(&self, session: &BridgeSession) -> bool;
+    /// Goes on with such a session; false if there is no room for its server, or the server does not start.
+    fn adopt(&self, session: &Arc<BridgeSession>, commands: mpsc::Receiver<SessionCommand>)
+    -> bool;
+    /// Answers a POST for a stream that was handed over while the request was on its way.
+    fn post(self: Arc<Self>, parts: Parts, body: PostedBody) -> BoxFuture<'static, Response<Body>>;
+}
+
 /// The bridge's sessions of a route.
 #[derive(Default)]
 pub(crate) struct BridgeSessions {
     known: Mutex<HashMap<String, Arc<BridgeSession>>>,
+    /// The sessions with the server that has replaced that of these.
+    heir: OnceLock<Weak<dyn SessionHeir>>,
     servers: AtomicUsize,
     /// The tokens that are active in them.
     tokens: Arc<ActiveTokens>,
@@ -349,11 +388,17 @@ impl BridgeSessions {
         principal: Option<u64>,
         owner: Option<u64>,
         certificate: Option<ClientName>,
+        client: Option<LimitedClient>,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
         let (session, commands) =
-            BridgeSession::new(random_id()?, kind, kept, principal, owner, certificate);
-        self.lock().insert(session.id.clone(), Arc::clone(&session));
+            BridgeSession::new(random_id()?, kind, kept, principal, owner, certificate, client);
+        self.enter(&session);
         Some((session, commands))
+    }
+
+    /// Enters a session under its id.
+    pub(crate) fn enter(&self, session: &Arc<BridgeSession>) {
+        self.lock().insert(session.id.clone(), Arc::clone(session));
     }
 
     /// The session of this id.
@@ -369,6 +414,17 @@ impl BridgeSessions {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
+    }
+
+    /// The server of these sessions was replaced: those of `heir` have the other one.
+    pub(crate) fn set_heir(&self, heir: &Arc<impl SessionHeir + 'static>) {
+        let heir = Arc::downgrade(heir);
+        let _ = self.heir.set(heir);
+    }
+
+    /// The sessions with the server that has replaced that of these; `None` if there is none.
+    pub(crate) fn heir(&self) -> Option<Arc<dyn SessionHeir>> {
+        self.heir.get()?.upgrade()
     }
 
     /// Something else holds for their route: each is to look.

@@ -72,6 +72,53 @@ fn with_another_command_a_call_ends_at_the_old_one_and_its_session_with_it() {
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 404);
 }
 
+/// The stream of a client of HTTP+SSE, and the path to post to.
+fn open_sse(proxy: &Proxy) -> (Exchange, String) {
+    let accept = [("accept", "text/event-stream")];
+    let mut stream = Exchange::send(proxy.address(), "GET", "/a/sse", &accept, "");
+    let first = stream.event().unwrap();
+    let path = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end().to_owned();
+    (stream, path)
+}
+
+#[test]
+fn a_stream_of_http_sse_in_which_nothing_was_said_goes_on_with_the_new_server() {
+    let proxy = Proxy::of_file(&Start::default(), &file("", &stdio("old")));
+    let (mut spoken, path_of_spoken) = open_sse(&proxy);
+    assert_eq!(post_to(&proxy, &path_of_spoken, &[], INITIALIZE).status(), 202);
+    assert!(spoken.event().unwrap().contains("\"old\""));
+    let (mut new, path) = open_sse(&proxy);
+    assert_eq!(children(&proxy), 2.0);
+    for name in ["newer", "newest"] {
+        let line = reload(&proxy, &file("", &stdio(name)));
+        assert!(line.contains("moved=1"), "{line}");
+        until("the old servers have ended", || children(&proxy) == 1.0);
+    }
+    assert_eq!(post_to(&proxy, &path, &[], INITIALIZE).status(), 202);
+    assert_eq!(json(&new.event().unwrap())["result"]["serverInfo"]["name"], "newest");
+    assert_eq!(post_to(&proxy, &path, &[], PING).status(), 202);
+    assert_eq!(json(&new.event().unwrap())["result"]["by"], "newest");
+    // A session that the old server knows of cannot go on.
+    assert_eq!(spoken.event(), None);
+    assert_eq!(post_to(&proxy, &path_of_spoken, &[], PING).status(), 404);
+}
+
+#[test]
+fn a_first_request_that_crosses_the_reload_is_answered_by_either_server() {
+    let proxy = Proxy::of_file(&Start::default(), &file("", &stdio("s0")));
+    for round in 1..=8 {
+        let streams: Vec<_> = (0..4).map(|_| open_sse(&proxy)).collect();
+        write(&proxy, &file("", &stdio(&format!("s{round}"))));
+        proxy.hang_up();
+        for (mut stream, path) in streams {
+            assert_eq!(post_to(&proxy, &path, &[], INITIALIZE).status(), 202, "{}", proxy.log());
+            let answer = json(&stream.event().unwrap());
+            assert!(answer["result"]["serverInfo"]["name"].is_string(), "{answer}");
+        }
+        until("the file was read", || reloads(&proxy, "taken") == f64::from(round));
+    }
+}
+
 #[test]
 fn a_route_that_is_gone_ends_its_calls_in_peace() {
     let both = stdio("old") + &demo("/b");
