@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::commands::args::CheckArgs;
 use crate::config::routes;
 use crate::config::routes::{ConfigFault, Routes, RoutesError, Severity};
+use crate::observe::durations::{state_dir, state_dir_warning};
 use crate::observe::error_chain::error_chain;
+use crate::observe::printable::printable;
 
 /// The output of `milepost check`.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
         return Ok(json_output(args, &routes));
     }
     let routes = routes?;
-    let warnings = routes.warnings();
+    let warnings = warnings(args, &routes);
     if args.print {
         return Ok(CheckOutput::of(routes.print(), warnings));
     }
@@ -51,10 +53,17 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     Ok(CheckOutput::of(text + &left_out, warnings))
 }
 
+/// The warnings about a usable file, and about the state directory that `serve` would use.
+fn warnings(args: &CheckArgs, routes: &Routes) -> Vec<ConfigFault> {
+    let state = state_dir(None, routes.state()).and_then(|folder| state_dir_warning(&folder));
+    let state = state.map(|why| ConfigFault::of_file(args.file(), why));
+    routes.warnings().into_iter().chain(state).collect()
+}
+
 /// Errors and warnings as a list of objects.
 fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckOutput {
     let faults: Vec<Value> = match routes {
-        Ok(routes) => routes.warnings().iter().map(fault_json).collect(),
+        Ok(routes) => warnings(args, routes).iter().map(fault_json).collect(),
         Err(RoutesError::Invalid(faults)) => faults.all().iter().map(fault_json).collect(),
         Err(error) => vec![json!({
             "file": args.file().display().to_string(),
@@ -65,7 +74,9 @@ fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckO
             "severity": "error",
         })],
     };
-    let text = format!("{:#}\n", Value::from(faults));
+    // The line ends are of the form; a name in the file that JSON may hold raw is escaped.
+    let lines = format!("{:#}", Value::from(faults));
+    let text = lines.lines().fold(String::new(), |out, line| out + &printable(line, true) + "\n");
     CheckOutput { text, warnings: Vec::new(), is_usable: routes.is_ok() }
 }
 

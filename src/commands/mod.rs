@@ -15,7 +15,6 @@ mod local_http;
 pub mod man;
 pub mod mock;
 pub mod presets;
-mod printable;
 pub mod program;
 pub mod recordings;
 pub mod reference;

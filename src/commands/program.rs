@@ -32,7 +32,7 @@ use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
 use crate::gateway::listen;
 use crate::observe::calls::{Table, Watch};
-use crate::observe::durations::{DurationStore, state_dir};
+use crate::observe::durations::{DurationStore, state_dir, state_dir_warning};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use crate::observe::log;
@@ -195,6 +195,7 @@ async fn serve(args: &ServeArgs) -> ExitCode {
     let watch = Arc::new(PointerWatch::default()) as Arc<dyn ObserverFactory>;
     let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().chain([watch]).collect();
     let state = state_dir(None, routes.state());
+    warn_of_writers(state.as_deref());
     let memory = DurationStore::open(state.as_deref());
     let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
     let folder = sites::own_folder(state.is_some()).filter(|_| !args.no_socket);
@@ -208,6 +209,13 @@ async fn serve(args: &ServeArgs) -> ExitCode {
         ending.wait();
     }
     code
+}
+
+/// Warns of a state directory where other users can make files.
+fn warn_of_writers(state: Option<&Path>) {
+    if let Some(warning) = state.and_then(state_dir_warning) {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// `milepost check`: the output, with warnings on standard error.
@@ -235,6 +243,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
         Ok(wrapped) => wrapped,
         Err(error) => return report(&error, 2),
     };
+    warn_of_writers(wrapped.state_dir.as_deref());
     let memory = DurationStore::open(wrapped.state_dir.as_deref());
     wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
     let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::commands::printable::printable as escaped;
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
 use crate::observe::durations::{FILE, Store, StoreError, ToolRow, path_in_label, state_dir};
+use crate::observe::printable::printable as escaped;
 use crate::progress::clients::is_unprintable;
 
 /// The arguments.

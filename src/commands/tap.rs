@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use crate::commands::args::{AdminAddress, TapArgs};
-use crate::commands::printable::printable;
 use crate::commands::sites::{self, LINES, Site, SiteError, SiteReply, TEXT};
 use crate::gateway::listen::ROUTES_WATCHED;
+use crate::observe::printable::printable;
 
 /// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
 const LINE_MAX: usize = 64 << 10;

@@ -8,6 +8,7 @@ pub mod metrics;
 pub mod otlp;
 mod pending_verdicts;
 pub mod pointer_watch;
+pub mod printable;
 pub mod record;
 pub mod redact;
 pub mod transcript;

@@ -12,6 +12,7 @@ use super::ExportText;
 use crate::commands::recordings::calls::{
     RecordedCall, RecordedCalls, RecordedMessage, RecordedSide, RecordedWay,
 };
+use crate::observe::printable::printable_json;
 use crate::observe::transcript::words::verdict_text;
 
 /// The version of HTTP in an entry: there was none.
@@ -31,13 +32,13 @@ pub(super) fn write(
     )?;
     for (at, call) in recording.calls.iter().enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        write!(to, "{comma}\n{}", entry(recording, call, text))?;
+        write!(to, "{comma}\n{}", printable_json(&entry(recording, call, text)))?;
     }
     write!(to, "\n],\"_messages\":[")?;
     let others = recording.messages.iter().filter(|message| message.call.is_none());
     for (at, message) in others.enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        write!(to, "{comma}\n{}", shown(message, Duration::ZERO, text))?;
+        write!(to, "{comma}\n{}", printable_json(&shown(message, Duration::ZERO, text)))?;
     }
     writeln!(to, "]}}}}")
 }

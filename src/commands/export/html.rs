@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
 use super::ExportText;
-use crate::commands::printable::printable;
 use crate::commands::recordings::calls::{
     RecordedCall, RecordedCalls, RecordedMessage, RecordedSide, RecordedWay,
 };
+use crate::observe::printable::printable;
 use crate::observe::transcript::words::verdict_text;
 use crate::progress::{Outcome, Verdict};
 

@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 
 use super::script::MockScript;
 use super::session::{MockSession, MockTally, MockTerms};
-use crate::commands::printable::printable;
+use crate::observe::printable::printable;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::transport::stdio::{ByteWriter, input, output};

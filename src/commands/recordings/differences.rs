@@ -6,7 +6,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::commands::printable::printable;
+use crate::observe::printable::printable;
 use crate::progress::policy::masks::MASK;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;

@@ -54,7 +54,7 @@ impl ConfigFault {
     }
 
     /// A warning about the whole file.
-    pub(super) fn of_file(path: &Path, message: String) -> Self {
+    pub fn of_file(path: &Path, message: String) -> Self {
         Self {
             file: path.to_owned(),
             line: None,

@@ -31,6 +31,7 @@ use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, admit_page};
 use crate::observe::calls::PATH_OF_TAP;
 use crate::observe::log::FilterError;
+use crate::observe::printable::printable_json;
 use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
@@ -199,7 +200,7 @@ impl<H: Handler> AdminApi<H> {
                 if !reads {
                     return Err(Refusal::ReadOnly);
                 }
-                let about = serde_json::to_string(&self.about(&access.server)).unwrap_or_default();
+                let about = printable_json(&self.about(&access.server));
                 Ok(AdminDecision::Answered(typed(StatusCode::OK, JSON, about)))
             }
             "/log-level" => {

@@ -18,6 +18,7 @@ use super::admin::{AdminBody, AdminStreams, JSON, plain, typed};
 use super::connection::{AnswerFuture, Http};
 use crate::observe::calls::{PATH_OF_TAP, Table};
 use crate::observe::metrics::Traffic;
+use crate::observe::printable::printable_json;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::local_socket::LocalSocket;
 
@@ -100,7 +101,7 @@ impl LocalApi {
         }
         match parts.uri.path() {
             PATH_OF_ABOUT => {
-                let about = serde_json::to_string(&self.about).unwrap_or_default();
+                let about = printable_json(&self.about);
                 typed(StatusCode::OK, JSON, about)
             }
             path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {

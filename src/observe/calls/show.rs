@@ -13,6 +13,7 @@ use super::entry::{
 };
 use super::text::MessageText;
 use super::{RouteTotals, Sums, Table, lock};
+use crate::observe::printable::printable_json;
 use crate::observe::redact::Masking;
 use crate::observe::transcript::words;
 use crate::progress::Verdict;
@@ -279,5 +280,5 @@ pub(super) fn millis(at: Instant, since: Instant) -> u64 {
 
 /// A value that always has a JSON form, as text.
 pub(super) fn text(shown: &impl Serialize) -> String {
-    serde_json::to_string(shown).unwrap_or_default()
+    printable_json(shown)
 }

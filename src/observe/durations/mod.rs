@@ -15,7 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::progress::durations::LearnedDurations;
 use writer::DurationWriter;
 
-pub use place::{label_of_address, label_of_command, label_of_route, path_in_label, state_dir};
+pub use place::{
+    label_of_address, label_of_command, label_of_route, path_in_label, state_dir, state_dir_warning,
+};
 pub use store::{FILE, Store, StoreError, ToolRow};
 
 /// The time that the end of the process may wait for the last write: a write takes a few milliseconds, and

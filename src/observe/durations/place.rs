@@ -33,6 +33,17 @@ pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<Pat
     }
 }
 
+/// The warning about a state directory where other users can make files: who can, and the cure. `None` if nobody can, or
+/// the directory is not there yet.
+pub fn state_dir_warning(folder: &Path) -> Option<String> {
+    let who = files::folder_writer(&folder.metadata().ok()?)?;
+    let place = folder.display();
+    Some(format!(
+        "{who} may write the state directory {place}, and can replace the operators' token and what Milepost has \
+         learned: chmod 700 {place}"
+    ))
+}
+
 fn usual(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     // Relative ones are to be ignored, says the XDG specification.
     let absolute = |text: OsString| Some(PathBuf::from(text)).filter(|path| path.is_absolute());

@@ -88,6 +88,22 @@ pub fn other_writer(known: &Metadata) -> Option<String> {
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
+/// The users besides root and this user who may make files in a folder that is for this user alone, in words; `None` if
+/// nobody may. The sticky bit protects only what is there already.
+pub fn folder_writer(known: &Metadata) -> Option<String> {
+    let (mode, own) = (known.mode(), geteuid().as_raw());
+    if known.uid() != 0 && known.uid() != own {
+        return Some(format!("the user with the number {}", known.uid()));
+    }
+    if mode & WORLD_WRITES != 0 {
+        return Some("every user".to_owned());
+    }
+    // A volume of root's is given to the group of the process: that is how orchestrators hand it over.
+    let is_given = known.uid() != own && known.gid() == getegid().as_raw();
+    (mode & GROUP_WRITES != 0 && !is_given)
+        .then(|| format!("the group with the number {}", known.gid()))
+}
+
 /// Gives a new file to the owner of another one. Only the open file is changed: by now its path may lead to another.
 ///
 /// # Errors

@@ -42,6 +42,11 @@ pub fn is_private(_: &Metadata) -> bool {
     true
 }
 
+/// The users who may make files in a folder that is for this user alone: access lists are not read.
+pub fn folder_writer(_: &Metadata) -> Option<String> {
+    None
+}
+
 /// Whether this user may read the files of all users.
 pub fn is_administrator() -> bool {
     false

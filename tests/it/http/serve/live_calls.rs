@@ -581,3 +581,20 @@ fn who_cannot_be_tapped_is_told_why() {
         assert!(said.contains(expected), "{said}");
     }
 }
+
+#[test]
+fn names_and_words_that_a_terminal_obeys_are_escaped() {
+    let upstream = Upstream::start();
+    let proxy = Proxy::before(&upstream.url());
+    let body = call("1", "").replace("work", "a\u{9b}2Jb");
+    let mut asked = Exchange::send(proxy.address(), "POST", "/a", &POST, &body);
+    upstream.asked().json(&result("1"));
+    assert_eq!(asked.rest(), result("1"));
+    let accept = [("accept", "text/event-stream")];
+    let mut events = Exchange::send(proxy.admin(), "GET", "/calls", &accept, "");
+    let told = std::iter::from_fn(|| events.event()).find(|event| event.contains("event: calls"));
+    for text in [proxy.probe("/calls").1, proxy.probe("/calls/1").1, told.unwrap()] {
+        assert!(!text.chars().any(|sign| sign.is_control() && sign != '\n'), "{text}");
+        assert!(text.contains(r"a\u009b2Jb"), "{text}");
+    }
+}

@@ -121,6 +121,50 @@ fn a_file_that_names_commands_and_that_others_may_write_is_told_of_or_refused() 
 }
 
 #[test]
+fn a_state_directory_that_others_may_write_is_told_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let place = state.to_str().unwrap();
+    let path = folder.path().join("proxy.toml");
+    std::fs::write(&path, format!("[state]\ndir = \"{place}\"\n{}", route("/a", ""))).unwrap();
+    let check = |args: &[&str]| {
+        let output = milepost().args(args).arg(&path).env_remove("MILEPOST_STATE_DIR").output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let cure = format!("chmod 700 {place}");
+    for (mode, who) in [
+        (0o777, Some("every user")),
+        (0o1777, Some("every user")),
+        (0o770, Some("the group with the number ")),
+        (0o755, None),
+        (0o700, None),
+    ] {
+        set_permissions(&state, Permissions::from_mode(mode)).unwrap();
+        for args in [&["check"][..], &["check", "--json"], &["check", "--print"]] {
+            let text = check(args);
+            let told = text.contains("may write the state directory") && text.contains(&cure);
+            assert_eq!(told, who.is_some(), "{mode:o} {args:?}: {text}");
+            assert!(who.is_none_or(|who| text.contains(who)), "{mode:o} {args:?}: {text}");
+        }
+        let start = Start { state: Some(place), ..Start::default() };
+        let proxy = Proxy::serving(&start, &route("/a", ""));
+        let log = proxy.log();
+        let lines = log.lines().filter(|line| line.contains("WARN") && line.contains(&cure));
+        assert_eq!(lines.count(), usize::from(who.is_some()), "{mode:o}: {log}");
+        let mut wrap = milepost();
+        wrap.args(["wrap", "--state-dir", place, "--", "true"]).stdin(std::process::Stdio::null());
+        let said = String::from_utf8(wrap.output().unwrap().stderr).unwrap();
+        assert_eq!(said.contains(&cure), who.is_some(), "{mode:o}: {said}");
+    }
+    // A directory that is not there is made for this user alone.
+    std::fs::remove_dir_all(&state).unwrap();
+    assert!(!check(&["check"]).contains("chmod"));
+}
+
+#[test]
 fn a_reload_takes_no_file_that_others_may_write() {
     let start = Start { options: &["--strict-files"], ..Start::default() };
     let proxy = Proxy::serving(&start, &route("/a", ""));

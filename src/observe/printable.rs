@@ -1,0 +1,50 @@
+//! Text of others on a terminal, and JSON that may end there: `curl` shows an answer as it comes.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::progress::clients::is_unprintable;
+
+/// A value as JSON on one line. A name of a tool may hold C1 control characters, which JSON allows as they are: here they
+/// are escapes, as all characters that move or hide other text.
+pub fn printable_json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    if text.chars().any(is_unprintable) { printable(&text, true) } else { text }
+}
+
+/// A line in which nothing moves or hides other text. JSON stays JSON.
+pub fn printable(line: &str, is_json: bool) -> String {
+    let mut out = String::with_capacity(line.len());
+    for sign in line.chars() {
+        if !is_unprintable(sign) {
+            out.push(sign);
+        } else if is_json {
+            for unit in sign.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            for byte in sign.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_or_hides_other_text() {
+        let line = "a\u{1b}[2J\u{9b}1m\u{202e}b\tc\u{e0041}";
+        let text = printable(line, false);
+        assert_eq!(text, r"a\x1B[2J\xC2\x9B1m\xE2\x80\xAEb\x09c\xF3\xA0\x81\x81");
+        let json = printable(&format!("\"{line}\""), true);
+        assert!(!json.chars().any(is_unprintable));
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), line);
+        assert_eq!(printable_json(&"a\u{9b}\u{80}b"), r#""a\u009b\u0080b""#);
+        assert_eq!(printable_json(&"ä\t"), r#""ä\t""#);
+    }
+}
