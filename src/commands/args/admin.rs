@@ -1,16 +1,18 @@
 //! The admin listener that a command asks.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use http::header::AUTHORIZATION;
 use tokio::net::lookup_host;
 use url::{Host, Url};
 
 use super::WrapError;
-use super::remote::{RemoteTransport, at_address, bearer, read_token};
+use super::remote::{RemoteTransport, at_address, bearer};
 use crate::commands::sites::SITES_MAX;
-use crate::config::routes::{Route, Routes, Upstream};
+use crate::config::routes::{BearerFile, Route, Routes, Upstream};
 use crate::config::values::proxy_url::ProxyChoice;
 use crate::gateway::listen::{AdminToken, own_address};
 use crate::observe::durations::state_dir;
@@ -31,7 +33,7 @@ pub struct AdminArgs {
     /// Service. With --config the file has the token
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = admin, conflicts_with = "admin")]
     fleet: Vec<Url>,
-    /// The file that holds the token to present (`bearer` of `[admin]`)
+    /// The file that holds the token to present (`bearer` of `[admin]`); the file is read again when it changes
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
 }
@@ -57,13 +59,39 @@ pub struct AdminAddress {
     has_token: bool,
 }
 
+/// A token of operators, as the arguments name it.
+enum AdminSecret {
+    /// The token of a route file.
+    Text(String),
+    /// The file with the token. The token may be replaced while the command runs, so that each request reads it.
+    File(Arc<BearerFile>),
+}
+
+impl AdminSecret {
+    /// The token in a file.
+    ///
+    /// # Errors
+    /// If the file holds no token now.
+    fn in_file(file: &Path) -> Result<Self, WrapError> {
+        let bearer = BearerFile::in_file(file.to_owned());
+        bearer.header().map_err(WrapError::BearerFile)?;
+        Ok(Self::File(Arc::new(bearer)))
+    }
+
+    /// The token of the `[admin]` table.
+    fn of(routes: &Routes) -> Option<Self> {
+        let bearer = routes.admin().bearer.as_ref();
+        bearer.map(|bearer| Self::Text(bearer.reveal().to_owned()))
+    }
+}
+
 impl AdminAddress {
     /// The usual address on this machine, without a token; `None` if it were no address.
     pub fn usual() -> Option<Self> {
         Self::new(Url::parse(USUAL).ok()?, None).ok()
     }
 
-    fn new(url: Url, token: Option<&str>) -> Result<Self, WrapError> {
+    fn new(url: Url, token: Option<&AdminSecret>) -> Result<Self, WrapError> {
         if !["http", "https"].contains(&url.scheme()) || !url.has_host() {
             return Err(WrapError::Admin(url.to_string()));
         }
@@ -73,7 +101,14 @@ impl AdminAddress {
             upstream.proxy = Some(ProxyChoice::Direct);
         }
         let mut address = Self { route, url, has_token: token.is_some() };
-        token.map_or(Ok(()), |token| address.present(token))?;
+        match token {
+            Some(AdminSecret::Text(token)) => address.present(token)?,
+            Some(AdminSecret::File(file)) => {
+                let rules = &mut address.route.request_headers;
+                rules.bearer_files = vec![(AUTHORIZATION, Arc::clone(file))];
+            }
+            None => {}
+        }
         Ok(address)
     }
 
@@ -110,11 +145,8 @@ impl AdminArgs {
             return Ok(self.address()?.map(|address| vec![address]));
         }
         let token = match (&self.config, &self.bearer_file) {
-            (Some(file), _) => {
-                let routes = Routes::load(file)?;
-                routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned())
-            }
-            (None, file) => file.as_deref().map(read_token).transpose()?,
+            (Some(file), _) => AdminSecret::of(&Routes::load(file)?),
+            (None, file) => file.as_deref().map(AdminSecret::in_file).transpose()?,
         };
         let mut found = BTreeMap::new();
         for url in &self.fleet {
@@ -126,7 +158,7 @@ impl AdminArgs {
             for address in lookup_host((host, port)).await.map_err(nobody)?.take(SITES_MAX) {
                 let mut url = url.clone();
                 url.set_ip_host(address.ip()).map_err(|()| no_address())?;
-                found.insert(address, AdminAddress::new(url, token.as_deref())?);
+                found.insert(address, AdminAddress::new(url, token.as_ref())?);
             }
         }
         Ok(Some(found.into_values().collect()))
@@ -144,8 +176,8 @@ impl AdminArgs {
             let listen = routes.admin().listen.ok_or_else(|| WrapError::NoAdmin(file.clone()))?;
             let address = format!("http://{}", own_address(listen));
             let url = Url::parse(&address).map_err(|_| WrapError::Admin(address))?;
-            let token = routes.admin().bearer.as_ref().map(|bearer| bearer.reveal().to_owned());
-            let mut address = AdminAddress::new(url, token.as_deref())?;
+            let token = AdminSecret::of(&routes);
+            let mut address = AdminAddress::new(url, token.as_ref())?;
             // An address that other machines can reach does not tell where its token is.
             let made = state_dir(None, routes.state())
                 .and_then(|folder| AdminToken::read(&AdminToken::place(&folder)).ok());
@@ -154,7 +186,7 @@ impl AdminArgs {
             }
             return Ok(Some(address));
         }
-        let token = self.bearer_file.as_deref().map(read_token).transpose()?;
+        let token = self.bearer_file.as_deref().map(AdminSecret::in_file).transpose()?;
         let url = match &self.admin {
             Some(url) => url.clone(),
             // A token is for one address.
@@ -163,6 +195,40 @@ impl AdminArgs {
             }
             None => return Ok(None),
         };
-        Ok(Some(AdminAddress::new(url, token.as_deref())?))
+        Ok(Some(AdminAddress::new(url, token.as_ref())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use http::HeaderMap;
+
+    use super::*;
+    use crate::transport::http::set_headers::set_headers;
+
+    #[test]
+    fn a_token_that_is_replaced_is_presented_from_then_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        fs::write(&file, "first\n").unwrap();
+        let url = Url::parse(USUAL).unwrap();
+        let secret = AdminSecret::in_file(&file).unwrap();
+        let address = AdminAddress::new(url, Some(&secret)).unwrap();
+        let presented = || {
+            let mut headers = HeaderMap::new();
+            // Each view of `top` has a copy.
+            set_headers(&address.clone().route.request_headers, None, &mut headers);
+            headers[AUTHORIZATION].to_str().unwrap().to_owned()
+        };
+        assert_eq!(presented(), "Bearer first");
+        fs::write(&file, "second one\n").unwrap();
+        assert_eq!(presented(), "Bearer second one");
+        // A file that is being replaced is no reason to forget the token.
+        fs::remove_file(&file).unwrap();
+        assert_eq!(presented(), "Bearer second one");
+        assert!(!address.takes_made_token());
+        assert!(AdminSecret::in_file(&file).is_err());
     }
 }
