@@ -2,6 +2,9 @@
 
 use super::proxy::Start;
 use super::*;
+use crate::support::messages::modern;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 
 /// Answers each request with its limits of descriptors, soft and hard.
 const SERVER: &str = r#"
@@ -18,8 +21,7 @@ fn limits(server: &str) -> ([serde_json::Value; 2], [String; 2], String) {
     let start = Start { shell: "ulimit -Sn 256; ulimit -Hn 1024", server, ..Start::default() };
     let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
     let proxy = Proxy::with(&start, &format!("upstream.command = {command}"));
-    let begin = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
-    let answer = json(&post(&proxy, begin).rest());
+    let answer = json(&post(&proxy, INITIALIZE).rest());
     let of_child = [0, 1].map(|at| answer["result"][at].clone());
     let all = std::fs::read_to_string(format!("/proc/{}/limits", proxy.id())).unwrap();
     let line = all.lines().find(|line| line.starts_with("Max open files")).unwrap();
@@ -138,4 +140,65 @@ fn a_request_for_which_no_descriptor_is_left_is_503_and_may_be_sent_again() {
     let mut again = post(&proxy, &body);
     upstream.asked().json(&result("1"));
     assert_eq!(again.rest(), result("1"));
+}
+
+/// A server that takes three descriptors to start.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_session_for_whose_server_no_descriptor_is_left_is_503_and_the_next_one_begins() {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    let start = Start {
+        shell: "ulimit -Sn 64; ulimit -Hn 64",
+        server: "raise_descriptors = false",
+        ..Start::default()
+    };
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    let proxy = Proxy::with(&start, &format!("upstream.command = {command}"));
+    let connect = || TcpStream::connect(proxy.address()).unwrap();
+    let shared = modern(0, "tools/list", "");
+    let of_shared = "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/list\r\n";
+    let requests = [
+        ("POST", "/a", "", INITIALIZE),
+        ("POST", "/a", of_shared, &shared),
+        ("GET", "/a/sse", "", ""),
+    ];
+    let early: Vec<TcpStream> = requests.iter().map(|_| connect()).collect();
+    let mut idle = Vec::new();
+    for ((method, path, more, body), mut stream) in requests.into_iter().zip(early) {
+        crate::support::until("all other descriptors are in use", || {
+            let folder = format!("/proc/{}/fd", proxy.id());
+            let is_open = |number| std::fs::symlink_metadata(format!("{folder}/{number}")).is_ok();
+            let is_full = (0..56).all(is_open);
+            if !is_full {
+                idle.push(connect());
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            is_full
+        });
+        let accept = if method == "GET" { "" } else { "application/json, " };
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{more}\
+             accept: {accept}text/event-stream\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut heard = String::new();
+        stream.set_read_timeout(Some(STUCK)).unwrap();
+        stream.read_to_string(&mut heard).unwrap();
+        assert!(heard.starts_with("HTTP/1.1 503 "), "{method} {path}: {heard}");
+        assert!(heard.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{heard}");
+        let error = json(heard.split_once("\r\n\r\n").unwrap().1);
+        let why = error["error"]["message"].as_str().unwrap();
+        assert!(why.contains("Too many open files"), "{heard}");
+        let id = if method == "GET" { serde_json::Value::Null } else { 0.into() };
+        assert_eq!(error["id"], id, "{heard}");
+    }
+    proxy.logged(&["WARN", "no session", "route=\"/a\"", "Too many open files"]);
+    assert_eq!((proxy.servers(), proxy.probe("/livez").0), (0, 200));
+    drop(idle);
+    crate::support::until("the descriptors are free again", || proxy.descriptors() < 40);
+    let mut again = post(&proxy, INITIALIZE);
+    assert_eq!((again.status(), &json(&again.rest())["id"]), (200, &0.into()));
 }
