@@ -10,7 +10,7 @@ use tokio::net::lookup_host;
 use url::{Host, Url};
 
 use super::WrapError;
-use super::remote::{RemoteTransport, at_address, bearer};
+use super::remote::{RemoteTransport, at_address, bearer, bearer_in};
 use crate::commands::sites::SITES_MAX;
 use crate::config::routes::{BearerFile, Route, Routes, Upstream};
 use crate::config::values::proxy_url::ProxyChoice;
@@ -73,9 +73,8 @@ impl AdminSecret {
     /// # Errors
     /// If the file holds no token now.
     fn in_file(file: &Path) -> Result<Self, WrapError> {
-        let bearer = BearerFile::in_file(file.to_owned());
-        bearer.header().map_err(WrapError::BearerFile)?;
-        Ok(Self::File(Arc::new(bearer)))
+        bearer_in(file)?;
+        Ok(Self::File(Arc::new(BearerFile::in_file(file.to_owned()))))
     }
 
     /// The token of the `[admin]` table.

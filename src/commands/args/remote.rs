@@ -73,7 +73,7 @@ pub(super) fn at_address(
 }
 
 /// The text of a file that holds a token.
-pub(super) fn read_token(file: &Path) -> Result<String, WrapError> {
+fn read_token(file: &Path) -> Result<String, WrapError> {
     fs::read_to_string(file)
         .map_err(|why| WrapError::BearerFile(format!("{}: {why}", file.display())))
 }
