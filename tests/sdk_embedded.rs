@@ -1,16 +1,22 @@
 //! Programs that embed the engine, between clients of the SDKs and legacy servers.
 
 use crate::sdk_http::expect_well;
-use crate::support::example;
 use crate::support::sdk::{CLIENTS, Upstream, client, visit};
 use crate::support::server::Server;
+use crate::support::{example, home};
 use crate::{aside, for_each};
+
+/// The policy beside the examples.
+fn policy() -> String {
+    home().join("examples/policy.toml").display().to_string()
+}
 
 #[test]
 fn a_legacy_server_reports_to_real_clients_through_embed_stdio() {
     let options = ["--call", "pagerank", "--call", "init-memory-bank"];
     let words = ["--generation", "k1", "--pace", "100ms"].map(str::to_owned);
-    let server = [vec![example("embed-stdio"), example("kuzumem")], words.to_vec()].concat();
+    let embedded = [example("embed-stdio"), "--policy".to_owned(), policy(), example("kuzumem")];
+    let server = [embedded.to_vec(), words.to_vec()].concat();
     aside(|| {
         for group in CLIENTS.chunks(3) {
             for_each(group, |name| {
@@ -30,7 +36,8 @@ fn a_legacy_server_reports_to_real_clients_through_embed_http() {
         for group in CLIENTS.chunks(3) {
             for_each(group, |name| {
                 let upstream = Server::start("kuzumem", &["--generation", "k5", "--pace", "100ms"]);
-                let embedded = Server::start("embed-http", &[upstream.address()]);
+                let options = [upstream.address(), "--policy", &policy()];
+                let embedded = Server::start("embed-http", &options);
                 let report = visit(name, &["--call", "pagerank"], &["--url", embedded.url()], &[]);
                 expect_well(&report);
                 let told = report.progress(0).len();
