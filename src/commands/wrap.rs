@@ -17,7 +17,7 @@ use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE};
 use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
-use crate::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay, remote_session};
+use crate::relay::{DiagnosticsSink, ModernFace, Pipe, Relay, ServerSide, remote_session};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
@@ -35,7 +35,7 @@ pub async fn run(
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, diagnostics| {
-        let server = FaceLeg::new(server, ModernFace::of(&policy));
+        let server = ServerSide::new(server, ModernFace::of(&policy));
         let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
         relay.set_emitter(emitter);
         relay
@@ -83,7 +83,7 @@ pub async fn run_remote(
         UpstreamTarget::new(route, Via::random()?, bearer_file.map(BearerFile::in_file), None)?;
     let server = HttpUpstreamLeg::new(upstream);
     let reach = server.reachability();
-    let server = FaceLeg::new(server, ModernFace::of(&policy));
+    let server = ServerSide::new(server, ModernFace::of(&policy));
     let client = Pipe::new(stdio::input(), stdio::output());
     let diagnostics = DiagnosticsSink::new(stdio::error(), None);
     let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);

@@ -17,7 +17,7 @@ use crate::relay::child_session::{ChildSession, SpoolLimits};
 use crate::relay::discover_probe::Era;
 use crate::relay::http_upstream::{HeadersAccepted, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{
-    ClientLeg, DiagnosticsSink, FaceLeg, ModernFace, Relay, ServerLeg, SpillLimits, SpoolLeg,
+    ClientLeg, DiagnosticsSink, ModernFace, Relay, ServerLeg, ServerSide, SpillLimits, SpoolLeg,
     child_session, remote_session,
 };
 use crate::transport::byte_budget::ByteShare;
@@ -82,7 +82,7 @@ impl Launch<'_> {
             // One stream of the server carries the answers for all streams of the client.
             let server =
                 SpoolLeg::new(HttpUpstreamLeg::new(target), spill_limits(&shared, SPILL_MAX));
-            let server = FaceLeg::new(server, face);
+            let server = ServerSide::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, no_noise());
             relay.set_tokens(tokens);
             relay.set_kept(&kept);
@@ -102,7 +102,7 @@ impl Launch<'_> {
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
-                let server = FaceLeg::new(server, face);
+                let server = ServerSide::new(server, face);
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 relay.set_kept(&kept);
@@ -119,7 +119,7 @@ impl Launch<'_> {
         };
         let diagnostics = Box::new(ServerLog::masking(policy.call.masks.clone()));
         let relay = |server, diagnostics| {
-            let server = FaceLeg::new(server, face);
+            let server = ServerSide::new(server, face);
             let mut relay = relay_of(clients, server, policy, emitter, diagnostics);
             relay.set_tokens(tokens);
             relay.set_kept(&kept);

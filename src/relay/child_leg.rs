@@ -15,7 +15,8 @@ use crate::relay::spool::{SpillLimits, SpoolLarge};
 /// A server behind a pipe.
 pub struct ChildLeg {
     pipe: Pipe,
-    probe: DiscoverProbe,
+    /// Knows whether the server has answered the first question of its client; absent once that is settled.
+    probe: Option<Box<DiscoverProbe>>,
     /// Keeps large messages apart, where several clients share the server.
     spool: Option<SpoolLarge>,
     /// Answers in the server's place while the server starts.
@@ -29,7 +30,7 @@ impl ChildLeg {
     pub fn new(pipe: Pipe, era: Arc<Era>, spill: Option<SpillLimits>) -> Self {
         Self {
             pipe,
-            probe: DiscoverProbe::new(era),
+            probe: Some(Box::new(DiscoverProbe::new(era))),
             spool: spill.map(SpoolLarge::new),
             start: None,
         }
@@ -45,7 +46,7 @@ impl ChildLeg {
     /// Whether the server has ended over `server/discover`. The client then gets the error for an
     /// unknown method, and a new server replaces this server.
     pub fn has_failed(&mut self) -> bool {
-        self.probe.has_failed()
+        self.probe.as_mut().is_some_and(|probe| probe.has_failed())
     }
 
     /// The number of bytes that the server has written so far, as far as they are read.
@@ -57,7 +58,8 @@ impl ChildLeg {
     pub fn replace(&mut self, pipe: Pipe) {
         self.pipe = pipe;
         self.spool = self.spool.take().map(SpoolLarge::afresh);
-        for payload in self.probe.take_unanswered() {
+        let Some(probe) = &mut self.probe else { return };
+        for payload in probe.take_unanswered() {
             self.pipe.send(None, payload, &None);
         }
     }
@@ -67,7 +69,14 @@ impl ChildLeg {
             Some(spool) => spool.intercept(received, &mut self.pipe)?,
             None => received,
         };
-        let kept = self.probe.intercept(kept)?;
+        let kept = match &mut self.probe {
+            Some(probe) => {
+                let kept = probe.intercept(kept);
+                self.drop_settled();
+                kept?
+            }
+            None => kept,
+        };
         let Some(start) = &mut self.start else { return Some(kept) };
         let kept = start.intercept(kept);
         self.send_released();
@@ -80,7 +89,7 @@ impl ChildLeg {
             match held {
                 HeldMessage::Whole(whole) => {
                     let (message, payload) = *whole;
-                    if self.probe.note_sent(message.as_ref(), &payload) {
+                    if self.note_sent(message.as_ref(), &payload) {
                         self.pipe.send(message.as_ref(), payload, &None);
                     }
                 }
@@ -89,9 +98,34 @@ impl ChildLeg {
         }
     }
 
+    /// Whether a message goes to the server.
+    fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
+        let Some(probe) = &mut self.probe else { return true };
+        let goes = probe.note_sent(message, payload);
+        self.drop_settled();
+        goes
+    }
+
+    /// Nothing is sent again to a server that ends.
+    fn settle(&mut self) {
+        if let Some(probe) = &mut self.probe {
+            probe.settle();
+            self.drop_settled();
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
+        self.probe.as_mut().is_some_and(|probe| probe.poll_deadline(cx))
+    }
+
+    /// Drops the probe of a client and a server that know each other: later messages do not concern it.
+    fn drop_settled(&mut self) {
+        self.probe.take_if(|probe| probe.is_settled());
+    }
+
     fn pass_part(&mut self, part: MessagePart) {
         if matches!(part, MessagePart::Start(_)) {
-            self.probe.settle();
+            self.settle();
         }
         self.pipe.send_part(part, &None);
     }
@@ -117,7 +151,8 @@ impl ChildLeg {
 
     fn own(&mut self) -> Option<FromServer> {
         let start = || self.start.as_mut().and_then(CachedStart::next_own);
-        let own = self.probe.own.take().or_else(start);
+        let asked = self.probe.as_mut().and_then(|probe| probe.own.take());
+        let own = asked.or_else(start);
         own.map(|own| FromServer::Message(Origin::Shared, own))
     }
 }
@@ -129,7 +164,7 @@ impl ServerLeg for ChildLeg {
                 return Poll::Ready(own);
             }
             match self.poll_server(cx) {
-                Poll::Pending if self.probe.poll_deadline(cx) => {}
+                Poll::Pending if self.poll_deadline(cx) => {}
                 received => return received,
             }
         }
@@ -155,7 +190,7 @@ impl ServerLeg for ChildLeg {
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
         let waits = self.start.as_mut().is_some_and(|start| !start.note_sent(message, &payload));
-        let goes = !waits && self.probe.note_sent(message, &payload);
+        let goes = !waits && self.note_sent(message, &payload);
         if goes { self.pipe.send(message, payload, headers) } else { None }
     }
 
@@ -182,14 +217,14 @@ impl ServerLeg for ChildLeg {
         let is_raw = self.spool.is_none() && self.start.is_none() && self.pipe.enter_raw_mode();
         if is_raw {
             // A client that only looks on answers nothing.
-            self.probe.settle();
+            self.settle();
         }
         is_raw
     }
 
     fn note(&mut self, fact: &LegFact) {
-        if matches!(fact, LegFact::StderrActivity) {
-            self.probe.awake = true;
+        if let (LegFact::StderrActivity, Some(probe)) = (fact, &mut self.probe) {
+            probe.awake = true;
         }
     }
 

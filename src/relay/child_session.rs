@@ -14,7 +14,7 @@ use crate::relay::cached_start::CachedStart;
 use crate::relay::cached_start::store::StartStore;
 use crate::relay::child_leg::ChildLeg;
 use crate::relay::discover_probe::Era;
-use crate::relay::{ClientLeg, DiagnosticsSink, FaceLeg, Pipe, Relay, RelayStep, SpillLimits};
+use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, ServerSide, SpillLimits};
 use crate::transport::child::{
     self, ChildPipes, ChildProcess, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
 };
@@ -57,7 +57,7 @@ pub struct SpoolLimits {
 
 /// A child process and the relay in front of it.
 pub struct ChildSession<C> {
-    relay: Relay<C, FaceLeg<ChildLeg>>,
+    relay: Relay<C, ServerSide<ChildLeg>>,
     child: ChildProcess,
     program: Program,
     shared: Option<SpoolLimits>,
@@ -82,7 +82,7 @@ impl<C: ClientLeg> ChildSession<C> {
         era: Arc<Era>,
         diagnostics: ByteWriter,
         log: Connection,
-        relay: impl FnOnce(ChildLeg, DiagnosticsSink) -> Relay<C, FaceLeg<ChildLeg>>,
+        relay: impl FnOnce(ChildLeg, DiagnosticsSink) -> Relay<C, ServerSide<ChildLeg>>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
         let (pipe, errors) = pipe_of(pipes, shared.as_ref(), &log);

@@ -135,6 +135,11 @@ impl DiscoverProbe {
         self.again.take().unwrap_or_default()
     }
 
+    /// Whether the probe has nothing more to do.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.state, ProbeState::Agreed) && self.own.is_none() && self.again.is_none()
+    }
+
     /// Ends the probe. Messages sent from now on are not sent again, so a server that ends stays ended.
     pub(crate) fn settle(&mut self) {
         self.state = match std::mem::replace(&mut self.state, ProbeState::Agreed) {

@@ -12,6 +12,7 @@ use crate::progress::input::Input;
 use crate::progress::{Disposition, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
+use crate::relay::states::{RelayMode, ServerOutput};
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Takes all arrived client messages.
@@ -102,7 +103,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         while let Some(received) = next {
             let fate = match received {
                 FromServer::Done => {
-                    self.reads_server = false;
+                    self.server_output = ServerOutput::Ended;
                     return RelayStep::ServerDone;
                 }
                 FromServer::Deaf => return self.server_written(false),
@@ -138,7 +139,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
             };
             if let Disposition::NotAMessage(text) = fate
-                && !self.raw_mode
+                && self.mode == RelayMode::Filtered
             {
                 self.diagnostics.put(text);
             }

@@ -22,9 +22,11 @@ mod outbox;
 mod outgoing;
 mod pipe;
 pub mod remote_session;
+mod server_side;
 mod spool;
 mod spool_leg;
 mod spooled_response;
+mod states;
 mod stderr;
 
 use crate::transport::byte_budget::ByteShare;
@@ -53,6 +55,9 @@ use crate::relay::deadlines::StreamDeadlines;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::held_requests::HeldRequest;
 use crate::relay::spooled_response::{LateAnswer, LateReader, SpoolReader};
+use crate::relay::states::{
+    ClientPace, ClientSide, RelayMode, RelayTurn, ServerInput, ServerOutput,
+};
 use crate::relay::stderr::Activity;
 use crate::transport::stdio::ByteReader;
 
@@ -65,8 +70,8 @@ pub use legs::{
     SOLE_STREAM, ServerLeg, TRACE_HEADERS, origin_of, trace_of,
 };
 pub use modern_face::ModernFace;
-pub use modern_face::leg::FaceLeg;
 pub use pipe::Pipe;
+pub use server_side::ServerSide;
 
 /// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,8 +105,7 @@ pub struct Relay<C, S> {
     filter: FilterGuard,
     clients: C,
     server: S,
-    /// Whether bytes are forwarded unchanged, and the filter only observes.
-    raw_mode: bool,
+    mode: RelayMode,
     diagnostics: DiagnosticsSink,
     /// A large message of a client that is passing, and on which stream.
     large_message: Option<(StreamId, Scan)>,
@@ -117,15 +121,11 @@ pub struct Relay<C, S> {
     late_answer: Option<LateAnswer>,
     /// Such answers that come from files.
     late_readers: Vec<LateReader>,
-    /// Whether the sides are still read.
-    reads_clients: bool,
-    reads_server: bool,
-    client_gone: bool,
-    client_is_slow: bool,
-    /// Whether the server's input has been closed, or needs no closing.
-    server_closed: bool,
-    /// Whether the server is polled before the clients: the sides take turns.
-    server_first: bool,
+    client_side: ClientSide,
+    client_pace: ClientPace,
+    server_output: ServerOutput,
+    server_input: ServerInput,
+    turn: RelayTurn,
     timer: Pin<Box<Sleep>>,
     deadlines: StreamDeadlines,
     /// Streams that have got enough for one write, and may have more.
@@ -173,14 +173,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let observes = policy.observes();
         // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
         // what no server takes.
-        let raw_mode = observes && server.enter_raw_mode() && clients.enter_raw_mode();
+        let is_raw = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
         filter.calls_mut().note_changes();
         Self {
             filter: FilterGuard::new(filter, policy, SOLE_STREAM),
             clients,
             server,
-            raw_mode,
+            mode: if is_raw { RelayMode::Raw } else { RelayMode::Filtered },
             diagnostics,
             large_message: None,
             exchanges: BTreeSet::new(),
@@ -189,12 +189,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             spooled: Vec::new(),
             late_answer: None,
             late_readers: Vec::new(),
-            reads_clients: true,
-            reads_server: true,
-            client_gone: false,
-            client_is_slow: false,
-            server_closed: false,
-            server_first: false,
+            client_side: ClientSide::Open,
+            client_pace: ClientPace::Usual,
+            server_output: ServerOutput::Open,
+            server_input: ServerInput::Open,
+            turn: RelayTurn::Clients,
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
             deadlines: StreamDeadlines::default(),
             again: Vec::new(),
@@ -259,7 +258,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// Waits for the next event and handles it. Cancel-safe.
     pub async fn step(&mut self) -> RelayStep {
-        if self.filter.is_lost() && !self.client_gone {
+        if self.filter.is_lost() && self.client_side != ClientSide::Gone {
             return self.client_written(SOLE_STREAM, false);
         }
         let due = self.collect();
@@ -304,27 +303,35 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         {
             return Poll::Ready(RelayEvent::ServerWritten(ok));
         }
-        self.server_first = !self.server_first;
-        let reads_server = self.reads_server && !self.is_held_up();
-        for server in [self.server_first, !self.server_first] {
-            if server
+        let first = match self.turn {
+            RelayTurn::Clients => RelayTurn::Server,
+            RelayTurn::Server => RelayTurn::Clients,
+        };
+        let second = std::mem::replace(&mut self.turn, first);
+        let reads_server = self.server_output == ServerOutput::Open && !self.is_held_up();
+        for side in [first, second] {
+            if side == RelayTurn::Server
                 && reads_server
                 && let Poll::Ready(received) = self.server.poll_receive(cx)
             {
                 return Poll::Ready(RelayEvent::Server(received));
             }
-            if !server
-                && self.reads_clients
+            if side == RelayTurn::Clients
+                && self.client_side == ClientSide::Open
                 && !self.server.backlog().is_behind()
                 && let Poll::Ready(received) = self.clients.poll_receive(cx)
             {
                 return Poll::Ready(RelayEvent::Client(received));
             }
         }
-        if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
+        if !self.spooled.is_empty()
+            && let Poll::Ready((stream, piece)) = self.poll_piece(cx)
+        {
             return Poll::Ready(RelayEvent::Piece(stream, piece));
         }
-        if let Poll::Ready(message) = self.poll_late(cx) {
+        if !self.late_readers.is_empty()
+            && let Poll::Ready(message) = self.poll_late(cx)
+        {
             return Poll::Ready(RelayEvent::LateAnswer(message));
         }
         if let Poll::Ready(activity) = self.diagnostics.poll(cx) {
@@ -389,7 +396,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Handles the end of the server: open calls get an error, nothing waits any more, and the
     /// server gets no more messages.
     pub fn server_gone(&mut self, why: &str) {
-        self.reads_server = false;
+        self.server_output = ServerOutput::Ended;
         self.stop_reading_clients();
         self.server.stop();
         let now = now();
@@ -403,8 +410,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// Reads a new server in place of an ended server, with its standard error.
     pub fn read_server_again(&mut self, errors: Option<ByteReader>) {
-        self.reads_server = true;
-        self.server_closed = false;
+        (self.server_output, self.server_input) = (ServerOutput::Open, ServerInput::Open);
         self.diagnostics.read_from(errors);
     }
 
@@ -437,7 +443,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if self.server.backlog().is_writing() {
             return;
         }
-        if !std::mem::replace(&mut self.server_closed, true) {
+        if std::mem::replace(&mut self.server_input, ServerInput::Closed) == ServerInput::Open {
             poll_fn(|cx| self.server.poll_close(cx)).await;
         }
     }
@@ -447,7 +453,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     fn stop_reading_clients(&mut self) {
-        self.reads_clients = false;
+        if self.client_side == ClientSide::Open {
+            self.client_side = ClientSide::Unread;
+        }
         self.clients.stop_reading();
     }
 
@@ -456,7 +464,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.written(now(), stream);
             return RelayStep::Moved;
         }
-        if !self.client_gone {
+        if self.client_side != ClientSide::Gone {
             tracing::warn!("the client cannot be written to any more");
         }
         self.written(now(), stream);
@@ -466,7 +474,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// Drops all further messages to clients.
     fn clients_gone(&mut self) -> RelayStep {
-        self.client_gone = true;
+        self.client_side = ClientSide::Gone;
         if self.large_message.take().is_some() {
             // Its rest will not come, and cancellations for the server wait for its end.
             self.server.send_part(MessagePart::BrokenOff, &None);
@@ -486,6 +494,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.stop_reading_clients();
             return RelayStep::ClientDone;
         }
-        if self.reads_clients { RelayStep::Moved } else { RelayStep::ClientDone }
+        if self.client_side == ClientSide::Open { RelayStep::Moved } else { RelayStep::ClientDone }
     }
 }

@@ -7,6 +7,7 @@ use super::{Relay, SOLE_STREAM};
 use crate::progress::input::Input;
 use crate::progress::{Filter, StreamId};
 use crate::relay::legs::{ClientLeg, ServerLeg};
+use crate::relay::states::{ClientPace, ClientSide, RelayMode};
 use crate::transport::clock::now;
 
 /// A stream is not looked at again for its time within this.
@@ -26,11 +27,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if !self.held.is_empty() {
             self.send_released(now);
         }
-        let slow = self.clients.is_slow();
-        if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.apply(now, Input::SetClientSlow(slow));
+        let pace = if self.clients.is_slow() { ClientPace::Slow } else { ClientPace::Usual };
+        if pace != std::mem::replace(&mut self.client_pace, pace) {
+            self.filter.apply(now, Input::SetClientSlow(pace == ClientPace::Slow));
         }
-        if self.raw_mode || self.client_gone {
+        if self.writes_nothing() {
             self.collect_for(SOLE_STREAM, now);
             let due = self.filter.poll_stream_timeout(SOLE_STREAM);
             return due.map(tokio::time::Instant::from_std);
@@ -62,6 +63,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.clients.set_tasks(own + self.leg_tasks.open, is_open);
         let due = [self.deadlines.next(), self.next_expiry()].into_iter().flatten().min();
         due.map(tokio::time::Instant::from_std)
+    }
+
+    /// Whether the messages that the filter gives out are written to nobody.
+    fn writes_nothing(&self) -> bool {
+        self.mode == RelayMode::Raw || self.client_side == ClientSide::Gone
     }
 
     /// The time at which something has waited for its whole time.
@@ -97,7 +103,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     fn collect_for(&mut self, stream: StreamId, now: Instant) {
-        if self.raw_mode || self.client_gone {
+        if self.writes_nothing() {
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }

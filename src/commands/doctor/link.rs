@@ -29,7 +29,7 @@ use crate::protocol::terminal::Terminal;
 use crate::protocol::unicode;
 use crate::relay::child_session::ChildSession;
 use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
-use crate::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay, remote_session};
+use crate::relay::{DiagnosticsSink, ModernFace, Pipe, Relay, ServerSide, remote_session};
 use crate::transport::child::{self, ChildProcess, Grace, Program, SpawnError, Stderr};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::via::Via;
@@ -153,7 +153,7 @@ impl Link {
         let policy = Arc::new(policy);
         let emitter = emitter(&policy, observers);
         let relay = |server, diagnostics| {
-            let server = FaceLeg::new(server, ModernFace::of(&policy));
+            let server = ServerSide::new(server, ModernFace::of(&policy));
             let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
             relay.set_emitter(emitter);
             relay

@@ -1,4 +1,4 @@
-//! The leg towards a server that may have a modern face.
+//! The leg towards a server that has a modern face.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use crate::progress::{Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 
-/// A leg, and the modern face of its server, if the server has one.
+/// A leg, and the modern face of its server.
 pub struct FaceLeg<L> {
     leg: L,
-    face: Option<ModernFace>,
+    face: ModernFace,
     /// An answer that passes in pieces.
     passing: Option<Scan>,
     /// The number of things that wait for clients, as the relay was told last.
@@ -25,7 +25,7 @@ pub struct FaceLeg<L> {
 
 impl<L: ServerLeg> FaceLeg<L> {
     /// `leg` behind `face`.
-    pub fn new(leg: L, face: Option<ModernFace>) -> Self {
+    pub fn new(leg: L, face: ModernFace) -> Self {
         let timer = Box::pin(sleep_until(Instant::now()));
         Self { leg, face, passing: None, in_use: 0, timer }
     }
@@ -37,18 +37,16 @@ impl<L: ServerLeg> FaceLeg<L> {
 
     /// Sends what the face has for the server.
     fn send_waiting(&mut self) {
-        let Some(face) = &mut self.face else { return };
-        while let Some(out) = face.next_to_server() {
+        while let Some(out) = self.face.next_to_server() {
             let payload = out.message.raw().clone().into();
             let stream = self.leg.send(Some(&out.message), payload, &out.headers);
             if let (Some(request), Some(stream)) = (out.request, stream) {
-                face.note_stream(&request, stream);
+                self.face.note_stream(&request, stream);
             }
         }
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        let Some(face) = &mut self.face else { return Some(received) };
         match &received {
             FromServer::Start(_, piece) => self.passing.insert(Scan::default()).feed(piece),
             FromServer::Piece(_, piece) => {
@@ -57,18 +55,18 @@ impl<L: ServerLeg> FaceLeg<L> {
             FromServer::End(..) => {
                 let scan = self.passing.take().filter(|scan| scan.kind() == Kind::Response);
                 if let Some(key) = scan.and_then(|scan| scan.id()) {
-                    face.passed_in_pieces(&key, Instant::now());
+                    self.face.passed_in_pieces(&key, Instant::now());
                 }
             }
             _ => {}
         }
-        let kept = face.intercept(received, Instant::now());
+        let kept = self.face.intercept(received, Instant::now());
         self.send_waiting();
         kept
     }
 
     fn own(&mut self) -> Option<FromServer> {
-        let face = self.face.as_mut()?;
+        let face = &mut self.face;
         if let Some(news) = face.news.pop_front() {
             return Some(FromServer::Task(Box::new(news)));
         }
@@ -82,16 +80,14 @@ impl<L: ServerLeg> FaceLeg<L> {
 
     /// Does what is due; false if nothing is.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(due) = self.face.as_ref().and_then(ModernFace::next_due) else { return false };
+        let Some(due) = self.face.next_due() else { return false };
         if self.timer.deadline() != due {
             self.timer.as_mut().reset(due);
         }
         if self.timer.as_mut().poll(cx).is_pending() {
             return false;
         }
-        if let Some(face) = &mut self.face {
-            face.act(due.max(Instant::now()));
-        }
+        self.face.act(due.max(Instant::now()));
         self.send_waiting();
         true
     }
@@ -137,13 +133,12 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
         payload: Payload,
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
-        let Some(face) = &mut self.face else { return self.leg.send(message, payload, headers) };
         let sent = Message::parse(payload.to_bytes());
-        if !face.take(sent.clone(), headers, Instant::now()) {
+        if !self.face.take(sent.clone(), headers, Instant::now()) {
             return self.leg.send(message, payload, headers);
         }
         self.send_waiting();
-        self.face.as_ref()?.stream_of(&sent.id_key()?)
+        self.face.stream_of(&sent.id_key()?)
     }
 
     fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders) {
@@ -159,12 +154,13 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        self.face.is_none() && self.leg.enter_raw_mode()
+        // A face has words of its own to say.
+        false
     }
 
     fn note(&mut self, fact: &LegFact) {
-        if let (LegFact::Policy(policy), Some(face)) = (fact, &mut self.face) {
-            face.policy = Arc::clone(policy);
+        if let LegFact::Policy(policy) = fact {
+            self.face.policy = Arc::clone(policy);
         }
         self.leg.note(fact);
     }

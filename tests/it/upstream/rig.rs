@@ -10,7 +10,7 @@ use milepost::observe::log::Connection;
 use milepost::relay::child_session::OPEN_CALLS_GRACE;
 use milepost::relay::http_upstream::{HttpUpstreamLeg, Reachability, UpstreamTarget};
 use milepost::relay::remote_session;
-use milepost::relay::{DiagnosticsSink, FaceLeg, ModernFace, Pipe, Relay};
+use milepost::relay::{DiagnosticsSink, ModernFace, Pipe, Relay, ServerSide};
 use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -78,7 +78,7 @@ impl Rig {
         );
         let reach = server.reachability();
         let policy = Arc::new(routes.policy(route));
-        let server = FaceLeg::new(server, ModernFace::of(&policy));
+        let server = ServerSide::new(server, ModernFace::of(&policy));
         let (client, near) = duplex(room);
         let (from, to) = tokio::io::split(near);
         let pipe = Pipe::new(Box::new(from), Box::new(to));

@@ -117,7 +117,7 @@ impl Filter {
 
     /// The next message of Milepost's own for the server.
     pub fn poll_to_server(&mut self) -> Option<Payload> {
-        self.intake.gate.calls.poll_to_server()
+        self.intake.gate.calls.to_server.pop_front()
     }
 
     /// The next request that has waited and goes to the server now.
@@ -127,7 +127,7 @@ impl Filter {
 
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
-        self.intake.gate.calls.poll_event()
+        self.intake.gate.calls.events.pop_front()
     }
 
     /// The bytes of a stream have been written.
@@ -156,7 +156,9 @@ impl Filter {
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if cancels {
-            detached.cancel_held_on(gate, now, id);
+            if detached.held().is_some() {
+                detached.cancel_held_on(gate, now, id);
+            }
             for call in gate.calls.calls_on(id) {
                 // A client's clock and a person look alike here.
                 if detached.keep_late(gate, now, call, LateEvent::Kept) {
@@ -178,7 +180,9 @@ impl Filter {
     /// Ends the open calls of a client that has left. Tasks go on: their requests have an answer.
     fn leave_open_calls(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
-        detached.enter_held(gate, now);
+        if detached.held().is_some() {
+            detached.enter_held(gate, now);
+        }
         let open = gate.calls.iter().filter(|(_, call)| call.task.is_none());
         let open: Vec<CallId> = open.map(|(id, _)| id).collect();
         for id in open {
@@ -197,9 +201,7 @@ impl Filter {
         self.intake.gate.alive = false;
         self.intake.break_off_large(now, why, status);
         let Intake { gate, detached, .. } = &mut self.intake;
-        detached.drop_late_calls(gate, now);
-        detached.fail_tasks(gate, now, why);
-        detached.enter_held(gate, now);
+        detached.server_gone(gate, now, why);
         let open: Vec<CallId> = gate.calls.iter().map(|(id, _)| id).collect();
         if gate.client_left {
             self.leave_open_calls(now);
@@ -220,7 +222,9 @@ impl Filter {
     /// closes.
     pub fn close_clients(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
-        detached.release_all(gate, now);
+        if detached.held().is_some() {
+            detached.release_all(gate, now);
+        }
         gate.stop_heartbeats();
         gate.client_left = true;
     }
@@ -229,7 +233,7 @@ impl Filter {
     pub fn is_over(&self, stream: StreamId) -> bool {
         let open = self.intake.gate.calls.streams.get(&stream);
         !self.intake.has_calls_on(stream)
-            && open.is_none_or(|stream| stream.queue.is_empty() && stream.observed.is_empty())
+            && open.is_none_or(|stream| stream.is_drained())
             && self.intake.large_messages.values().all(|passing| passing.stream != Some(stream))
     }
 
@@ -237,7 +241,7 @@ impl Filter {
     pub fn open_calls(&self) -> usize {
         let answering = self.intake.answering();
         let open = self.intake.gate.calls.iter().filter(|(_, call)| call.task.is_none());
-        open.count() + self.intake.detached.late.held.len() + answering
+        open.count() + self.intake.detached.held().map_or(0, |held| held.len()) + answering
     }
 
     /// Whether every request of the clients has been answered, and the answers have been written.

@@ -13,7 +13,6 @@ use crate::progress::correlate::ledger::{Ledger, sole};
 use crate::progress::correlate::strays::Strays;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
-use crate::progress::event::FilterEvent;
 use crate::progress::event::queue::{EventQueue, VerdictRun};
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::log_request::LogRequest;
@@ -400,14 +399,9 @@ impl Correlator {
         }
     }
 
-    /// The next message of Milepost's own for the server.
-    pub fn poll_to_server(&mut self) -> Option<Payload> {
-        self.to_server.pop_front()
-    }
-
-    /// The next event, oldest first.
-    pub fn poll_event(&mut self) -> Option<FilterEvent> {
-        self.events.pop_front()
+    /// The number of open tasks, in a filter whose calls do not end by themselves.
+    pub fn tasks(&self) -> usize {
+        self.ledger.expiring()
     }
 
     /// Whether an event waits.

@@ -9,7 +9,7 @@
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::given_names::NAME_MAX;
-use crate::progress::dialect::report::{About, Report};
+use crate::progress::dialect::report::About;
 use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::ids::{MappedId, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
@@ -32,38 +32,6 @@ impl Correlator {
                 .is_some_and(|call| call.stream == *on)
         });
         others.next().is_some()
-    }
-
-    /// Whether the server knows a call, or its token, by another name than the client.
-    fn translates(&self, call: &Call) -> bool {
-        self.topology.has_strangers()
-            || call.id.translated
-            || call.token.as_ref().is_some_and(|token| token.translated)
-    }
-
-    /// A server message about `call` in the form for its client: the same bytes, except for names
-    /// given by Milepost.
-    pub(crate) fn with_client_names(
-        &self,
-        call: &Call,
-        message: &Message,
-        about: &About,
-    ) -> Payload {
-        if self.translates(call) { restored(call, message, about) } else { Payload::of(message) }
-    }
-
-    /// A report that needs no repair, in the form for its client.
-    pub(crate) fn for_client(
-        &self,
-        call: &Call,
-        message: &Message,
-        report: &Report,
-    ) -> Option<Payload> {
-        let about = &report.about;
-        let replaceable = !self.translates(call)
-            || about.token_text.as_ref().is_some_and(|text| within(message.raw(), text).is_some());
-        (report.repairs.is_empty() && replaceable)
-            .then(|| self.with_client_names(call, message, about))
     }
 
     /// Refuses a message that a server may read otherwise than we do: the server could answer
@@ -121,8 +89,8 @@ impl Correlator {
     }
 }
 
-/// Replaces Milepost's names by the client's names.
-fn restored(call: &Call, message: &Message, about: &About) -> Payload {
+/// A message with the client's names in place of Milepost's.
+pub(super) fn restored(call: &Call, message: &Message, about: &About) -> Payload {
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };

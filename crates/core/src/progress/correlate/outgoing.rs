@@ -170,6 +170,13 @@ impl Correlator {
         self.streams.settle(stream);
     }
 
+    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) for one stream.
+    pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
+        let own = self.streams.get(&id).and_then(|stream| stream.timeout());
+        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
+        [own, expiry].into_iter().flatten().min()
+    }
+
     /// The time at which a stream may have something to write, if nothing happens before.
     pub fn stream_due(&self, stream: StreamId) -> Option<Instant> {
         self.streams.get(&stream).and_then(|stream| stream.timeout())
@@ -254,7 +261,7 @@ impl Correlator {
     ) -> bool {
         let open = self.open_or_session_stream(stream).and_then(|id| self.streams.get_mut(&id));
         let Some(stream) = open else { return false };
-        stream.observed.push(of, transmit);
+        stream.observed.get_or_insert_default().push(of, transmit);
         true
     }
 

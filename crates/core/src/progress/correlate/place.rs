@@ -12,8 +12,9 @@ use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::correlator::{Correlator, only};
+use crate::progress::correlate::id_mapping::restored;
 use crate::progress::correlate::ledger::sole;
-use crate::progress::dialect::report::About;
+use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::Origin;
 use crate::progress::ids::{CallId, Principal, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
@@ -188,6 +189,38 @@ impl Correlator {
                 Ok((Some(call.stream), spliced(message, splices)))
             }
         }
+    }
+
+    /// Whether the server knows a call, or its token, by another name than the client.
+    fn translates(&self, call: &Call) -> bool {
+        self.topology.has_strangers()
+            || call.id.translated
+            || call.token.as_ref().is_some_and(|token| token.translated)
+    }
+
+    /// A server message about `call` in the form for its client: the same bytes, except for names
+    /// given by Milepost.
+    pub(crate) fn with_client_names(
+        &self,
+        call: &Call,
+        message: &Message,
+        about: &About,
+    ) -> Payload {
+        if self.translates(call) { restored(call, message, about) } else { Payload::of(message) }
+    }
+
+    /// A report that needs no repair, in the form for its client.
+    pub(crate) fn for_client(
+        &self,
+        call: &Call,
+        message: &Message,
+        report: &Report,
+    ) -> Option<Payload> {
+        let about = &report.about;
+        let replaceable = !self.translates(call)
+            || about.token_text.as_ref().is_some_and(|text| within(message.raw(), text).is_some());
+        (report.repairs.is_empty() && replaceable)
+            .then(|| self.with_client_names(call, message, about))
     }
 
     /// The calls that a request of the server may be about: those that it names, else those of its stream, else all.

@@ -172,13 +172,6 @@ impl Correlator {
         self.streams.client_is_slow = slow;
     }
 
-    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) for one stream.
-    pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
-        let own = self.streams.get(&id).and_then(|stream| stream.timeout());
-        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
-        [own, expiry].into_iter().flatten().min()
-    }
-
     /// Whether a message is compliant progress under a token that means nothing here, in a session of which some
     /// requests may be unknown: the token may be one of theirs.
     pub(crate) fn may_be_of_unseen(&self, origin: Origin, message: &Message) -> bool {

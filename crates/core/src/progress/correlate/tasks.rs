@@ -8,11 +8,6 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::Key;
 
 impl Correlator {
-    /// The number of open tasks, in a filter whose calls do not end by themselves.
-    pub fn tasks(&self) -> usize {
-        self.ledger.expiring()
-    }
-
     /// Whether a request of a client stream has become a task that is still open.
     pub fn has_tasks_on(&self, stream: StreamId) -> bool {
         let ledger = &self.ledger;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::progress::correlate::mended_body::mended_body;
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::detached::DetachedWork;
 use crate::progress::event::Origin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::gate::orphans::Orphan;
@@ -54,8 +55,6 @@ fn outcome_of(result: &Bytes) -> Outcome {
         false => Outcome::Interim,
     }
 }
-
-use crate::progress::detached::DetachedWork;
 
 impl DetachedWork {
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
@@ -114,17 +113,21 @@ impl DetachedWork {
             splices.extend(added_id(message, &call.id.client));
         }
         splices.extend(body.filter(|_| !is_observed));
-        let offers = self.task_offers(gate, id, message);
-        if !offers.is_empty() {
-            repairs.add(Repair::Task);
-            splices.extend(offers);
+        if self.tasks.is_some() {
+            let offers = self.task_offers(gate, id, message);
+            if !offers.is_empty() {
+                repairs.add(Repair::Task);
+                splices.extend(offers);
+            }
         }
         let payload = spliced(message, splices);
         if let Some(call) = gate.calls.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
-        self.note_given(gate, now, id, message);
+        if self.late.is_some() {
+            self.note_given(gate, now, id, message);
+        }
         self.note_answer(gate, now, id, message);
         let is_changed = !repairs.is_empty() && !is_observed;
         let verdict = if is_changed { Verdict::Repaired(repairs) } else { Verdict::Forwarded };
@@ -187,10 +190,8 @@ impl DetachedWork {
         if &*method == mcp::TOOLS_LIST
             && let Some(result) = &result
         {
-            match gate.calls.policy.keeps_late() {
-                true => self.late.note_tools(result),
-                false => self.late.miss_tools(),
-            }
+            let read = self.late.as_mut().map(|late| late.note_tools(result));
+            self.tools_unread = read.is_none_or(|is_read| self.tools_unread && !is_read);
         }
         if &*method == mcp::INITIALIZE
             && let Some(result) = &result
@@ -198,7 +199,7 @@ impl DetachedWork {
             let date = json::member(result, "protocolVersion");
             gate.calls.revision =
                 date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
-            if self.tasks.is_lifted {
+            if self.tasks.as_ref().is_some_and(|tasks| tasks.is_lifted) {
                 gate.calls.revision = Some(Revision::V2025_11_25);
             }
             gate.calls.learn_server(result);

@@ -14,10 +14,12 @@ impl DetachedWork {
     pub(crate) fn next_expiry(&self, gate: &Gate) -> Option<Instant> {
         let expiry = gate.calls.next_expiry().map(|(at, _)| at);
         // Most filters have neither, and are asked several times for each event.
-        if self.late.is_empty() && self.tasks.works.is_empty() {
+        if self.late.is_none() && self.tasks.is_none() {
             return expiry;
         }
-        [expiry, self.late.next_due(), self.tasks.works.next_due()].into_iter().flatten().min()
+        let late = self.late.as_ref().and_then(|late| late.next_due());
+        let tasks = self.tasks.as_ref().and_then(|tasks| tasks.works.next_due());
+        [expiry, late, tasks].into_iter().flatten().min()
     }
 
     /// The next bytes to be written on a stream now. Call again until the answer is `None`.
@@ -53,15 +55,19 @@ impl DetachedWork {
                 return Some(item.into_transmit());
             }
         }
-        gate.calls.streams.get_mut(&id)?.observed.pop()
+        gate.calls.streams.get_mut(&id)?.observed.as_mut()?.pop()
     }
 
     /// Ends calls past their time-out and tasks past their time to live. [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)
     /// of any stream does the same; a shell whose clients all read nothing has to call this
     /// function.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
-        self.expire_late(gate, now);
-        self.expire_tasks(gate, now);
+        if self.late.is_some() {
+            self.expire_late(gate, now);
+        }
+        if self.tasks.is_some() {
+            self.expire_tasks(gate, now);
+        }
         while let Some((at, id)) = gate.calls.next_expiry() {
             if at > now {
                 return;
@@ -87,7 +93,7 @@ impl DetachedWork {
     /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
     pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
         gate.calls.to_server.is_empty()
-            && self.late.held.released.is_empty()
+            && self.late.as_ref().is_none_or(|late| late.held.released.is_empty())
             && gate.calls.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))
             && self.next_expiry(gate).is_none_or(|at| at > now)
     }

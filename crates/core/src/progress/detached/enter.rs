@@ -59,7 +59,9 @@ impl DetachedWork {
             gate.calls.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
         };
-        self.plan_late(gate, now, call);
+        if self.late.is_some() {
+            self.plan_late(gate, now, call);
+        }
         let splices = splices.into_iter().filter_map(|(place, new)| Some((place?, new))).collect();
         spliced(message, splices).to_bytes().into()
     }
@@ -70,7 +72,9 @@ impl DetachedWork {
     pub(crate) fn repeats_names(&self, gate: &Gate, stream: StreamId, draft: &CallDraft) -> bool {
         let id = &draft.id.server;
         // The client has an answer to these requests, or needs none. The server still works on them.
-        if self.late.works.running(id).is_some() || self.tasks.works.running(id).is_some() {
+        if self.late.as_ref().is_some_and(|late| late.works.running(id).is_some())
+            || self.running_task(id).is_some()
+        {
             return true;
         }
         if !gate.calls.topology.finds_answers_by_id() {
@@ -103,7 +107,7 @@ impl DetachedWork {
         match message.kind() {
             Kind::Request => {
                 gate.calls.pair_request(client, message, upstream);
-                let task = message.id_key().and_then(|id| self.tasks.made_by(&id));
+                let task = message.id_key().and_then(|id| self.tasks.as_ref()?.made_by(&id));
                 if let Some(call) =
                     task.filter(|task| task.is_running()).map(|task| task.details.call)
                 {
@@ -132,7 +136,9 @@ impl DetachedWork {
         if gate.calls.topology.has_strangers() || self.repeats_names(gate, stream, &draft) {
             return self.map_ids(gate, now, stream, message, (method, tool), draft);
         }
-        if let Some(id) = self.enter(gate, now, stream, method, tool, draft) {
+        if let Some(id) = self.enter(gate, now, stream, method, tool, draft)
+            && self.late.is_some()
+        {
             self.plan_late(gate, now, id);
         }
         gate.calls.for_server(message)
@@ -202,6 +208,6 @@ impl DetachedWork {
 
     /// Whether requests of this method wait for a task of Milepost's own.
     pub(crate) fn waits_for_task(&self, method: &str) -> bool {
-        self.tasks.is_offered && method == mcp::TASKS_RESULT
+        self.offers_tasks() && method == mcp::TASKS_RESULT
     }
 }

@@ -3,41 +3,97 @@
 //! How many bytes may be kept besides the limits of the settings, the shell of a filter says: others keep bytes too.
 
 pub(crate) mod answer;
+mod arrivals;
 mod clock;
 mod enter;
 pub(crate) mod late;
-mod server_answer;
 pub(crate) mod store;
 pub(crate) mod tasks;
 
 use crate::progress::detached::late::calls::LateCalls;
-use crate::progress::detached::tasks::table::TaskTable;
+use crate::progress::detached::late::held::HeldCalls;
+use crate::progress::detached::tasks::table::{TaskTable, TaskWork};
 use crate::progress::gate::state::Gate;
+use crate::progress::policy::Policy;
+use crate::protocol::jsonrpc::Key;
 
 /// The work that goes on without the client that asked for it.
 #[derive(Debug)]
 pub struct DetachedWork {
-    pub(crate) late: LateCalls,
-    pub(crate) tasks: TaskTable,
+    /// Late answers, since the first policy that has some.
+    late: Option<Box<LateCalls>>,
+    /// Tasks of Milepost's own, if its shell lets calls run as tasks.
+    tasks: Option<Box<TaskTable>>,
+    /// The server has listed its tools while nobody read what it says of them. Each may destroy something.
+    tools_unread: bool,
+    /// The message that is read now is a part of a batch, in which no call waits and no task begins.
+    pub(crate) in_batch: bool,
     /// Bytes that may be kept in memory besides those that are kept now; the largest number stands for any.
     pub(crate) kept_room: u32,
 }
 
 impl DetachedWork {
-    pub(crate) fn new() -> Self {
-        Self { late: LateCalls::default(), tasks: TaskTable::default(), kept_room: u32::MAX }
+    pub(crate) fn new(policy: &Policy) -> Self {
+        let mut work = Self {
+            late: None,
+            tasks: None,
+            tools_unread: false,
+            in_batch: false,
+            kept_room: u32::MAX,
+        };
+        work.follow(policy);
+        work
+    }
+
+    /// Adds late answers if calls with `policy` may have some. What goes on keeps the settings that it began with, so
+    /// that late answers stay there.
+    pub(crate) fn follow(&mut self, policy: &Policy) {
+        if policy.has_late() {
+            self.late.get_or_insert_default();
+        }
+    }
+
+    /// The calls that wait for the cancellation of an older call.
+    pub(crate) fn held(&self) -> Option<&HeldCalls> {
+        self.late.as_ref().map(|late| &late.held)
+    }
+
+    fn offers_tasks(&self) -> bool {
+        self.tasks.as_ref().is_some_and(|tasks| tasks.is_offered)
+    }
+
+    /// The task of this id.
+    fn task(&self, id: &str) -> Option<&TaskWork> {
+        self.tasks.as_ref()?.get(id)
+    }
+
+    /// The task of this id.
+    fn task_mut(&mut self, id: &str) -> Option<&mut TaskWork> {
+        self.tasks.as_mut()?.get_mut(id)
+    }
+
+    /// The task whose call the server knows by this id, while the call runs.
+    pub(crate) fn running_task(&self, id: &Key) -> Option<&TaskWork> {
+        self.tasks.as_ref()?.works.running(id)
+    }
+
+    /// Tasks of Milepost's own that run, or whose answer waits for its client.
+    pub fn own_tasks(&self) -> usize {
+        let works = self.tasks.iter().flat_map(|tasks| tasks.works.iter());
+        works.filter(|task| task.is_open()).count()
     }
 
     /// Bytes of the answers that are kept.
     pub fn kept_bytes(&self) -> usize {
-        self.late.bytes() + self.tasks.works.bytes()
+        let late = self.late.as_ref().map_or(0, |late| late.bytes());
+        late + self.tasks.as_ref().map_or(0, |tasks| tasks.works.bytes())
     }
 
     /// Whether the next message of the server may be kept.
     pub(crate) fn may_keep(&self, gate: &Gate) -> bool {
         let mut open = gate.calls.iter();
-        !self.late.is_empty()
-            || !self.tasks.works.is_empty()
+        self.late.as_ref().is_some_and(|late| !late.is_empty())
+            || self.tasks.as_ref().is_some_and(|tasks| !tasks.works.is_empty())
             || open.any(|(_, call)| call.signature.is_some())
     }
 

@@ -96,16 +96,6 @@ impl Gate {
         call.pending.pop_front()
     }
 
-    /// Lets the first waiting progress give way to newer progress whose `hold` is over.
-    pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
-        while let Some(call) = self.calls.get_mut(id)
-            && let Some(old) = call.pending.replace_first(now)
-        {
-            let has_words = call.pending.first().is_none_or(|first| first.report.message.is_some());
-            self.supersede_all(id, &[old], has_words);
-        }
-    }
-
     /// Whether progress may be put before the answer of its call. Of a large answer pieces may have been
     /// written before its id was known; and the progress of another request with the same token may be
     /// written first and would have to say less.

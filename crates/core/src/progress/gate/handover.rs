@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::{SendHistory, ServerReports};
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::event::FilterEvent;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -94,31 +94,6 @@ impl Gate {
         if !self.client_left {
             self.calls.ledger.forget_records();
         }
-    }
-
-    /// Moves a call whose stream has closed to the stream on which the server sends its messages
-    /// now. A task outlives the stream of its request: where the server has one place for all, the task goes on on
-    /// the session stream.
-    pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
-        let Some(call) = self.calls.get(id) else { return };
-        let now_on = match origin {
-            Origin::Stream(now_on) => Some(now_on),
-            Origin::Shared => {
-                let is_task = call.task.is_some() && self.calls.topology.is_whole();
-                self.calls.common_session_stream().filter(|_| is_task)
-            }
-        };
-        let Some(now_on) = now_on else { return };
-        if self.calls.streams.contains_key(&call.stream)
-            || !self.calls.streams.contains_key(&now_on)
-        {
-            return;
-        }
-        self.calls.move_to(id, now_on);
-        if let Some(call) = self.calls.get_mut(id) {
-            call.wake = None;
-        }
-        self.schedule(id);
     }
 
     /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the

@@ -114,6 +114,16 @@ impl Gate {
         self.schedule(id);
     }
 
+    /// Lets the first waiting progress give way to newer progress whose `hold` is over.
+    pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
+        while let Some(call) = self.calls.get_mut(id)
+            && let Some(old) = call.pending.replace_first(now)
+        {
+            let has_words = call.pending.first().is_none_or(|first| first.report.message.is_some());
+            self.supersede_all(id, &[old], has_words);
+        }
+    }
+
     /// Records reports in whose place a newer one is sent. If the newer one goes out without words, the words of the
     /// newest of these reports are the last ones: a later report without words must not get older ones.
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {

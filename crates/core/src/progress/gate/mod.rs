@@ -16,8 +16,8 @@ use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::{ReportView, join, message_text};
-use crate::progress::event::FilterEvent;
 use crate::progress::event::summary::Outcome;
+use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::payload::Payload;
@@ -32,7 +32,6 @@ pub(crate) mod notification;
 pub(crate) mod orphans;
 mod questions;
 mod server_tasks;
-mod silence;
 pub(crate) mod state;
 
 /// The time within which an exact duplicate of the last notification is withheld. Later the
@@ -239,6 +238,31 @@ impl Gate {
             true => Rendered::WithoutTotal(repairs),
             false => Rendered::Rewritten(repairs),
         })
+    }
+
+    /// Moves a call whose stream has closed to the stream on which the server sends its messages
+    /// now. A task outlives the stream of its request: where the server has one place for all, the task goes on on
+    /// the session stream.
+    pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
+        let Some(call) = self.calls.get(id) else { return };
+        let now_on = match origin {
+            Origin::Stream(now_on) => Some(now_on),
+            Origin::Shared => {
+                let is_task = call.task.is_some() && self.calls.topology.is_whole();
+                self.calls.common_session_stream().filter(|_| is_task)
+            }
+        };
+        let Some(now_on) = now_on else { return };
+        if self.calls.streams.contains_key(&call.stream)
+            || !self.calls.streams.contains_key(&now_on)
+        {
+            return;
+        }
+        self.calls.move_to(id, now_on);
+        if let Some(call) = self.calls.get_mut(id) {
+            call.wake = None;
+        }
+        self.schedule(id);
     }
 
     /// Works out when a call has something to say next.

@@ -181,6 +181,20 @@ pub enum InputResult {
     Spool(Option<SpooledAnswer>),
 }
 
+impl Input {
+    /// Whether the input belongs to the previous input, and has no time of its own in a recording.
+    pub fn is_sequel(&self) -> bool {
+        matches!(
+            self,
+            Self::Pair(..)
+                | Self::SetClient(_)
+                | Self::OutOfPlace(_)
+                | Self::Settings(..)
+                | Self::FailOpen
+        )
+    }
+}
+
 impl InputResult {
     /// The place where a message of the server goes.
     pub fn place(self) -> Disposition {

@@ -17,18 +17,6 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 impl Input {
-    /// Whether the input belongs to the previous input, and has no time of its own in a recording.
-    pub fn is_sequel(&self) -> bool {
-        matches!(
-            self,
-            Self::Pair(..)
-                | Self::SetClient(_)
-                | Self::OutOfPlace(_)
-                | Self::Settings(..)
-                | Self::FailOpen
-        )
-    }
-
     /// The words of the input in a recording, if it has any: the text of a line that begins with `!`.
     pub fn words(&self) -> Option<String> {
         let mut words = String::new();

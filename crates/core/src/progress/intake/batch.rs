@@ -49,12 +49,9 @@ struct Group {
 }
 
 impl Intake {
-    /// Whether objects on one line are separated, because their streams may differ, or because no client can read the
+    /// Whether the objects of an opaque message, which are on one line, are separated, because their streams may differ, or because no client can read the
     /// line.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
-        if message.kind() != Kind::Opaque {
-            return false;
-        }
         // Where clients share the server, nothing is guessed of text that may be read in two ways.
         let may_differ =
             self.gate.calls.topology.has_many_streams() && message.elements().nth(1).is_some();

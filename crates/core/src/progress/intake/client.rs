@@ -56,7 +56,7 @@ impl Intake {
             Kind::Notification => return self.client_notification(now, stream, message),
             Kind::Batch => {
                 let elements = message.elements();
-                self.detached.late.in_batch = true;
+                self.detached.in_batch = true;
                 let mut is_changed = self.gate.calls.topology.has_strangers();
                 let mut sent: Vec<Bytes> = Vec::new();
                 for one in elements {
@@ -64,7 +64,7 @@ impl Intake {
                     is_changed |= payload != self.gate.calls.for_server(&one).to_bytes();
                     sent.push(payload);
                 }
-                self.detached.late.in_batch = false;
+                self.detached.in_batch = false;
                 if !is_changed {
                     return self.gate.calls.for_server(message);
                 }
@@ -174,29 +174,13 @@ impl Intake {
                 .and_then(Key::read),
             signature: None,
         };
-        if self.detached.is_for_tasks(&method, &params) {
-            return self.detached.task_request(
-                &mut self.gate,
-                now,
-                stream,
-                message,
-                (&method, tool),
-                draft,
-            );
-        }
         if method == mcp::INITIALIZE {
             self.gate.calls.learn_client(stream, &params);
-            self.detached.note_task_client(&self.gate, &params);
+            self.detached.learn_client(&self.gate, &params);
         } else if method == mcp::SET_LEVEL {
             self.gate.calls.client_sets_level();
         }
-        let names = (&*method, tool.as_deref());
-        let Some(draft) =
-            self.detached.join_late(&mut self.gate, now, stream, message, names, draft)
-        else {
-            return Payload::default();
-        };
-        self.detached.enter_sent(&mut self.gate, now, stream, message, (&method, tool), draft)
+        self.detached.enter_request(&mut self.gate, now, stream, message, (&method, tool), draft)
     }
 
     fn client_notification(

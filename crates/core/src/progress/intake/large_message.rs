@@ -303,8 +303,7 @@ impl Intake {
         // wait for a better one.
         let id = passing.scan.id();
         // The request has an answer already, which names the task.
-        let is_of_task =
-            id.as_ref().is_some_and(|id| self.detached.tasks.works.running(id).is_some());
+        let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
         // Nobody waits for the answer, and it is too long to be kept.
         let is_late = id.as_ref().is_some_and(|id| self.detached.is_late_answer(&self.gate, id));
         let answered = id.as_ref().and_then(|id| self.gate.calls.call_of_answer(id));

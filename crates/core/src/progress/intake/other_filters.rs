@@ -4,16 +4,12 @@ use std::time::Instant;
 
 use crate::progress::ids::StreamId;
 use crate::progress::intake::state::Intake;
-use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
 impl Intake {
-    /// Whether another filter of the session may know the request of a message.
+    /// Whether another filter of the session, of which this filter has one request, may know the request of a message.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
-        if self.gate.calls.topology != Topology::RequestOfSession {
-            return false;
-        }
         match message.kind() {
             // An id that was its own stays its own: its client may have given it to another request since.
             Kind::Response => message.id_key().is_some_and(|key| {

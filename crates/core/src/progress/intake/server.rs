@@ -24,6 +24,7 @@ use crate::progress::ids::CallId;
 use crate::progress::intake::state::Intake;
 use crate::progress::payload::Payload;
 use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale, ValueFrom};
+use crate::progress::topology::Topology;
 use crate::progress::value::{Number, ProgressValue, spell};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
@@ -165,7 +166,9 @@ impl Intake {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        if self.is_of_another_filter(message) {
+        if self.gate.calls.topology == Topology::RequestOfSession
+            && self.is_of_another_filter(message)
+        {
             self.done = Repairs::default();
             self.gate.calls.received_at = Some(now);
             return Disposition::NotMine;
@@ -217,7 +220,12 @@ impl Intake {
         message: &Message,
         mut done: Repairs,
     ) -> Disposition {
-        if message.kind() == Kind::Batch || self.is_split(message) {
+        let is_several = match message.kind() {
+            Kind::Batch => true,
+            Kind::Opaque => self.is_split(message),
+            _ => false,
+        };
+        if is_several {
             self.dispatch_batch(now, origin, message, done);
             let rest = message.on_one_line().map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
             let Some(rest) = rest.filter(|_| !self.gate.calls.topology.has_strangers()) else {
@@ -281,7 +289,9 @@ impl Intake {
         number: u64,
         done: Repairs,
     ) {
-        if self.gate.calls.may_be_of_unseen(origin, message) {
+        if self.gate.calls.topology.keeps_shadows()
+            && self.gate.calls.may_be_of_unseen(origin, message)
+        {
             let placed =
                 self.gate.calls.fallback_stream(origin).map(|on| (on, Payload::of(message)));
             return self.gate.calls.forward(placed, (number, None), message, done);

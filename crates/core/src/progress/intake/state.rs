@@ -48,7 +48,8 @@ pub(crate) enum LargeDisposition {
     Noise,
 }
 
-/// What was read in a message, until the message has been handled.
+/// What the dialects read in a message, until the message has been handled. Several steps ask for it: whose message it
+/// is, whether its token means another session, and at last what it says. The message is read once.
 #[derive(Debug)]
 pub(crate) struct MessageReports {
     /// The text of the message. As long as it is held here, no other text has its place in memory.
@@ -94,8 +95,26 @@ impl Intake {
             reports: None,
             templates: Templates::default(),
             log_templates: LogTemplates::default(),
+            detached: DetachedWork::new(&policy),
             gate: Gate::new(Correlator::new(policy)),
-            detached: DetachedWork::new(),
+        }
+    }
+
+    /// Sets the policy of calls that open from now on. Open calls keep their policy, also for the
+    /// server's messages about them. Settings of the whole connection stay: whether the server is
+    /// shared (`id_mapping`), and the facts learned about the server. A change to or from a policy that only
+    /// observes applies with the first call that opens while no other call is open.
+    pub fn set_policy(&mut self, policy: &Arc<Policy>) {
+        self.reports = None;
+        self.gate.calls.set_policy(policy, !self.large_messages.is_empty());
+        self.detached.follow(&self.gate.calls.policy);
+    }
+
+    /// Applies the changes that waited for the end of all calls, when a new call opens.
+    pub(crate) fn apply_pending_policy(&mut self) {
+        if self.gate.calls.policy.wanted.observes() != self.gate.calls.policy.now.observes() {
+            let wanted = Arc::clone(&self.gate.calls.policy.wanted);
+            self.set_policy(&wanted);
         }
     }
 
@@ -117,7 +136,8 @@ impl Intake {
 
     /// Whether a client stream has a request without an answer.
     pub fn has_calls_on(&self, stream: StreamId) -> bool {
-        self.gate.calls.has_unanswered_on(stream) || self.detached.late.held.is_on(stream)
+        self.gate.calls.has_unanswered_on(stream)
+            || self.detached.held().is_some_and(|held| held.is_on(stream))
     }
 
     /// The response to a POST has ended. What answers no open request is the answer to the request of the POST if that
@@ -153,5 +173,23 @@ impl Intake {
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
         let Self { gate, detached, .. } = self;
         detached.pair(gate, client, message, upstream);
+    }
+
+    /// The token that the progress in a message names. The reports are kept for the next step.
+    pub(crate) fn named_token(&mut self, message: &Message) -> Option<Key> {
+        if self.reports.as_ref().is_none_or(|known| !known.is_of(message)) {
+            let reports = self.gate.calls.read_reports(message);
+            self.reports = Some(MessageReports { raw: message.raw().clone(), reports });
+        }
+        let mut reports = self.reports.iter().flat_map(|known| &known.reports);
+        reports.find_map(|(_, report)| report.about.token.clone())
+    }
+
+    /// The reports in a message, each with its dialect.
+    pub(crate) fn take_reports(&mut self, message: &Message) -> Vec<(Dialect, Report)> {
+        match self.reports.take().filter(|known| known.is_of(message)) {
+            Some(known) => known.reports,
+            None => self.gate.calls.read_reports(message),
+        }
     }
 }

@@ -22,8 +22,6 @@ pub(crate) struct Policies {
     forwards_logs: Option<bool>,
     /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,
-    /// Whether a policy before `now` lets the work of calls go on without their clients.
-    had_late: bool,
 }
 
 impl std::ops::Deref for Policies {
@@ -37,14 +35,7 @@ impl std::ops::Deref for Policies {
 impl Policies {
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
         let wanted = Arc::clone(&policy);
-        Self {
-            wanted,
-            now: policy,
-            older: Vec::new(),
-            standard_alone: None,
-            forwards_logs: None,
-            had_late: false,
-        }
+        Self { wanted, now: policy, older: Vec::new(), standard_alone: None, forwards_logs: None }
     }
 
     /// Whether the standard dialect alone reads the standard's progress, whatever the call.
@@ -62,15 +53,9 @@ impl Policies {
 
     /// Replaces the policy of new calls; the one before is that of open calls.
     pub(crate) fn replace(&mut self, now: Arc<Policy>) {
-        self.had_late |= self.now.has_late();
         self.older.retain(|older| !Arc::ptr_eq(older, &now));
         self.older.push(std::mem::replace(&mut self.now, now));
         (self.standard_alone, self.forwards_logs) = (None, None);
-    }
-
-    /// Whether the work of any call may go on after its client gave the call up, be it one that began earlier.
-    pub(crate) fn keeps_late(&self) -> bool {
-        self.had_late || self.now.has_late()
     }
 
     /// The one for calls from now on.

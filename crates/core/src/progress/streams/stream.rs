@@ -99,8 +99,8 @@ pub(crate) struct Stream {
     pub(crate) origin: RequestOrigin,
     pub(crate) queue: VecDeque<Item>,
     pub(crate) queued: usize,
-    /// `mode = "observe"`: the bytes for the client; the queue exists for the record only.
-    pub(crate) observed: TransmitQueue,
+    /// `mode = "observe"`: the bytes for the client; the queue exists for the record only. `None` before the first.
+    pub(crate) observed: Option<Box<TransmitQueue>>,
     /// The times when calls of this stream have something to write.
     pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
     /// Calls whose notification was given out and is not written yet.
@@ -129,7 +129,7 @@ impl Stream {
             origin: RequestOrigin::default(),
             queue: VecDeque::new(),
             queued: 0,
-            observed: TransmitQueue::default(),
+            observed: None,
             wakes: FewMap::default(),
             unwritten: Vec::new(),
             midway: None,
@@ -143,7 +143,7 @@ impl Stream {
 
     /// Whether no bytes wait to be written.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.observed.is_empty()
+        self.queue.is_empty() && self.observed.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
     /// Whether nothing waits to be written, nothing is due now, and everything given out has been written.
@@ -155,7 +155,7 @@ impl Stream {
 
     /// Bytes that wait.
     pub(crate) fn backlog(&self) -> usize {
-        self.queued + self.observed.bytes()
+        self.queued + self.observed.as_ref().map_or(0, |queue| queue.bytes())
     }
 
     pub(crate) fn push(&mut self, item: Item) {
@@ -167,7 +167,7 @@ impl Stream {
     /// What is left to be written, in its order.
     pub(crate) fn salvage(&mut self, is_observed: bool) -> TransmitQueue {
         if is_observed {
-            return std::mem::take(&mut self.observed);
+            return self.observed.take().map(|queue| *queue).unwrap_or_default();
         }
         let mut left = TransmitQueue::behind(self.midway);
         for item in self.queue.drain(..) {

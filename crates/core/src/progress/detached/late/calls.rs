@@ -78,8 +78,6 @@ struct ToolAnnotations {
     structured: BTreeSet<String>,
     /// There are more such tools than can be remembered.
     overflowed: bool,
-    /// The list of tools came while nothing was to be remembered.
-    missed: bool,
 }
 
 /// The calls of one connection that go on without their clients.
@@ -92,8 +90,6 @@ pub(crate) struct LateCalls {
     early_answers: BTreeSet<(Instant, CallId)>,
     /// Calls that wait for the cancellation of an older call for the same work.
     pub(crate) held: HeldCalls,
-    /// The message that is read now is a part of a batch, in which no call waits and no task begins.
-    pub(crate) in_batch: bool,
 }
 
 impl LateCalls {
@@ -202,13 +198,8 @@ impl LateCalls {
         Some(first.1)
     }
 
-    /// The server has listed tools while no settings asked for their annotations: each tool may destroy something.
-    pub(crate) fn miss_tools(&mut self) {
-        self.tools.missed = true;
-    }
-
-    /// Reads the annotations of the server's tools.
-    pub(crate) fn note_tools(&mut self, result: &Bytes) {
+    /// Reads the annotations of the server's tools. False if they cannot be read.
+    pub(crate) fn note_tools(&mut self, result: &Bytes) -> bool {
         #[derive(serde::Deserialize)]
         struct Tools {
             tools: Vec<Tool>,
@@ -228,9 +219,8 @@ impl LateCalls {
             #[serde(default)]
             destructive_hint: Option<bool>,
         }
-        let Ok(Tools { tools }) = serde_json::from_slice(result) else { return };
+        let Ok(Tools { tools }) = serde_json::from_slice(result) else { return false };
         let known = &mut self.tools;
-        known.missed = false;
         for tool in tools {
             let is_new = known.destructive.len() + known.structured.len() < TOOLS_MAX;
             let hint = tool.annotations.and_then(|annotations| annotations.destructive_hint);
@@ -248,11 +238,12 @@ impl LateCalls {
                 }
             }
         }
+        true
     }
 
     /// Whether the server says that a tool may destroy something.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
-        self.tools.overflowed || self.tools.missed || self.tools.destructive.contains(tool)
+        self.tools.overflowed || self.tools.destructive.contains(tool)
     }
 
     /// Whether the results of a tool have a schema, which words alone do not fit.

@@ -30,7 +30,7 @@ impl DetachedWork {
         let Some(late) = late else { return };
         let is_young = now < call.opened + CLOCK_MIN;
         let bytes = message.raw().len();
-        let has_room = self.late.bytes() + bytes <= late.bytes;
+        let has_room = self.late.as_ref().is_some_and(|own| own.bytes() + bytes <= late.bytes);
         let is_kept = !is_young && has_room && self.take_kept_room(bytes);
         let Some(call) = gate.calls.get(id) else { return };
         let Some(signature) = &call.signature else { return };
@@ -50,6 +50,8 @@ impl DetachedWork {
         let until = now + CROSSING_MAX;
         let work = Work::new(call.id.server.clone(), call.opened, until, details);
         let client_id = call.id.client.clone();
-        self.late.note_given(GivenCall { client_id, work, answer, is_joined });
+        if let Some(late) = &mut self.late {
+            late.note_given(GivenCall { client_id, work, answer, is_joined });
+        }
     }
 }

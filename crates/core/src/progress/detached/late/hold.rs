@@ -33,10 +33,12 @@ impl DetachedWork {
         let who = gate.calls.late_principal(stream);
         let is_repeated =
             || draft.signature.as_deref().is_some_and(|what| self.is_open(gate, now, who, what));
-        if self.late.in_batch || !self.late.held.has_room(message) || !is_repeated() {
+        let has_room = self.late.as_ref().is_some_and(|late| late.held.has_room(message));
+        if self.in_batch || !has_room || !is_repeated() {
             return Some(draft);
         }
-        self.late.held.hold(now, stream, message, (tool, draft));
+        let Some(late) = &mut self.late else { return Some(draft) };
+        late.held.hold(now, stream, message, (tool, draft));
         None
     }
 
@@ -55,14 +57,14 @@ impl DetachedWork {
 
     /// Sends the calls on that have waited for their whole time.
     pub(crate) fn release_due(&mut self, gate: &mut Gate, now: Instant) {
-        while let Some(held) = self.late.held.take_due(now) {
+        while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_due(now)) {
             self.release(gate, now, held);
         }
     }
 
     /// Sends every call on that waits: the client says nothing more.
     pub(crate) fn release_all(&mut self, gate: &mut Gate, now: Instant) {
-        while let Some(held) = self.late.held.take_first() {
+        while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_first()) {
             self.release(gate, now, held);
         }
     }
@@ -71,14 +73,16 @@ impl DetachedWork {
         let HeldCall { stream, message, draft, tool, .. } = held;
         self.move_on(gate, now, gate.calls.late_principal(stream));
         let payload = self.enter_sent(gate, now, stream, &message, (mcp::TOOLS_CALL, tool), draft);
-        if !payload.is_empty() {
-            self.late.held.released.push_back(ReleasedRequest { stream, message, payload });
+        if !payload.is_empty()
+            && let Some(late) = &mut self.late
+        {
+            late.held.released.push_back(ReleasedRequest { stream, message, payload });
         }
     }
 
     /// Opens the calls that wait, though the server is not sent them: they end with the others.
     pub(crate) fn enter_held(&mut self, gate: &mut Gate, now: Instant) {
-        while let Some(held) = self.late.held.take_first() {
+        while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_first()) {
             self.enter_unsent(gate, now, held);
         }
     }
@@ -94,21 +98,22 @@ impl DetachedWork {
         let who = gate.calls.late_principal(stream);
         let is_meant =
             |call: &HeldCall| call.is_named(id) && gate.calls.late_principal(call.stream) == who;
-        let place = self.late.held.place_of(is_meant);
-        let Some(held) = place.and_then(|place| self.late.held.take_at(place)) else {
-            return false;
-        };
+        let Some(held) = self.take_held(is_meant) else { return false };
         self.drop_held(gate, now, held);
         true
     }
 
     /// Cancels the calls that wait and came on this stream.
     pub(crate) fn cancel_held_on(&mut self, gate: &mut Gate, now: Instant, stream: StreamId) {
-        while let Some(place) = self.late.held.place_of(|call| call.stream == stream)
-            && let Some(held) = self.late.held.take_at(place)
-        {
+        while let Some(held) = self.take_held(|call| call.stream == stream) {
             self.drop_held(gate, now, held);
         }
+    }
+
+    /// Takes the oldest call that waits and is meant.
+    fn take_held(&mut self, is_meant: impl Fn(&HeldCall) -> bool) -> Option<HeldCall> {
+        let held = &mut self.late.as_mut()?.held;
+        held.place_of(is_meant).and_then(|place| held.take_at(place))
     }
 
     fn drop_held(&self, gate: &mut Gate, now: Instant, held: HeldCall) {
@@ -131,12 +136,12 @@ impl DetachedWork {
     /// Whether the request with this id that came on this stream waits, and may go to the server later
     /// ([`Filter::poll_released`](crate::progress::Filter::poll_released)).
     pub fn is_held(&self, stream: StreamId, id: &Key) -> bool {
-        self.late.held.has(stream, id)
+        self.late.as_ref().is_some_and(|late| late.held.has(stream, id))
     }
 
     /// The next request that has waited and goes to the server now.
     pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
-        self.late.held.released.pop_front()
+        self.late.as_mut()?.held.released.pop_front()
     }
 
     /// The work of a call goes on without its client: the same call that waits joins that work.
@@ -151,11 +156,8 @@ impl DetachedWork {
             call.draft.signature.as_deref() == Some(what)
                 && gate.calls.late_principal(call.stream) == who
         };
-        let Some(place) = self.late.held.place_of(is_meant) else { return };
-        let Some(HeldCall { stream, draft, .. }) = self.late.held.take_at(place) else {
-            return;
-        };
-        if let Some(work) = self.late.take_same(who, what) {
+        let Some(HeldCall { stream, draft, .. }) = self.take_held(is_meant) else { return };
+        if let Some(work) = self.late.as_mut().and_then(|late| late.take_same(who, what)) {
             self.rejoin(gate, now, stream, work, draft);
         }
     }

@@ -33,23 +33,31 @@ const NOBODY_CAME: &str = "the client has given the request up and did not ask a
 impl DetachedWork {
     /// The client makes another call: what the client left is not wanted any more.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
-        self.late.forget_given(who);
-        for work in self.late.works.take_if(|work| work.details.principal == who) {
+        let Some(late) = &mut self.late else { return };
+        late.forget_given(who);
+        for work in late.works.take_if(|work| work.details.principal == who) {
             self.give_late_up(gate, now, &work, LateEvent::MovedOn);
         }
     }
 
     /// The server's id of the call that goes on without its client, and that an answer with this id is for.
     fn late_id(&self, gate: &Gate, id: &Key) -> Option<Key> {
-        let ledger = &gate.calls.ledger;
-        if self.late.any_running().is_none() || ledger.by_id(id).is_some() {
+        let (late, ledger) = (self.late.as_ref()?, &gate.calls.ledger);
+        if late.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
         }
-        if self.late.works.running(id).is_some() {
+        if late.works.running(id).is_some() {
             return Some(id.clone());
         }
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
-        is_unknown.then(|| self.late.running_in_other_spelling(id)).flatten()
+        is_unknown.then(|| late.running_in_other_spelling(id)).flatten()
+    }
+
+    /// Lets a call go on without its client.
+    fn keep(&mut self, work: LateWork) {
+        if let Some(late) = &mut self.late {
+            late.works.add(work);
+        }
     }
 
     /// Whether an answer with this id is for a call that goes on without its client.
@@ -60,11 +68,11 @@ impl DetachedWork {
     /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
     /// call. `None` if the answer is for no call that goes on without its client.
     pub(crate) fn late_room(&self, gate: &Gate, id: Option<&Key>) -> Option<usize> {
-        let some =
-            self.late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(gate, id)));
+        let late = self.late.as_ref()?;
+        let some = late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(gate, id)));
         let room = some?.details.policy.call.late.bytes;
         let most = if self.kept_room == u32::MAX { usize::MAX } else { self.kept_room as usize };
-        Some(room.saturating_sub(self.late.bytes()).min(most))
+        Some(room.saturating_sub(late.bytes()).min(most))
     }
 
     /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
@@ -77,9 +85,10 @@ impl DetachedWork {
     ) -> bool {
         let key = message.id_key().and_then(|key| self.late_id(gate, &key));
         let Some(key) = key else { return false };
-        let bytes = message.raw().len() + self.late.bytes();
         let is_taken = self.take_kept_room(message.raw().len());
-        let Some(work) = self.late.works.running_mut(&key) else { return false };
+        let Some(late) = &mut self.late else { return false };
+        let bytes = message.raw().len() + late.bytes();
+        let Some(work) = late.works.running_mut(&key) else { return false };
         work.until = now + work.details.terms().finished;
         let has_room = is_taken && bytes <= work.details.policy.call.late.bytes;
         let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
@@ -88,7 +97,7 @@ impl DetachedWork {
             // A copy: the answer may wait for minutes, and would keep a whole read buffer.
             work.finish(Message::parse(Bytes::copy_from_slice(message.raw())));
         } else {
-            self.late.works.take_running(&key);
+            late.works.take_running(&key);
         }
         gate.calls.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
         true
@@ -96,7 +105,7 @@ impl DetachedWork {
 
     /// The answer to a call that goes on without its client has come, and cannot be kept.
     pub(crate) fn drop_late_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
-        if let Some(work) = self.late.works.take_running(id) {
+        if let Some(work) = self.late.as_mut().and_then(|late| late.works.take_running(id)) {
             gate.calls
                 .events
                 .push_back(FilterEvent::Late(Box::new(work.news(LateEvent::Dropped, now))));
@@ -105,7 +114,8 @@ impl DetachedWork {
 
     /// The server has ended: no answer comes any more.
     pub(crate) fn drop_late_calls(&mut self, gate: &mut Gate, now: Instant) {
-        for call in self.late.take_all() {
+        let Some(late) = &mut self.late else { return };
+        for call in late.take_all() {
             gate.calls
                 .events
                 .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
@@ -128,12 +138,9 @@ impl DetachedWork {
         now: Instant,
         stream: StreamId,
         message: &Message,
-        (method, tool): (&str, Option<&str>),
+        tool: Option<&str>,
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
-        if method != mcp::TOOLS_CALL || !gate.calls.policy.keeps_late() {
-            return Some(draft);
-        }
         let who = gate.calls.late_principal(stream);
         // A client of a shared server that nobody knows could not be told from others when it came back.
         let is_unknown = matches!(who, Principal::Stream(_));
@@ -151,10 +158,11 @@ impl DetachedWork {
             // What goes on goes by the settings that it began with, though those of new calls may be others.
             let current =
                 signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
-            let before = self.late.ignored_by(who, tool).filter(|ignore| current != Some(*ignore));
+            let before = self.late.as_ref().and_then(|late| late.ignored_by(who, tool));
+            let before = before.filter(|ignore| current != Some(*ignore));
             let before = before.and_then(|ignore| read(tool, ignore));
             let what = before.as_ref().or(signature.as_ref());
-            same = what.and_then(|what| self.late.take_same(who, what));
+            same = what.and_then(|what| self.late.as_mut()?.take_same(who, what));
         }
         draft.signature = signature.map(Box::new);
         match same {
@@ -209,7 +217,7 @@ impl DetachedWork {
         });
         let tool = Some(late.details.signature.tool.clone());
         let Some(id) = self.enter(gate, now, stream, mcp::TOOLS_CALL, tool, draft) else {
-            self.late.works.add(late);
+            self.keep(late);
             gate.calls.refuse(
                 stream,
                 &client_id,
@@ -253,7 +261,7 @@ impl DetachedWork {
         let Some(call) = gate.calls.get(id) else { return false };
         let late = self.late_of(gate, call.settings(), call.tool.as_deref());
         let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
-        if !self.late.works.has_room() {
+        if !self.late.as_ref().is_some_and(|late| late.works.has_room()) {
             return false;
         }
         let details = LateCall {
@@ -271,7 +279,7 @@ impl DetachedWork {
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         gate.end_call(now, id, Tombstone::Cancelled, outcome);
         let (who, what) = (kept.details.principal, kept.details.signature.clone());
-        self.late.works.add(kept);
+        self.keep(kept);
         self.join_held(gate, now, who, &what);
         true
     }
@@ -287,9 +295,10 @@ impl DetachedWork {
         is_by_clock: bool,
     ) -> bool {
         let who = gate.calls.late_principal(stream);
-        let given = self.late.take_given(who, id);
+        let Some(late) = &mut self.late else { return false };
+        let given = late.take_given(who, id);
         let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
-        let Some(answer) = answer.filter(|_| is_by_clock && self.late.works.has_room()) else {
+        let Some(answer) = answer.filter(|_| is_by_clock && late.works.has_room()) else {
             return is_joined;
         };
         work.until = now + work.details.terms().finished;
@@ -298,17 +307,18 @@ impl DetachedWork {
             .events
             .push_back(FilterEvent::Late(Box::new(work.news(LateEvent::Finished, now))));
         let what = work.details.signature.clone();
-        self.late.works.add(work);
+        self.keep(work);
         self.join_held(gate, now, who, &what);
         true
     }
 
     /// Answers with words, and gives up, what is due.
     pub(crate) fn expire_late(&mut self, gate: &mut Gate, now: Instant) {
-        while let Some(id) = self.late.next_told(now) {
+        while let Some(id) = self.late.as_mut().and_then(|late| late.next_told(now)) {
             self.tell_late(gate, now, id);
         }
-        for call in self.late.take_over(now) {
+        let over = self.late.as_mut().map(|late| late.take_over(now));
+        for call in over.unwrap_or_default() {
             self.give_late_up(gate, now, &call, LateEvent::Expired);
         }
         self.release_due(gate, now);
@@ -326,7 +336,7 @@ impl DetachedWork {
             Some(Expected::About(about, _)) => Some(about),
             _ => None,
         };
-        let is_error = self.late.is_structured(&tool);
+        let is_error = self.late.as_ref().is_some_and(|late| late.is_structured(&tool));
         let is_modern = call.revision.or(gate.calls.revision) >= Some(Revision::V2026_07_28);
         let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());

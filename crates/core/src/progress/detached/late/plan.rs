@@ -22,8 +22,13 @@ impl DetachedWork {
             && settings.mode == Mode::Full
             && gate.calls.topology.is_whole()
             && gate.alive
-            && (late.destructive || !tool.is_some_and(|tool| self.late.is_destructive(tool)));
+            && (late.destructive || !tool.is_some_and(|tool| self.is_destructive(tool)));
         may.then_some(late)
+    }
+
+    /// Whether the server says that a tool may destroy something, or nobody has read what it says.
+    fn is_destructive(&self, tool: &str) -> bool {
+        self.tools_unread || self.late.as_ref().is_some_and(|late| late.is_destructive(tool))
     }
 
     /// Plans the answer in words to a call that has just opened.
@@ -35,7 +40,9 @@ impl DetachedWork {
             let known = || client.and_then(clients::told_at);
             let known = late.before_is_default().then(known).flatten();
             let at = now + known.unwrap_or(late.before);
-            self.late.plan_words(at, id);
+            if let Some(late) = &mut self.late {
+                late.plan_words(at, id);
+            }
         }
     }
 }

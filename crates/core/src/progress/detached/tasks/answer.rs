@@ -65,7 +65,7 @@ impl DetachedWork {
         answer: KeptAnswer,
         event: TaskEvent,
     ) {
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else { return };
         task.finish(TaskEnd { state, answer });
         task.details.changed = now;
         task.details.asked.clear();
@@ -81,15 +81,15 @@ impl DetachedWork {
         id: &str,
         guard: Option<Guard>,
     ) {
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else { return };
         for call in std::mem::take(&mut task.details.waiting) {
             let Some(waiting) = gate.calls.get(call) else { continue };
             let client_id = waiting.id.client.clone();
-            let Some(text) = self.tasks.get(id).and_then(|task| task.answer_to(&client_id)) else {
+            let Some(text) = self.task(id).and_then(|task| task.answer_to(&client_id)) else {
                 continue;
             };
             self.answer_waiting_call(gate, now, call, &client_id, text, guard);
-            let Some(task) = self.tasks.get_mut(id) else { continue };
+            let Some(task) = self.task_mut(id) else { continue };
             if task.fetch() {
                 let news = task.news(TaskEvent::Fetched, now);
                 gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
@@ -120,7 +120,7 @@ impl DetachedWork {
 
     /// The answer to a call that runs as a task has come, and cannot be kept.
     pub(crate) fn fail_large_task(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
-        let Some(task) = self.tasks.works.running(id) else { return };
+        let Some(task) = self.running_task(id) else { return };
         let (id, call) = (task.details.id.clone(), task.details.call);
         gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
         let why = "the answer is too large to be kept for a task; call the tool without a task";
@@ -131,8 +131,12 @@ impl DetachedWork {
 
     /// The server has ended: tasks that run get no answer any more.
     pub(crate) fn fail_tasks(&mut self, gate: &mut Gate, now: Instant, why: &str) {
-        let running: Vec<String> =
-            self.tasks.working().map(|task| task.details.id.clone()).collect();
+        let running: Vec<String> = self
+            .tasks
+            .iter()
+            .flat_map(|tasks| tasks.working())
+            .map(|task| task.details.id.clone())
+            .collect();
         for id in running {
             let answer = KeptAnswer::None(why.to_owned());
             self.close_task(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
@@ -142,7 +146,8 @@ impl DetachedWork {
 
     /// Forgets the tasks whose time to live is over; the server can stop its work.
     pub(crate) fn expire_tasks(&mut self, gate: &mut Gate, now: Instant) {
-        for task in self.tasks.works.take_over(now) {
+        let Some(tasks) = &mut self.tasks else { return };
+        for task in tasks.works.take_over(now) {
             if task.is_running() {
                 gate.calls.cancel_at_server(&task.server_id, EXPIRED);
                 gate.end_call(now, task.details.call, Tombstone::Cancelled, Outcome::TaskEnded);
@@ -172,14 +177,14 @@ impl DetachedWork {
         message: &Message,
         (number, done): (u64, Repairs),
     ) -> bool {
-        if !self.tasks.is_offered {
+        if !self.offers_tasks() {
             return false;
         }
         let Some(key) = message.id_key() else { return false };
         if gate.calls.by_id(&key).is_some() {
             return false;
         }
-        let Some(task) = self.tasks.works.running(&key) else { return false };
+        let Some(task) = self.running_task(&key) else { return false };
         let (id, call) = (task.details.id.clone(), task.details.call);
         let mut repairs = done;
         repairs.add(Repair::Task);
@@ -188,7 +193,8 @@ impl DetachedWork {
         self.note_answer(gate, now, call, message);
         let room = gate.calls.policy.call.tasks.bytes;
         let bytes = answer.raw().len();
-        if !self.tasks.works.make_bytes(bytes, room) || !self.take_kept_room(bytes) {
+        let has_room = self.tasks.as_mut().is_some_and(|tasks| tasks.works.make_bytes(bytes, room));
+        if !has_room || !self.take_kept_room(bytes) {
             let why = format!(
                 "the answer of {bytes} bytes has no room (tasks.bytes, server.max_kept_bytes)"
             );

@@ -46,7 +46,8 @@ impl DetachedWork {
                 return Payload::default();
             }
         };
-        let Some(id) = self.tasks.next_id() else { return Payload::default() };
+        let Some(tasks) = &mut self.tasks else { return Payload::default() };
+        let Some(id) = tasks.next_id() else { return Payload::default() };
         let text = json::quote(&id);
         let sent = without_member(message, "task");
         let sent = if draft.token.is_some() { sent } else { with_token_in_meta(&sent, &id) };
@@ -77,7 +78,9 @@ impl DetachedWork {
         let task = Work::new(server_id, now, now + ttl, details);
         let made = format!(r#"{{"task":{}}}"#, self.show_task(gate, now, &task));
         self.note_task_event(gate, &task, TaskEvent::Began, now);
-        self.tasks.works.add(task);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.works.add(task);
+        }
         self.answer_task_request(gate, stream, &client_id, &made);
         gate.calls.for_server(&sent)
     }
@@ -112,7 +115,7 @@ impl DetachedWork {
             let why = format!("calls of the tool {tool:?} cannot run as tasks");
             return Err((METHOD_NOT_FOUND, why));
         };
-        if !self.tasks.works.make_room() {
+        if !self.tasks.as_mut().is_some_and(|tasks| tasks.works.make_room()) {
             let why = "too many tasks are open; fetch the results of some, or cancel some";
             return Err((INTERNAL_ERROR, why.to_owned()));
         }

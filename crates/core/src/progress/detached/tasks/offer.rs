@@ -55,21 +55,15 @@ impl DetachedWork {
     /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
     /// `key`; `millis` is the time `now` in milliseconds since 1970.
     pub fn enable_tasks(&mut self, now: Instant, key: NameKey, millis: u64) {
-        self.tasks.enable(now, key, millis);
-    }
-
-    /// Tasks of Milepost's own that run, or whose answer waits for its client.
-    pub fn own_tasks(&self) -> usize {
-        self.tasks.works.iter().filter(|task| task.is_open()).count()
+        self.tasks.get_or_insert_default().enable(now, key, millis);
     }
 
     /// Learns from `initialize` whether the client knows tasks.
     pub(crate) fn note_task_client(&mut self, gate: &Gate, params: &Bytes) {
         let date = json::member(params, "protocolVersion");
         let date = date.as_ref().and_then(|date| json::decode_str(date));
-        let tasks = &mut self.tasks;
-        tasks.is_wanted = tasks.is_enabled()
-            && date.as_deref() == Some(Revision::V2025_11_25.date())
+        let Some(tasks) = &mut self.tasks else { return };
+        tasks.is_wanted = date.as_deref() == Some(Revision::V2025_11_25.date())
             && gate.calls.policy.has_tasks()
             && gate.calls.topology.is_whole()
             && !gate.calls.topology.has_strangers();
@@ -83,14 +77,14 @@ impl DetachedWork {
         id: CallId,
         message: &Message,
     ) -> Vec<(Range<usize>, Bytes)> {
-        if !self.tasks.is_wanted {
+        if !self.tasks.as_ref().is_some_and(|tasks| tasks.is_wanted) {
             return Vec::new();
         }
         let Some(call) = gate.calls.get(id) else { return Vec::new() };
         let Some(result) = message.result() else { return Vec::new() };
         match &*call.method {
             mcp::INITIALIZE => self.offer_tasks(message.raw(), &result).unwrap_or_default(),
-            mcp::TOOLS_LIST if self.tasks.is_offered => {
+            mcp::TOOLS_LIST if self.offers_tasks() => {
                 self.mark_tools(gate, message.raw(), &result).unwrap_or_default()
             }
             _ => Vec::new(),
@@ -106,13 +100,14 @@ impl DetachedWork {
         if has("tasks") || !has("tools") || revision > Revision::V2025_11_25 {
             return None;
         }
+        let tasks = self.tasks.as_mut()?;
         let mut splices = vec![first_member(raw, &capabilities, CAPABILITY)?];
         if revision < Revision::V2025_11_25 {
             let newer = json::quote(Revision::V2025_11_25.date());
             splices.push((within(raw, &date)?, newer));
-            self.tasks.is_lifted = true;
+            tasks.is_lifted = true;
         }
-        self.tasks.is_offered = true;
+        tasks.is_offered = true;
         Some(splices)
     }
 

@@ -14,7 +14,6 @@ use crate::progress::event::task::TaskEvent;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::Payload;
-use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message};
 use crate::protocol::{json, mcp};
 
@@ -27,9 +26,10 @@ const CANCELLED: &str = "the client has cancelled the task";
 
 impl DetachedWork {
     /// Whether a request is about tasks of Milepost's own.
-    pub(crate) fn is_for_tasks(&self, method: &str, params: &Bytes) -> bool {
-        let begins = || method == mcp::TOOLS_CALL && json::member(params, "task").is_some();
-        self.tasks.is_offered && !self.late.in_batch && (method.starts_with(mcp::TASKS) || begins())
+    pub(crate) fn is_for_tasks(&self, method: &str, message: &Message) -> bool {
+        let params = || message.params().unwrap_or_default();
+        let begins = || method == mcp::TOOLS_CALL && json::member(&params(), "task").is_some();
+        !self.in_batch && (method.starts_with(mcp::TASKS) || begins())
     }
 
     /// Takes a request about tasks, and returns the message for the server.
@@ -48,7 +48,7 @@ impl DetachedWork {
         let client_id = Bytes::copy_from_slice(&draft.id.client);
         let id = message.params().and_then(|params| json::member(&params, "taskId"));
         let id = id.as_ref().and_then(|id| json::decode_str(id));
-        let task = id.as_ref().and_then(|id| self.tasks.get(id));
+        let task = id.as_ref().and_then(|id| self.task(id));
         let refused = match (method, &id, task) {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, None, _) => {
                 Some((INVALID_PARAMS, "params.taskId must be a string".to_owned()))
@@ -74,7 +74,7 @@ impl DetachedWork {
             _ => {}
         }
         if method != mcp::TASKS_RESULT
-            && let Some(task) = self.tasks.get(&id)
+            && let Some(task) = self.task(&id)
         {
             let shown = self.show_task(gate, now, task);
             self.answer_task_request(gate, stream, &client_id, &shown);
@@ -97,7 +97,7 @@ impl DetachedWork {
             let why = "too many requests are open on this upstream";
             return self.refuse_task(gate, now, stream, &client_id, (INTERNAL_ERROR, why), None);
         };
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else { return };
         task.details.waiting.push(call);
         if !task.is_running() {
             self.answer_waiting(gate, now, id, None);
@@ -111,58 +111,43 @@ impl DetachedWork {
         if !method.is_some_and(|method| self.waits_for_task(method)) {
             return false;
         }
-        self.tasks.forget_waiting(call);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.forget_waiting(call);
+        }
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         true
     }
 
     fn cancel_task(&mut self, gate: &mut Gate, now: Instant, id: &str) {
-        let Some(task) = self.tasks.get(id) else { return };
+        let Some(task) = self.task(id) else { return };
         let (call, server_id) = (task.details.call, task.server_id.clone());
         gate.calls.cancel_at_server(&server_id, CANCELLED);
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
         self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
         // Nobody waits for an answer of a cancelled task.
-        if let Some(task) = self.tasks.get_mut(id) {
+        if let Some(task) = self.task_mut(id) {
             task.fetch();
         }
         self.answer_waiting(gate, now, id, None);
     }
 
-    /// A request of the server. One about a task of Milepost's own names the task, and goes where its client waits.
-    pub(crate) fn server_request(
+    /// The task that a request of the server is about, and the request with its name for the stream where its client
+    /// waits.
+    pub(crate) fn place_task_question(
         &mut self,
-        gate: &mut Gate,
+        gate: &Gate,
         now: Instant,
         origin: Origin,
         message: &Message,
-        number: u64,
-        mut done: Repairs,
-    ) {
-        let mut placed = gate.calls.destination_of(origin, message);
-        let mut about = gate.calls.sole_call_on(origin);
-        if let Some(call) = self.task_asked_by_server(gate, origin, message)
-            && let Some(payload) = self.related_request(call, message)
-        {
-            let stream =
-                self.waiting_stream(gate, call).or_else(|| gate.calls.common_session_stream());
-            placed = Ok((stream, payload));
-            about = Some(call);
-            done.add(Repair::Task);
-            if let Some(id) = message.id_key() {
-                self.tasks.note_asked(call, id, now);
-            }
+    ) -> Option<(CallId, (Option<StreamId>, Payload))> {
+        let call = self.task_asked_by_server(gate, origin, message)?;
+        let payload = self.related_request(call, message)?;
+        let stream = self.waiting_stream(gate, call).or_else(|| gate.calls.common_session_stream());
+        if let (Some(tasks), Some(id)) = (&mut self.tasks, message.id_key()) {
+            tasks.note_asked(call, id, now);
         }
-        let has_strangers = gate.calls.topology.has_strangers();
-        match &placed {
-            Ok((Some(on), _)) if has_strangers => {
-                gate.note_question(now, origin, message, Some(*on));
-            }
-            Ok(_) if !has_strangers => gate.note_question(now, origin, message, None),
-            _ => {}
-        }
-        gate.calls.forward(placed, (number, about), message, done);
+        Some((call, (stream, payload)))
     }
 
     /// Whether a request of the server is about a task of Milepost's own.
@@ -177,7 +162,7 @@ impl DetachedWork {
         origin: Origin,
         message: &Message,
     ) -> Option<CallId> {
-        if !self.tasks.is_offered || message.method().as_deref() == Some(mcp::PING) {
+        if !self.offers_tasks() || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }
         let of_stream = gate.calls.sole_call_on(origin);
@@ -192,23 +177,14 @@ impl DetachedWork {
 
     /// The stream on which a client waits for the task of a call.
     fn waiting_stream(&self, gate: &Gate, call: CallId) -> Option<StreamId> {
-        let task = self.tasks.of_call(call)?;
+        let task = self.tasks.as_ref()?.of_call(call)?;
         let waiting = task.details.waiting.iter().filter_map(|id| gate.calls.get(*id));
         waiting.map(|call| call.stream).find(|stream| gate.calls.has_stream(*stream))
     }
 
-    /// The client has answered a request of the server: the task or the call that asked goes on.
-    pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
-        if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
-            gate.end_question(now, &id);
-        }
-        if let Some(id) = message.id_key().filter(|_| self.tasks.is_offered) {
-            self.tasks.note_client_answer(&id, now);
-        }
-    }
-
     /// Whether the server works on the task that this request of the client made: its id means nothing any more.
     pub(crate) fn made_task(&self, id: &Key) -> bool {
-        self.tasks.is_offered && self.tasks.made_by(id).is_some()
+        let tasks = self.tasks.as_ref().filter(|tasks| tasks.is_offered);
+        tasks.is_some_and(|tasks| tasks.made_by(id).is_some())
     }
 }

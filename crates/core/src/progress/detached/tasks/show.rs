@@ -85,15 +85,19 @@ impl DetachedWork {
             task.id,
             work.status(),
             String::from_utf8_lossy(&json::quote(&words)),
-            self.tasks.date(work.began),
-            self.tasks.date(updated),
+            self.date(work.began),
+            self.date(updated),
             work.ttl().as_millis(),
         )
     }
 
+    fn date(&self, at: Instant) -> String {
+        self.tasks.as_ref().map(|tasks| tasks.date(at)).unwrap_or_default()
+    }
+
     /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
     pub(crate) fn related_request(&self, call: CallId, message: &Message) -> Option<Payload> {
-        let task = self.tasks.of_call(call)?;
+        let task = self.tasks.as_ref()?.of_call(call)?;
         let splice = task.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))
     }

@@ -110,11 +110,6 @@ impl TaskTable {
         self.clock = Some(TaskClock { key, moment: (now, millis) });
     }
 
-    /// Whether tasks can have ids and dates.
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.clock.is_some()
-    }
-
     /// The id of the next task.
     pub(crate) fn next_id(&mut self) -> Option<String> {
         let clock = self.clock?;

@@ -1,0 +1,53 @@
+//! The states of a relay and of its two sides.
+
+/// What passes through a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RelayMode {
+    /// The messages that the filter gives out.
+    Filtered,
+    /// Bytes, unchanged. The filter only observes.
+    Raw,
+}
+
+/// Whether clients are read and written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientSide {
+    /// Both.
+    Open,
+    /// Clients are written to only: they have sent everything, or nobody takes what they send.
+    Unread,
+    /// Neither.
+    Gone,
+}
+
+/// The speed at which clients read, as the filter was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientPace {
+    Usual,
+    Slow,
+}
+
+/// The messages of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerOutput {
+    /// More may come.
+    Open,
+    /// The server says nothing more.
+    Ended,
+}
+
+/// The end of the messages for the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerInput {
+    /// The server waits for more.
+    Open,
+    /// The server has been told that nothing more comes.
+    Closed,
+}
+
+/// The side that is polled first. The sides take turns, so that neither waits for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RelayTurn {
+    Server,
+    Clients,
+}
