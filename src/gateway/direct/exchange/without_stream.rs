@@ -112,8 +112,12 @@ impl Exchange {
             return None;
         }
         match &payloads[..] {
-            // An HTTP answer has to have something in it, whatever we think of it.
-            [] => None,
+            // An HTTP answer has to have something in it, whatever we think of it. Its client reads it, though the
+            // request is over.
+            [] => {
+                let legible = self.filter.try_with(|filter| filter.calls().legible(&message));
+                legible.flatten().map(|message| message.raw().clone())
+            }
             [only] => Some(only.to_bytes()).filter(|only| only != body),
             several => {
                 let texts: Vec<Bytes> = several.iter().map(Payload::to_bytes).collect();

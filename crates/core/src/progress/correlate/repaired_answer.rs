@@ -40,11 +40,8 @@ impl RepairedAnswer {
 impl Correlator {
     /// An answer to an open request as its client needs it, if the answer needs a repair; the request stays open.
     pub fn repaired_answer(&self, message: &Message) -> Option<Transmit> {
-        let mut done = Repairs::default();
-        let readable = self.readable(Origin::Shared, message, &mut done);
-        let message = readable.as_ref().unwrap_or(message);
-        let well_formed = self.well_formed(Origin::Shared, message, &mut done);
-        let message = well_formed.as_ref().unwrap_or(message);
+        let legible = self.legible(message);
+        let message = legible.as_ref().unwrap_or(message);
         let key = message.id_key().filter(|_| message.kind() == Kind::Response)?;
         let id = self.ledger.call_of_answer(&key)?;
         let call = self.ledger.get(id).filter(|call| !call.is_observed())?;
@@ -54,7 +51,15 @@ impl Correlator {
         let mut splices = if differs { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(mended_body(message, call, switches, &mut Repairs::default()));
         let payload = |splices| spliced(message, splices);
-        let is_changed = !splices.is_empty() || !done.is_empty();
+        let is_changed = !splices.is_empty() || legible.is_some();
         is_changed.then(|| Transmit { payload: payload(splices), ..Transmit::of(message) })
+    }
+    /// A message with the characters and the envelope that every client reads, if the message has others. It need not
+    /// be the answer to an open request.
+    pub fn legible(&self, message: &Message) -> Option<Message> {
+        let mut done = Repairs::default();
+        let readable = self.readable(Origin::Shared, message, &mut done);
+        let text = readable.as_ref().unwrap_or(message);
+        self.well_formed(Origin::Shared, text, &mut done).or(readable)
     }
 }
