@@ -1,12 +1,8 @@
-//! The engine embedded in a small HTTP proxy: it stands before a server of Streamable HTTP and mends its progress.
-//!
-//!     cargo run --example embed-http -- --http 127.0.0.1:8080 127.0.0.1:8000 --policy examples/policy.toml
-//!
+//! The engine embedded in a small HTTP proxy: it stands before a server of Streamable HTTP and mends its progress:
+//! `cargo run --example embed-http -- --http 127.0.0.1:8080 127.0.0.1:8000 --policy examples/policy.toml`.
 //! It sends no requests of the engine's own, which `call_timeout`, `late` and `ask.log_level` of a policy would need.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, collections::HashMap, sync::Arc, time::Duration, time::Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
@@ -18,6 +14,7 @@ use milepost_core::progress::{Policy, StreamId, StreamKind};
 use milepost_core::protocol::sse::{self, Events, SseFrame};
 use tokio::{net::TcpListener, net::TcpStream, sync::Mutex, sync::mpsc, time::sleep_until};
 
+const USAGE: &str = "usage: embed-http --http ADDRESS SERVER [--policy FILE]";
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Response<UnsyncBoxBody<Bytes, Failure>>;
 type Shared = Arc<Mutex<Session>>;
@@ -64,8 +61,8 @@ impl Proxy {
         let (mut head, body) = request.into_parts();
         let (posts, mut sent) = (head.method == Method::POST, body.collect().await?.to_bytes());
         let kind = if posts { StreamKind::Exchange } else { StreamKind::Shared };
-        let mended = Conversation::new(Arc::clone(&self.policy));
-        let new = Session { mended, ..Session::default() };
+        let new =
+            Session { mended: Conversation::new(Arc::clone(&self.policy)), ..Session::default() };
         let shared = self.named(&head.headers, Arc::new(Mutex::new(new))).await;
         let (to_client, mut messages) = mpsc::unbounded_channel();
         let mut session = shared.lock().await;
@@ -134,8 +131,6 @@ async fn mend(shared: Shared, stream: StreamId, mut body: Incoming) {
         }
     }
 }
-
-const USAGE: &str = "usage: embed-http --http ADDRESS SERVER [--policy FILE]";
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {

@@ -236,7 +236,7 @@ fn the_image_is_made_of_what_is_there() {
         let path = target.get("path").and_then(|path| path.as_str()).unwrap_or("benches/");
         assert!(is_sent(path), "{path} is kept out by .dockerignore");
     }
-    for file in ["Cargo.toml", "Cargo.lock", "src/main.rs"] {
+    for file in ["Cargo.toml", "Cargo.lock", "src/main.rs", "crates/core/src/lib.rs"] {
         assert!(is_sent(file), "{file} is kept out by .dockerignore");
     }
     // What the code includes from elsewhere.
