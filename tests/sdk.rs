@@ -118,15 +118,15 @@ mod a_busy_client {
 mod a_client_with_a_fixed_clock {
     use super::*;
 
-    /// A tool of four seconds, called four times by a client that waits for 1.5 s, and how often its server was
-    /// asked to work.
-    fn calls(name: &str, options: &[&str]) -> (Report, usize) {
+    /// A tool of four seconds, called four times by a client that waits for so many seconds, and how often its server
+    /// was asked to work.
+    fn calls(name: &str, timeout: &str, options: &[&str]) -> (Report, usize) {
         let folder = TempDir::new().unwrap();
         let asked = folder.path().join("asked");
         // What the server reads is written down.
         let script = format!("tee '{}' | '{}'", asked.display(), example("silent"));
         let server = ["sh".to_owned(), "-c".to_owned(), script];
-        let call = ["--call", r#"sleep={"seconds":4}"#, "--timeout", "1.5", "--repeat", "4"];
+        let call = ["--call", r#"sleep={"seconds":4}"#, "--timeout", timeout, "--repeat", "4"];
         let report = client(name, &call, &wrapped(options, &server));
         let asked = fs::read_to_string(asked).unwrap();
         (report, asked.matches("tools/call").count())
@@ -139,7 +139,7 @@ mod a_client_with_a_fixed_clock {
     #[test]
     fn never_gets_the_answer_and_runs_the_work_each_time() {
         aside(|| {
-            let (report, asked) = calls("ts1", &["--no-heartbeat"]);
+            let (report, asked) = calls("ts1", "1.5", &["--no-heartbeat"]);
             assert_eq!(outcomes(&report), ["timeout"; 4], "{}", report.json);
             assert_eq!(asked, 4);
         });
@@ -149,7 +149,7 @@ mod a_client_with_a_fixed_clock {
     fn gets_the_answer_of_the_first_call_with_late_answers() {
         aside(|| {
             for_each(["ts1", "ts2", "rmcp"], |name| {
-                let (report, asked) = calls(name, &["--late"]);
+                let (report, asked) = calls(name, "1.5", &["--late"]);
                 let outcomes = outcomes(&report);
                 assert_eq!(outcomes[..2], ["timeout"; 2], "{name}: {}", report.json);
                 assert_eq!(outcomes[2], "result", "{name}: {}", report.json);
@@ -162,7 +162,8 @@ mod a_client_with_a_fixed_clock {
     #[test]
     fn is_told_to_go_on_waiting() {
         aside(|| {
-            let (report, asked) = calls("py1", &["--late", "--late-tell", "--late-before", "1s"]);
+            let options = ["--late", "--late-tell", "--late-before", "1s"];
+            let (report, asked) = calls("py1", "3.5", &options);
             let texts: Vec<String> =
                 report.calls().iter().map(|call| call["result"].to_string()).collect();
             assert_eq!(outcomes(&report), ["result"; 4], "{}", report.json);
