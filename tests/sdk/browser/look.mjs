@@ -245,8 +245,10 @@ const scenes = {
         };
         const events = { routes: [], calls: [call], now: Date.now() };
         const body = Object.entries(events).map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('');
-        let open = false;
-        await page.route('**/calls', route => (open ? route.continue() : route.fulfill({ status: 503, body: 'milepost: too many\n' })));
+        // The page tries again by itself too. Only the try of the button gets through, so that there is a button to click.
+        const isAsked = () => page.evaluate(() => globalThis.isAsked === true);
+        await page.route('**/calls', async route =>
+            (await isAsked()) ? route.continue() : route.fulfill({ status: 503, body: 'milepost: too many\n' }));
         await page.route('**/calls', route => route.fulfill({ contentType: 'text/event-stream', body }), { times: 1 });
         await page.goto(options.url);
         await page.locator('#trouble').filter({ hasText: 'too many' }).waitFor();
@@ -255,7 +257,8 @@ const scenes = {
         seen.said = await page.locator('#said').textContent();
         seen.stale = await page.locator('#open .link').allTextContents();
         await expectAccessible('lost');
-        open = true;
+        await page.evaluate(() => document.querySelector('#retry')
+            .addEventListener('click', () => { globalThis.isAsked = true; }, { capture: true }));
         await page.getByRole('button', { name: 'Try now' }).click();
         await live();
         await page.getByRole('button', { name: 'of_before' }).waitFor({ state: 'detached' });
