@@ -288,6 +288,11 @@ impl Call {
         if self.is_observed() { AnswerRepairs::NONE } else { self.settings().answers }
     }
 
+    /// Whether a second answer to the call is left unchanged.
+    pub(crate) fn passes_answers(&self) -> bool {
+        !self.answer_repairs().orphan_answer
+    }
+
     /// Whether the call runs as a task of Milepost's own.
     pub(crate) fn is_own_task(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.notes.is_some())

@@ -159,9 +159,11 @@ impl Ledger {
         let call = self.calls.remove(&id)?;
         self.changes += 1;
         forget(&mut self.by_stream, &call.stream, id);
-        self.by_id.remove(&call.id.server, id);
-        let passes_answers = !call.answer_repairs().orphan_answer;
-        self.tombstones.add_name(call.id.server.clone(), tombstone, passes_answers);
+        // The id of a request that became a task may be the id of a later request by now, whose tombstone says more.
+        if self.by_id.get(&call.id.server).contains(&id) {
+            self.by_id.remove(&call.id.server, id);
+            self.tombstones.add_request(&call, tombstone);
+        }
         if let Some(token) = &call.token {
             self.by_token.remove(&token.server, id);
             self.tombstones.add(token.server.clone(), Tombstone::Token);
@@ -269,13 +271,12 @@ impl Ledger {
     /// The request is answered but its token lives on: its id means nothing any more.
     pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
         self.changes += 1;
-        let name = self.calls.get(&id).and_then(|call| self.clients_id(call));
-        if let Some(name) = name {
+        if let Some(name) = self.calls.get(&id).and_then(|call| self.clients_id(call)) {
             forget(&mut self.by_client_id, &name, id);
         }
         let Some(call) = self.calls.get_mut(&id) else { return };
         self.by_id.remove(&call.id.server, id);
-        self.tombstones.add(call.id.server.clone(), Tombstone::Answered);
+        self.tombstones.add_request(call, Tombstone::Answered);
         if let Some(before) = call.expires.replace(expires) {
             self.expiries.remove(&(before, id));
         }
@@ -290,8 +291,7 @@ impl Ledger {
     /// The call that runs as a task of Milepost's own, by the server's id of its request: the client has the answer to
     /// the request, and the server still knows the call by that id.
     pub(crate) fn own_task_named(&self, name: &Key) -> Option<CallId> {
-        let is_own = |call: &Call| call.task.as_ref().is_some_and(|task| task.notes.is_some());
-        let mut own = self.iter().filter(|(_, call)| call.id.server == *name && is_own(call));
+        let mut own = self.iter().filter(|(_, call)| call.id.server == *name && call.is_own_task());
         if self.has_own_tasks { own.next().map(|(id, _)| id) } else { None }
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::KEY_MAX;
 use crate::protocol::jsonrpc::Key;
 
@@ -58,7 +59,11 @@ impl Tombstones {
         self.add_name(key, tombstone, false);
     }
 
-    pub(super) fn add_name(&mut self, key: Key, tombstone: Tombstone, passes_answers: bool) {
+    pub(super) fn add_request(&mut self, call: &Call, tombstone: Tombstone) {
+        self.add_name(call.id.server.clone(), tombstone, call.passes_answers());
+    }
+
+    fn add_name(&mut self, key: Key, tombstone: Tombstone, passes_answers: bool) {
         if key.len() > KEY_MAX {
             return;
         }
