@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! commands    the command line
+//! lab         tools beside the proxy: doctor, check-progress, recordings, replay, mock, demo
 //! gateway     `serve`: routes, and clients over HTTP
 //! relay       one connection: two legs and a filter between them
 //! transport   standard streams, child processes, HTTP, MCP over HTTP
@@ -16,6 +17,7 @@
 pub mod commands;
 pub mod config;
 pub mod gateway;
+pub mod lab;
 pub mod observe;
 pub mod platform;
 pub mod relay;

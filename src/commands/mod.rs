@@ -1,24 +1,12 @@
-//! The commands of the program, and their arguments.
+//! The command line: arguments in, one call, an exit code out.
 pub mod adopt;
 pub mod args;
 pub mod check;
-pub mod check_progress;
-pub mod color;
 pub mod completions;
-pub mod demo;
-pub mod diff;
-pub mod doctor;
-pub mod export;
 pub mod init;
-mod known_names;
-mod local_http;
 pub mod man;
-pub mod mock;
 pub mod presets;
 pub mod program;
-pub mod recordings;
-pub mod reference;
-pub mod replay;
 pub mod show_calls;
 pub mod sites;
 pub mod stats;

@@ -15,22 +15,20 @@ use tracing::Level;
 
 use crate::commands::args::{
     AdoptArgs, CheckArgs, CheckProgressArgs, CheckProgressTask, Cli, Command, DoctorArgs,
-    ReferenceOptions, ReplayArgs, ServeArgs, TryArgs, WrapArgs, WrapError, WrappedServer,
+    ReferenceOptions, ReplayArgs, ServeArgs, TryArgs, WrapArgs, WrapError,
 };
-use crate::commands::check_progress::{self, CheckProgressOptions, scenarios};
-use crate::commands::doctor::playground;
-use crate::commands::export::{self, ExportError};
 use crate::commands::init::{self, InitArgs, InitError};
-use crate::commands::reference::seen::SeenNotes;
-use crate::commands::replay::SavedFiles;
 use crate::commands::show_calls::CallViews;
-use crate::commands::{
-    adopt, check, completions, demo, diff, doctor, man, mock, presets, reference, replay, sites,
-    stats, tap, top, wrap,
-};
+use crate::commands::{adopt, check, completions, man, presets, sites, stats, tap, top, wrap};
 use crate::config::routes;
-use crate::config::routes::{Routes, RoutesError};
+use crate::config::routes::{Routes, RoutesError, WrappedServer};
 use crate::gateway::listen;
+use crate::lab::check_progress::{self, CheckProgressOptions, scenarios};
+use crate::lab::doctor::playground;
+use crate::lab::export::{self, ExportError};
+use crate::lab::reference::seen::SeenNotes;
+use crate::lab::replay::SavedFiles;
+use crate::lab::{demo, diff, doctor, mock, reference, replay};
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::{DurationStore, state_dir, state_dir_warning};
 use crate::observe::error_chain::error_chain;
@@ -155,7 +153,7 @@ fn failing(printed: ExitCode) -> ExitCode {
 async fn replay(args: &ReplayArgs) -> ExitCode {
     let mut watch = SavedFiles::new(args.files());
     loop {
-        let code = match replay::run(args) {
+        let code = match replay::run(&args.file, args.as_test, |recorded| args.settings(recorded)) {
             Ok(played) if played.is_equal => print(&played.text),
             Ok(played) => failing(print(&played.text)),
             Err(error) => report(&error, 2),

@@ -11,13 +11,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::WrapError;
 use super::doctor::{Arguments, arguments, target};
 use super::remote::RemoteArgs;
-use crate::commands::check_progress::client::{ClientTerms, ReportSource};
-use crate::commands::check_progress::proxy::{ProxyTemplate, ProxyTerms};
-use crate::commands::check_progress::scenarios::Scenario;
-use crate::commands::check_progress::{CheckProgressOptions, CheckedProgram};
-use crate::commands::color::ColorChoice;
-use crate::commands::doctor::{Options, RequestedCall, SessionArgs, revision};
 use crate::config::values::positive_time;
+use crate::lab::check_progress::client::{ClientTerms, ReportSource};
+use crate::lab::check_progress::proxy::{ProxyTemplate, ProxyTerms};
+use crate::lab::check_progress::scenarios::Scenario;
+use crate::lab::check_progress::{CheckProgressOptions, CheckedProgram};
+use crate::lab::color::ColorChoice;
+use crate::lab::doctor::{Options, RequestedCall, SessionArgs, revision};
 use crate::protocol::mcp::Revision;
 
 /// `milepost check-progress`.

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::remote::{RemoteArgs, at_address, bearer_in};
 use super::{WrapError, address};
-use crate::commands::doctor::{ConfiguredRoute, DoctorTarget, Options, RequestedCall, SessionArgs};
 use crate::config::routes::{BearerFile, Routes, Upstream};
+use crate::lab::doctor::{ConfiguredRoute, DoctorTarget, Options, RequestedCall, SessionArgs};
 use crate::transport::child::Program;
 
 /// `milepost doctor`.

@@ -23,14 +23,16 @@ use url::Url;
 use self::policy::PolicyArgs;
 use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address, bearer_in};
-use crate::commands::diff::DiffArgs;
-use crate::commands::export::ExportArgs;
 use crate::commands::init::InitArgs;
-use crate::commands::mock::MockArgs;
 use crate::commands::show_calls::name_of_command;
 use crate::commands::stats;
-use crate::config::routes::{Preset, Route, Routes, RoutesError, StdioUpstream, Upstream};
+use crate::config::routes::{
+    Preset, Route, Routes, RoutesError, StdioUpstream, Upstream, WrappedServer,
+};
 use crate::config::values::{StateDir, time};
+use crate::lab::diff::DiffArgs;
+use crate::lab::export::ExportArgs;
+use crate::lab::mock::MockArgs;
 use crate::observe::durations;
 use crate::observe::log::{LogFormat, read_level};
 use crate::observe::record::Recording;
@@ -317,20 +319,6 @@ pub struct Wrapped {
     pub recording: Option<Recording>,
     /// A short name of the server for people.
     pub name: String,
-}
-
-/// The server behind `milepost wrap`.
-#[derive(Debug)]
-pub enum WrappedServer {
-    /// A child process.
-    Command(StdioUpstream),
-    /// A server that is reached over HTTP.
-    Http {
-        /// The URL, and the headers.
-        route: Box<Route>,
-        /// The file that holds the token to present.
-        bearer_file: Option<PathBuf>,
-    },
 }
 
 /// The reason why arguments cannot be used, where the command-line parser cannot know the reason.

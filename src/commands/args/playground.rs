@@ -10,9 +10,9 @@ use super::policy::PolicyArgs;
 use super::record::RecordArgs;
 use super::remote::RemoteArgs;
 use super::{LogArgs, WrapArgs, WrapError};
-use crate::commands::color::ColorChoice;
-use crate::commands::doctor::playground::Playground;
 use crate::config::values::{StateDir, positive_time};
+use crate::lab::color::ColorChoice;
+use crate::lab::doctor::playground::Playground;
 use crate::observe::log::LogFormat;
 
 /// `milepost try`.
@@ -59,6 +59,7 @@ impl TryArgs {
             command: self.command,
         };
         let (timeout, colors) = (self.timeout, self.color.palette());
-        Ok(Playground { wrapped: wrap.resolve()?, call, timeout, colors })
+        let Wrapped { policy, server, .. } = wrap.resolve()?;
+        Ok(Playground { policy, server, call, timeout, colors })
     }
 }

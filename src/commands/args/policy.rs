@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::commands::known_names::KnownNames;
 use crate::config::routes::{Preset, PresetSettings, RoutesError};
 use crate::config::settings::{Flag, Setting, SettingChange, SettingScope, Settings};
 use crate::config::values::{DEFAULT_DIALECTS, Word, dialects};
+use crate::lab::known_names::KnownNames;
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::{CallPolicy, Policy};
 
@@ -172,5 +172,19 @@ impl PolicyArgs {
             call.push(SettingChange::dialects(dialects));
         }
         Ok(Settings { route: Given::changes(&self.flags.route)?, call, tools: Vec::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::commands::args::Cli;
+
+    #[test]
+    fn names_that_are_not_known_are_taken() {
+        let taken =
+            Cli::command().try_get_matches_from(["milepost", "wrap", "--dialect", "own", "x"]);
+        assert!(taken.is_ok());
     }
 }

@@ -49,28 +49,24 @@ impl ReplayArgs {
         std::iter::once(self.file.clone()).chain(self.policy.config.clone()).collect()
     }
 
-    /// Whether the settings come from a route file, and not from the recording.
-    pub fn has_config(&self) -> bool {
-        self.policy.config.is_some()
-    }
-
-    /// Lays the route file and the flags over `policy`.
+    /// The settings of the replay: those of the recording, or of the route file, with the flags laid over them.
     ///
     /// # Errors
     /// If the route file cannot be used.
-    pub fn apply(&self, policy: &mut Policy) -> Result<(), WrapError> {
+    pub fn settings(&self, recorded: Policy) -> Result<Policy, WrapError> {
+        let mut policy = if self.policy.config.is_some() { Policy::default() } else { recorded };
         let mut own = Vec::new();
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
-            routes.apply_defaults(policy);
-            routes.find(self.policy.route.as_deref())?.apply(policy);
+            routes.apply_defaults(&mut policy);
+            routes.find(self.policy.route.as_deref())?.apply(&mut policy);
             own = routes.dialects().to_vec();
         }
         if let Some(preset) = self.policy.preset(&own)? {
-            preset.apply(policy);
+            preset.apply(&mut policy);
             own = preset.dialects().to_vec();
         }
-        self.policy.settings(&own).map_err(WrapError::Setting)?.apply(policy);
-        Ok(())
+        self.policy.settings(&own).map_err(WrapError::Setting)?.apply(&mut policy);
+        Ok(policy)
     }
 }

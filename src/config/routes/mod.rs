@@ -29,6 +29,7 @@ mod route_file;
 mod schema;
 #[cfg(test)]
 mod table_schemas;
+mod wrapped_server;
 mod writers;
 
 pub use authorities::Authorities;
@@ -52,3 +53,4 @@ pub use route::{
 };
 pub use route_file::{Routes, RoutesError};
 pub use schema::schema;
+pub use wrapped_server::WrappedServer;

@@ -11,10 +11,11 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const TARGETS: [&str; 3] = ["milepost", "server", "h2"];
 
 /// The parts of Milepost that a target may name behind `milepost::`.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "commands",
     "config",
     "gateway",
+    "lab",
     "observe",
     "platform",
     "progress",

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use milepost::commands::demo::{DemoError, DemoTally, DemoView, MessageFault, play};
+use milepost::lab::demo::{DemoError, DemoTally, DemoView, MessageFault, play};
 use milepost::progress::{Mode, Policy, Reason, Repair};
 
 const SILENCE: Duration = Duration::from_secs(20);

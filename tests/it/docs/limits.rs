@@ -20,7 +20,7 @@ limits` writes the page.
 ";
 
 /// The layers, from the outermost to the core, as the page names them.
-const LAYERS: [(&str, &str); 10] = [
+const LAYERS: [(&str, &str); 11] = [
     ("gateway", "HTTP side of `serve` (`src/gateway`)"),
     ("relay", "Connection of one client and one server (`src/relay`)"),
     ("transport", "Transports (`src/transport`)"),
@@ -33,6 +33,7 @@ const LAYERS: [(&str, &str); 10] = [
     ("protocol", "Messages and framing (`crates/core/src/protocol`)"),
     ("observe", "Logs, metrics, traces, recordings, live calls (`src/observe`)"),
     ("config", "Route files (`src/config`)"),
+    ("lab", "Tools beside the proxy (`src/lab`)"),
     ("commands", "Commands (`src/commands`)"),
 ];
 

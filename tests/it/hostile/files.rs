@@ -5,7 +5,8 @@ use std::path::Path;
 
 use clap::Parser;
 use milepost::commands::args::{Cli, Command};
-use milepost::commands::{replay, stats};
+use milepost::commands::stats;
+use milepost::lab::replay;
 use milepost::observe::error_chain::error_chain;
 
 use super::{compare, one_line, rows};
@@ -57,7 +58,7 @@ fn recordings() {
             let Command::Replay(args) = command(&["replay", file.to_str().unwrap()]) else {
                 unreachable!()
             };
-            let text = match replay::run(&args) {
+            let text = match replay::run(&args.file, args.as_test, |policy| args.settings(policy)) {
                 Ok(played) if played.is_equal => "as it was recorded".to_owned(),
                 Ok(played) => played.text.lines().last().unwrap_or_default().to_owned(),
                 Err(error) => said(&error),

@@ -7,7 +7,7 @@ use std::thread;
 
 use clap::Parser;
 use milepost::commands::args::{Cli, Command};
-use milepost::commands::replay;
+use milepost::lab::replay;
 use milepost::observe::events::ObserverFactory;
 use milepost::observe::record::{Recording, WriterEnd};
 use tempfile::TempDir;
@@ -30,7 +30,9 @@ fn play(recording: &Path, file: Option<&Path>) -> (String, bool) {
     }
     let cli = Cli::parse_from(arguments);
     let Command::Replay(args) = cli.command else { panic!("what is that?") };
-    let played = replay::run(&args).unwrap_or_else(|error| panic!("{error}"));
+    let settings = |recorded| args.settings(recorded);
+    let played =
+        replay::run(&args.file, args.as_test, settings).unwrap_or_else(|error| panic!("{error}"));
     (played.text, played.is_equal)
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use milepost::commands::recordings::calls::{RecordedCalls, RecordedWay};
+use milepost::lab::recordings::calls::{RecordedCalls, RecordedWay};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -12,7 +12,7 @@ use milepost::progress::{Reason, Repair};
 const PRODUCT: [&str; 2] = ["src", CORE];
 
 /// The folders of [`PRODUCT`] are the layers: each imports those above it in this list, never one below.
-const LAYERS: [&str; 11] = [
+const LAYERS: [&str; 12] = [
     "protocol",
     "progress",
     "policy_file",
@@ -23,6 +23,7 @@ const LAYERS: [&str; 11] = [
     "transport",
     "relay",
     "gateway",
+    "lab",
     "commands",
 ];
 

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use crate::support::messages::notification;
 use bytes::Bytes;
-use milepost::commands::doctor::added::AddedProgress;
-use milepost::commands::doctor::cure::{Behind, CureTerms, cure};
-use milepost::commands::doctor::examine::{examine, examine_through};
-use milepost::commands::doctor::findings::{Answer, Examined, Terms};
-use milepost::commands::doctor::rules::Rule;
-use milepost::commands::doctor::traffic::{
-    TrafficEntry, TrafficEvent, TrafficStream, TransportKind,
-};
+use milepost::lab::doctor::added::AddedProgress;
+use milepost::lab::doctor::cure::{Behind, CureTerms, cure};
+use milepost::lab::doctor::examine::{examine, examine_through};
+use milepost::lab::doctor::findings::{Answer, Examined, Terms};
+use milepost::lab::doctor::rules::Rule;
+use milepost::lab::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream, TransportKind};
 use milepost::protocol::jsonrpc::Message;
 use serde_json::json;
 

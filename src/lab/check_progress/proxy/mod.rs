@@ -1,0 +1,129 @@
+//! A proxy: the reference server before the proxy, the reference client behind it. Each act is a session of
+//! its own with a fresh process of the proxy, so that no fault hides another one.
+
+mod acts;
+mod calls;
+mod judge;
+mod process;
+mod template;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+use tokio::sync::watch;
+
+pub use self::template::{ProxyTemplate, TemplateError};
+use super::scenarios::{Scenario, ScenarioSubject};
+use super::shell;
+use super::{Judged, ProgressReport, ScenarioOutcome, ScenarioResult};
+use crate::lab::doctor::DoctorError;
+use crate::lab::doctor::revisions::until_signals;
+use crate::lab::reference::ReferenceHttp;
+use crate::lab::reference::seen::{SeenFacts, SeenNotes};
+use crate::protocol::mcp::Revision;
+use acts::{ActRecord, PairTerms, ProxyAct};
+
+/// The proxy to judge.
+#[derive(Debug, Clone)]
+pub struct ProxyTerms {
+    /// Its command lines, one for each pair of transports.
+    pub templates: Vec<ProxyTemplate>,
+    /// The longest wait for an answer.
+    pub timeout: Duration,
+    /// The duration of a long call; `None`: no long call is made.
+    pub long: Option<Duration>,
+    /// The revision to ask for.
+    pub revision: &'static str,
+}
+
+impl ProxyTerms {
+    /// Whether the revision has no sessions: 2026-07-28.
+    fn is_modern(&self) -> bool {
+        self.revision >= Revision::V2026_07_28.date()
+    }
+}
+
+/// Judges a proxy by the scenarios for proxies among these.
+pub(super) async fn judge(
+    terms: ProxyTerms,
+    only: &[Scenario],
+) -> Result<ProgressReport, DoctorError> {
+    let (tell, stop) = watch::channel(false);
+    until_signals(&tell, in_each_pair(terms, only, stop)).await
+}
+
+async fn in_each_pair(
+    terms: ProxyTerms,
+    only: &[Scenario],
+    stop: watch::Receiver<bool>,
+) -> Result<ProgressReport, DoctorError> {
+    let (mut results, mut unstarted) = (Vec::new(), Vec::new());
+    let mut places = BTreeMap::new();
+    for template in &terms.templates {
+        let count = places.entry(template.pair()).or_insert(0);
+        *count += 1;
+        let place = match *count {
+            1 => template.pair(),
+            again => format!("{} {again}", template.pair()),
+        };
+        let mut stopped = stop.clone();
+        let outcomes = tokio::select! {
+            outcomes = pair(&terms, template, only) => outcomes?,
+            _ = stopped.wait_for(|stop| *stop) => return Err(DoctorError::Interrupted),
+        };
+        unstarted.extend(outcomes.unstarted.map(|why| format!("{place}: {why}")));
+        for (scenario, outcome) in outcomes.all {
+            if only.contains(&scenario) {
+                results.push(ScenarioResult { scenario, place: Some(place.clone()), outcome });
+            }
+        }
+    }
+    let commands = terms.templates.iter().map(ToString::to_string).collect();
+    Ok(ProgressReport { judged: Judged::Proxy { commands }, results, unstarted })
+}
+
+/// The outcomes for one pair of transports.
+struct PairOutcomes {
+    all: Vec<(Scenario, ScenarioOutcome)>,
+    /// Why the proxy does not start.
+    unstarted: Option<String>,
+}
+
+/// The outcome of each scenario for one pair of transports.
+async fn pair(
+    terms: &ProxyTerms,
+    template: &ProxyTemplate,
+    only: &[Scenario],
+) -> Result<PairOutcomes, DoctorError> {
+    let failed = |error: std::io::Error| DoctorError::Server(format!("no file for notes: {error}"));
+    let notes = NamedTempFile::new().map_err(failed)?;
+    let seen = SeenNotes::append(notes.path()).map_err(failed)?;
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let reference = ReferenceHttp::listen(loopback, seen, Duration::ZERO, terms.is_modern()).await;
+    let reference = reference.map_err(failed)?;
+    let server = shell::server_command(Some(notes.path()), None, terms.is_modern());
+    let (url, sse) = (reference.url(), reference.sse_url());
+    let places = [("{server}", &*server), ("{url}", &*url), ("{sse}", &*sse)];
+    let places = places.map(|(place, text)| (place, text.to_owned()));
+    let pair = PairTerms { terms, template, notes: notes.path(), places: places.to_vec() };
+    let mut records: Vec<ActRecord> = Vec::new();
+    for act in ProxyAct::ALL {
+        if !act.is_for(only, terms, template) {
+            continue;
+        }
+        let record = pair.play(act).await?;
+        let has_begun = record.has_begun;
+        records.push(record);
+        // Who does not begin the first time is not waited for again and again.
+        if !has_begun && records.len() == 1 {
+            break;
+        }
+    }
+    let facts = SeenFacts::read(notes.path());
+    let outcome = |scenario| (scenario, judge::outcome(scenario, &records, &facts, &pair));
+    let all = Scenario::of_subject(ScenarioSubject::Proxy).map(outcome).collect();
+    let unstarted = records.into_iter().find(|record| !record.has_started);
+    Ok(PairOutcomes { all, unstarted: unstarted.and_then(|record| record.trouble) })
+}

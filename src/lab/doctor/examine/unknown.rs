@@ -1,0 +1,217 @@
+//! Notifications of methods that nobody knows, and the words of the calls: whether they tell how far a
+//! call is, and the settings with which they are read.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::Examiner;
+use super::aside::TextStream;
+use crate::lab::doctor::draft::template::{self, TEXTS_MAX};
+use crate::lab::doctor::draft::{Draft, SAMPLES_MAX};
+use crate::lab::doctor::findings::{Finding, shown};
+use crate::lab::doctor::member_names::is_handle;
+use crate::lab::doctor::rules::Rule;
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp::SUBSCRIPTIONS;
+
+/// Levels of parameters in which the name of a call is looked for.
+const DEPTH_MAX: usize = 6;
+
+/// The notifications of servers that the specification knows, besides those of progress and logs.
+const KNOWN: [&str; 9] = [
+    "notifications/cancelled",
+    "notifications/initialized",
+    "notifications/resources/updated",
+    "notifications/resources/list_changed",
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/roots/list_changed",
+    "notifications/elicitation/complete",
+    "notifications/tasks/status",
+];
+
+/// Members of structured text that hold words.
+const WORDS: [&str; 4] = ["msg", "message", "text", "event"];
+
+/// Whether the specification knows a method of notifications.
+pub(super) fn is_of_specification(method: &str) -> bool {
+    KNOWN.contains(&method) || method.starts_with(SUBSCRIPTIONS)
+}
+
+/// Notifications by their methods.
+#[derive(Default)]
+pub(super) struct UnknownMethods(BTreeMap<String, Vec<UnknownNotification>>);
+
+struct UnknownNotification {
+    message: Message,
+    /// The number of the call that was open, or the last one.
+    call: usize,
+    /// The call has been answered.
+    is_over: bool,
+}
+
+impl UnknownMethods {
+    pub(super) fn add(&mut self, method: String, message: &Message, call: usize, is_over: bool) {
+        let one = UnknownNotification { message: message.clone(), call, is_over };
+        self.0.entry(method).or_default().push(one);
+    }
+}
+
+/// The words that a server says during calls, by their place.
+#[derive(Default)]
+pub(super) struct CallTexts {
+    /// In progress without a number.
+    pub(super) progress: SpokenTexts,
+    /// In log messages.
+    pub(super) log: SpokenTexts,
+    /// On standard error.
+    stderr: SpokenTexts,
+    /// On standard output, between the messages.
+    stdout: SpokenTexts,
+    /// In notifications of methods that nobody knows.
+    own: SpokenTexts,
+}
+
+impl CallTexts {
+    /// The texts beside the messages.
+    pub(super) fn of(&mut self, stream: TextStream) -> &mut SpokenTexts {
+        match stream {
+            TextStream::Stderr => &mut self.stderr,
+            TextStream::Stdout => &mut self.stdout,
+        }
+    }
+}
+
+/// Some texts, in the order in which they came.
+#[derive(Default)]
+pub(super) struct SpokenTexts(Vec<String>);
+
+impl SpokenTexts {
+    /// Adds a line, or the words of the JSON object that stands in the line.
+    pub(super) fn add(&mut self, line: &str) {
+        match serde_json::from_str(line.trim()) {
+            Ok(object @ Value::Object(_)) => self.add_value(&object),
+            _ if self.0.len() < TEXTS_MAX => self.0.push(line.to_owned()),
+            _ => {}
+        }
+    }
+
+    /// Adds a string, or the words of an object.
+    pub(super) fn add_value(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.add(text),
+            Value::Object(members) => {
+                let words = WORDS.iter().find_map(|name| members.get(*name)?.as_str());
+                if let Some(words) = words.filter(|_| self.0.len() < TEXTS_MAX) {
+                    self.0.push(words.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Examiner {
+    /// The call that a member of parameters names: by its token, or by its id under a name for ids.
+    pub(super) fn named_inside(&self, params: &Value, depth: usize) -> Option<usize> {
+        let members = params.as_object().filter(|_| depth < DEPTH_MAX)?;
+        let by_token = |value: &Value| {
+            let (at, reference) = self.named(value)?;
+            (reference != super::CallReference::Id).then_some(at)
+        };
+        let token = members.values().find_map(by_token);
+        let named = members.iter().filter(|(name, _)| is_handle(name));
+        token
+            .or_else(|| named.filter_map(|(_, value)| self.named(value)).map(|(at, _)| at).next())
+            .or_else(|| members.values().find_map(|inner| self.named_inside(inner, depth + 1)))
+    }
+
+    /// Judges the methods that nobody knows.
+    pub(super) fn judge_unknown(&mut self) {
+        let is_told = self.calls.iter().any(|call| call.reports > 0);
+        let mut others = Vec::new();
+        for (method, seen) in std::mem::take(&mut self.unknown).0 {
+            let samples = seen.iter().take(SAMPLES_MAX);
+            let samples: Vec<(Bytes, usize)> =
+                samples.map(|one| (one.message.raw().clone(), one.call)).collect();
+            let draft = Draft::new(&samples, &self.calls);
+            let is_progress = draft.is_progress() || method.to_lowercase().contains("progress");
+            let rule = match is_progress && !is_told {
+                true => Rule::MethodUnknown,
+                false => Rule::MethodOther,
+            };
+            for UnknownNotification { message, call, is_over } in seen {
+                self.found_named(rule, Some(method.clone()), &message);
+                if rule == Rule::MethodUnknown {
+                    self.foreign_report(call, is_over, &message);
+                }
+            }
+            if rule == Rule::MethodUnknown {
+                if !draft.has_value() {
+                    draft.words.iter().for_each(|words| self.texts.own.add(words));
+                }
+                self.set_draft(rule, method, draft);
+            } else {
+                others.push((method, draft));
+            }
+        }
+        // Where progress is told, other messages are only messages.
+        if !self.calls.iter().any(|call| call.reports > 0) {
+            for (method, draft) in others {
+                draft.words.iter().for_each(|words| self.texts.own.add(words));
+                self.set_draft(Rule::MethodOther, method, draft);
+            }
+        }
+    }
+
+    fn set_draft(&mut self, rule: Rule, method: String, draft: Draft) {
+        if let Some(finding) = self.found.get_mut(&(rule, Some(method))) {
+            draft.words.iter().for_each(|words| finding.content.add_text(words));
+            finding.draft = Some(draft).filter(Draft::says_something);
+        }
+    }
+
+    /// Judges text: where progress is told, text is only text.
+    pub(super) fn judge_texts(&mut self) {
+        let streams = TextStream::ALL;
+        if self.calls.iter().any(|call| call.reports > 0) {
+            let is_text = |rule: Rule| {
+                let is_aside = |one: TextStream| rule == one.progress() || rule == one.text();
+                rule == Rule::LogProgress || streams.into_iter().any(is_aside)
+            };
+            self.found.retain(|(rule, _), _| !is_text(*rule));
+        }
+        let has = |rule| self.found.contains_key(&(rule, None));
+        let texts = &self.texts;
+        let mut places = vec![(None, &texts.own), (None, &texts.progress)];
+        places.extend(has(Rule::LogProgress).then_some((None, &texts.log)));
+        let asides = [(streams[0], &texts.stderr), (streams[1], &texts.stdout)];
+        let asides = asides.into_iter().filter(|(stream, _)| has(stream.text()));
+        places.extend(asides.map(|(stream, texts)| (Some(stream), texts)));
+        let drafted = places.into_iter().find_map(|(stream, texts)| {
+            let pattern = template::draft(&texts.0)?;
+            Some((stream, pattern, texts.0.first().cloned().unwrap_or_default()))
+        });
+        if let Some((stream, pattern, example)) = drafted {
+            let finding = Finding {
+                name: Some(pattern.clone()),
+                ..Finding::of(Rule::FigureInWords, shown(example.as_bytes()))
+            };
+            self.found.insert((Rule::FigureInWords, Some(pattern)), finding);
+            // With the pattern these lines tell how far the call is.
+            if let Some(stream) = stream
+                && let Some(found) = self.found.remove(&(stream.text(), None))
+            {
+                let found = Finding { rule: stream.progress(), ..found };
+                self.found.insert((stream.progress(), None), found);
+            }
+        }
+        for stream in streams {
+            if self.found.contains_key(&(stream.progress(), None)) {
+                self.found.remove(&(stream.text(), None));
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and
+//! what the client gets, for those who have no client at hand.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::mpsc;
+
+use super::DoctorError;
+use super::call::{CallPlan, GivenToken};
+use super::client::DoctorClient;
+use super::findings::shown;
+use super::link::Link;
+use super::trouble::Trouble;
+use crate::config::routes::WrappedServer;
+use crate::lab::color::Palette;
+use crate::observe::events::{
+    EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope,
+};
+use crate::observe::transcript::words::verdict_text;
+use crate::progress::input::Input;
+use crate::progress::{FilterEvent, Policy, Verdict};
+use crate::protocol::mcp::Revision;
+use crate::transport::child::Program;
+
+/// The name of the client.
+const NAME: &str = "milepost-try";
+
+/// Messages of both sides that wait to be shown. Beyond the limit messages are left out.
+const WAITING_MAX: usize = 4096;
+
+/// The time that is waited for messages behind an answer.
+const AFTER: Duration = Duration::from_millis(300);
+
+/// A server, and what to do with it.
+#[derive(Debug)]
+pub struct Playground {
+    /// The settings of the proxy in front of the server.
+    pub policy: Policy,
+    /// The server.
+    pub server: WrappedServer,
+    /// The tool to call, and its arguments; `None`: the user is asked.
+    pub call: Option<(String, Map<String, Value>)>,
+    /// The longest wait for an answer.
+    pub timeout: Duration,
+    /// The colours of the output.
+    pub colors: Palette,
+}
+
+/// Calls the tool, or those that the user types, and shows both sides on `out`. Returns whether every call was
+/// answered. At the end the server ends with all its descendants.
+///
+/// # Errors
+/// If the server cannot be used, or the output not be written.
+pub async fn run(
+    playground: Playground,
+    out: &mut dyn Write,
+    is_asked: bool,
+) -> Result<bool, PlaygroundError> {
+    let (watch, seen) = BothSides::new();
+    let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(watch)];
+    let Playground { policy, server, call, timeout, colors } = playground;
+    let link = match server {
+        WrappedServer::Command(stdio) => {
+            let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
+            let program = Program { command, env, cwd, ..Program::default() };
+            Link::start_proxied(policy, &program, &observers).map_err(DoctorError::from)?
+        }
+        WrappedServer::Http { route, bearer_file } => {
+            Link::start_remote(policy, &route, bearer_file, &observers)?
+        }
+    };
+    let mut game = Game {
+        client: DoctorClient::new(link, NAME, timeout),
+        seen,
+        colors,
+        began: Instant::now(),
+        tools: Vec::new(),
+    };
+    let played = game.play(call, out, is_asked).await;
+    game.client.close().await;
+    played
+}
+
+/// The reason why nothing can be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaygroundError {
+    /// The server cannot be used.
+    #[error(transparent)]
+    Server(#[from] DoctorError),
+    /// The output cannot be written.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+/// One session with the server.
+struct Game {
+    client: DoctorClient,
+    seen: mpsc::Receiver<SideMessage>,
+    colors: Palette,
+    began: Instant,
+    tools: Vec<String>,
+}
+
+impl Game {
+    async fn play(
+        &mut self,
+        call: Option<(String, Map<String, Value>)>,
+        out: &mut dyn Write,
+        is_asked: bool,
+    ) -> Result<bool, PlaygroundError> {
+        let wrong = |trouble: Trouble| DoctorError::Server(trouble.to_string());
+        self.client.initialize(Revision::V2025_11_25.date()).await.map_err(wrong)?;
+        self.tools = self.client.tools().await.map_err(wrong)?;
+        // What begins a session is of no interest.
+        while self.seen.try_recv().is_ok() {}
+        let names = shown(self.tools.join(", ").as_bytes());
+        writeln!(out, "{} {names}", self.colors.heading("Tools:"))?;
+        if let Some((tool, arguments)) = call {
+            return self.call(tool, arguments, out).await;
+        }
+        if !is_asked {
+            writeln!(out, "`--call NAME --args JSON` calls one; in a terminal you are asked.")?;
+            return Ok(true);
+        }
+        let mut answers = BufReader::new(tokio::io::stdin()).lines();
+        let mut is_answered = true;
+        while let Some((tool, arguments)) = ask(&mut answers, out).await? {
+            is_answered &= self.call(tool, arguments, out).await?;
+        }
+        Ok(is_answered)
+    }
+
+    /// Makes one call and shows the messages as they come. Returns whether there was an answer.
+    async fn call(
+        &mut self,
+        tool: String,
+        arguments: Map<String, Value>,
+        out: &mut dyn Write,
+    ) -> Result<bool, PlaygroundError> {
+        if !self.tools.contains(&tool) {
+            return Err(super::no_tool(&tool, &self.tools).into());
+        }
+        let plan = CallPlan {
+            tool,
+            arguments,
+            at_once: 1,
+            without_token: false,
+            given: GivenToken::InMeta,
+        };
+        self.began = Instant::now();
+        let (began, colors) = (self.began, self.colors);
+        let calling = self.client.call(&plan, AFTER);
+        let mut calling = std::pin::pin!(calling);
+        let done = loop {
+            tokio::select! {
+                biased;
+                Some(message) = self.seen.recv() => message.show(began, colors, out)?,
+                done = &mut calling => break done,
+            }
+        };
+        while let Ok(message) = self.seen.try_recv() {
+            message.show(began, colors, out)?;
+        }
+        if let Err(trouble) = &done {
+            writeln!(out, "{}", colors.bad(&format!("no answer: {trouble}")))?;
+        }
+        Ok(done.is_ok())
+    }
+}
+
+/// Asks for a tool and its arguments; `None` at the end of the input or for an empty line.
+async fn ask(
+    answers: &mut Lines<BufReader<Stdin>>,
+    out: &mut dyn Write,
+) -> Result<Option<(String, Map<String, Value>)>, io::Error> {
+    loop {
+        write!(out, "\nTool (empty: end): ")?;
+        out.flush()?;
+        let Some(tool) = answers.next_line().await?.filter(|tool| !tool.trim().is_empty()) else {
+            return Ok(None);
+        };
+        write!(out, "Arguments as JSON [{{}}]: ")?;
+        out.flush()?;
+        let Some(text) = answers.next_line().await? else { return Ok(None) };
+        let text = if text.trim().is_empty() { "{}" } else { &text };
+        match serde_json::from_str(text) {
+            Ok(arguments) => return Ok(Some((tool.trim().to_owned(), arguments))),
+            Err(error) => {
+                writeln!(out, "an object such as {{\"path\":\"src\"}} is expected: {error}")?
+            }
+        }
+    }
+}
+
+/// A message of one side, or the decision about one.
+struct SideMessage {
+    at: Instant,
+    kind: SideKind,
+}
+
+enum SideKind {
+    /// The server has sent this.
+    Server(bytes::Bytes),
+    /// The client gets this.
+    Client(bytes::Bytes),
+    /// A message of the server ended otherwise than forwarded.
+    Decided(Verdict),
+    /// The proxy has added the message that the client got last.
+    Added,
+}
+
+impl SideMessage {
+    fn show(&self, began: Instant, colors: Palette, out: &mut dyn Write) -> io::Result<()> {
+        let at = self.at.saturating_duration_since(began).as_secs_f64();
+        let mut line = format!("{at:8.2} s  ");
+        let _ = match &self.kind {
+            SideKind::Server(text) => write!(line, "server sends  {}", shown(text)),
+            SideKind::Client(text) => {
+                write!(line, "{}  {}", colors.good("client gets "), shown(text))
+            }
+            SideKind::Decided(verdict) => {
+                write!(line, "              {}", colors.dim(&verdict_text(*verdict)))
+            }
+            SideKind::Added => write!(line, "              {}", colors.dim("added by Milepost")),
+        };
+        writeln!(out, "{line}")
+    }
+}
+
+/// Observes both sides of the proxy.
+#[derive(Debug)]
+struct BothSides(mpsc::Sender<SideMessage>);
+
+impl BothSides {
+    fn new() -> (Self, mpsc::Receiver<SideMessage>) {
+        let (to, seen) = mpsc::channel(WAITING_MAX);
+        (Self(to), seen)
+    }
+}
+
+impl ObserverFactory for BothSides {
+    fn begin(&self, _: FilterId, _: &str, _: Scope, _: &Arc<Policy>) -> Option<Box<dyn Observer>> {
+        Some(Box::new(SideObserver(self.0.clone())))
+    }
+}
+
+#[derive(Debug)]
+struct SideObserver(mpsc::Sender<SideMessage>);
+
+impl Observer for SideObserver {
+    fn on_event(&mut self, event: &ObserverEvent) {
+        let kind = match &event.kind {
+            EventKind::Input(Input::ServerMessage(_, message), _) => {
+                SideKind::Server(message.raw().clone())
+            }
+            EventKind::Input(Input::ServerProgress(_, text), _) => SideKind::Server(text.clone()),
+            EventKind::ToClient(_, text) => SideKind::Client(text.clone()),
+            EventKind::Decided(FilterEvent::Message { verdict, .. })
+                if *verdict != Verdict::Forwarded =>
+            {
+                SideKind::Decided(*verdict)
+            }
+            EventKind::Decided(FilterEvent::Heartbeat(_)) => SideKind::Added,
+            _ => return,
+        };
+        // Who does not read so fast misses something.
+        let _ = self.0.try_send(SideMessage { at: event.at, kind });
+    }
+}

@@ -1,0 +1,45 @@
+//! Why a server does not answer.
+
+use std::time::Duration;
+
+use super::clue::clue;
+use super::traffic::TrafficEntry;
+use crate::protocol::jsonrpc::Message;
+
+/// The reason why a request got no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(in crate::lab) enum Trouble {
+    /// The server has not answered.
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
+    /// The server has not answered, and its output tells why.
+    #[error("no answer to `initialize` within {0:?}: {1}")]
+    Unreadable(Duration, String),
+    /// The server has ended.
+    #[error("the server ended{0}")]
+    Ended(String),
+    /// The response is not MCP, or there is no response.
+    #[error("{0}")]
+    Failed(String),
+    /// The server answered with an error.
+    #[error("the server answered {method} with {error}", error = super::findings::shown(.answer.raw()))]
+    Refused {
+        /// The method of the request.
+        method: String,
+        /// The answer.
+        answer: Message,
+    },
+}
+
+impl Trouble {
+    /// The same with what the output of the server tells about why `initialize` has no answer.
+    pub(super) fn with_clue(self, entries: &[TrafficEntry]) -> Self {
+        match (self, clue(entries)) {
+            (Self::Silent(patience), Some(clue)) => Self::Unreadable(patience, clue),
+            (Self::Ended(how), Some(clue)) if !how.contains("its last words") => {
+                Self::Ended(format!("{how}: {clue}"))
+            }
+            (trouble, _) => trouble,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Values of which some names are known, for completions; other values are taken too.
+
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command, Error};
+
+/// Takes any text, and names the known ones for completions.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownNames(Vec<&'static str>);
+
+impl KnownNames {
+    pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(names.into_iter().collect())
+    }
+}
+
+impl TypedValueParser for KnownNames {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+    }
+}

@@ -1,0 +1,14 @@
+//! The tools beside the proxy: they examine servers, judge them, and record and play conversations. Nothing below
+//! knows of them.
+pub mod check_progress;
+pub mod color;
+pub mod demo;
+pub mod diff;
+pub mod doctor;
+pub mod export;
+pub(crate) mod known_names;
+mod local_http;
+pub mod mock;
+pub mod recordings;
+pub mod reference;
+pub mod replay;

@@ -1,0 +1,236 @@
+//! `milepost replay`: plays a recorded conversation again, prints the verdict on each message with
+//! its reason, and compares the output with the recording.
+
+mod saved_files;
+
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::values::exact_time;
+use crate::lab::recordings::differences::unnumbered;
+use crate::lab::recordings::player::Player;
+use crate::lab::recordings::tracks::{ReplayStep, Track, Tracks, input_of, line_text};
+use crate::lab::recordings::{self, Recorded, RecordingError, tracks};
+use crate::observe::pointer_watch::PointerFinds;
+use crate::observe::transcript::{TranscriptLine, settings, unescape, words};
+use crate::progress::Policy;
+use crate::progress::input::Input;
+use crate::progress::policy::masks::MASK;
+use crate::protocol::jsonrpc::Message;
+
+pub use saved_files::SavedFiles;
+
+/// Differences that are shown.
+const SHOWN: usize = 3;
+
+/// The reason why a file cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The file is no recording.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The flags or the route file cannot be used.
+    #[error(transparent)]
+    Settings(Box<dyn Error + Send + Sync>),
+}
+
+/// The result of a replay.
+#[derive(Debug)]
+pub struct Played {
+    /// Each message with its verdict, or a transcript for tests.
+    pub text: String,
+    /// Whether the output equals the recording.
+    pub is_equal: bool,
+}
+
+/// Plays a file with the settings that `settings_of` makes of the recorded ones. `as_test`: the result is a transcript for
+/// tests.
+///
+/// # Errors
+/// If the file cannot be read or is no recording, or the settings cannot be used.
+pub fn run<E: Error + Send + Sync + 'static>(
+    file: &Path,
+    as_test: bool,
+    settings_of: impl FnOnce(Policy) -> Result<Policy, E>,
+) -> Result<Played, ReplayError> {
+    let text = recordings::read(file)?;
+    let wrong = |fault| ReplayError::from(recordings::at_line(file, &text, fault));
+    let recorded = recordings::parse(&text).map_err(wrong)?;
+    let policy = recorded.policy().map_err(wrong)?;
+    let of_file = settings::write(&policy).words;
+    let policy = settings_of(policy).map_err(|error| ReplayError::Settings(error.into()))?;
+    let eager = settings::write(&policy).words != of_file;
+    if as_test {
+        let written = settings::write(&policy);
+        let words = Some(written.words).filter(|words| !words.is_empty());
+        let words: Vec<String> = words.into_iter().chain(["summaries".to_owned()]).collect();
+        let text = transcript(&recorded, policy, &words).map_err(wrong)?;
+        return Ok(Played { text, is_equal: true });
+    }
+    compare(&recorded, (policy, eager), file).map_err(wrong)
+}
+
+fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
+    for line in lines {
+        text.push_str(line.as_ref());
+        text.push('\n');
+    }
+}
+
+/// Lines of one filter begin with its number, but for those of the first.
+fn of_part(part: u64) -> String {
+    if part == 1 { String::new() } else { format!("{part}| ") }
+}
+
+fn compare(
+    recorded: &Recorded<'_>,
+    (policy, eager): (Policy, bool),
+    path: &Path,
+) -> Result<Played, (usize, String)> {
+    let policy = Arc::new(policy);
+    let mut finds = PointerFinds::default();
+    let (tracks, steps) = tracks::play(recorded, (&policy, eager), |_, line, _, _| {
+        if line.sign == b'<'
+            && let Ok(text) = unescape(line.text)
+        {
+            finds.see(&policy, &Message::parse(text.into_owned().into()));
+        }
+    })?;
+    Ok(shown(recorded, &tracks, &steps, (path, &finds)))
+}
+
+/// The summary of a replay.
+fn shown(
+    recorded: &Recorded<'_>,
+    tracks: &Tracks,
+    steps: &[ReplayStep],
+    (path, finds): (&Path, &PointerFinds),
+) -> Played {
+    let mut text = String::new();
+    for step in steps {
+        let Some(track) = tracks.get(&step.part) else { continue };
+        let part = of_part(step.part);
+        let said = format!("{part}{}", step.line);
+        words::show(&mut text, &said, step.numbers.clone(), &track.player.verdicts);
+        put(&mut text, step.out.iter().map(|out| format!("{part}{out}")));
+    }
+    text += "\n";
+    for remark in &recorded.remarks {
+        let _ = writeln!(text, "{remark}");
+    }
+    put(&mut text, finds.missed().iter().map(ToString::to_string));
+    let players = || tracks.values().map(|track| &track.player);
+    let passed = players().map(Player::time).max().unwrap_or_default();
+    let verdicts = || players().flat_map(|player| player.verdicts.values());
+    let beats = players().map(|player| player.beats).sum();
+    let _ = writeln!(text, "{} passed; {}", exact_time(passed), words::count(verdicts, beats));
+    let is_equal = differences(&mut text, tracks, path);
+    Played { text, is_equal }
+}
+
+/// Writes the differences between the output and the recording; true if there are none.
+fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
+    let mut differ: Vec<(usize, String)> = Vec::new();
+    for (part, Track { expected, actual, ends, .. }) in tracks {
+        let part = of_part(*part);
+        // Where the recording breaks off, what followed is not known.
+        let all = if *ends { expected.len().max(actual.len()) } else { expected.len() };
+        for at in 0..all {
+            let (recorded, now) = (expected.get(at), actual.get(at));
+            let same = recorded.zip(now).is_some_and(|((_, recorded), now)| is_same(recorded, now));
+            if same {
+                continue;
+            }
+            let place = recorded.map_or_else(|| "the end".to_owned(), |(line, _)| line.to_string());
+            let was = recorded.map_or("(nothing)", |(_, text)| text);
+            let is = now.map_or("(nothing)", |text| text);
+            let path = path.display();
+            differ.push((
+                recorded.map_or(usize::MAX, |(line, _)| *line),
+                format!("{path}:{place}: differs\n  recorded: {part}{was}\n  now:      {part}{is}"),
+            ));
+        }
+    }
+    differ.sort_by_key(|(line, _)| *line);
+    put(text, differ.iter().take(SHOWN).map(|(_, how)| how));
+    let _ = match differ.len() {
+        0 => writeln!(text, "it came out as it was recorded"),
+        1 => writeln!(text, "it came out otherwise than it was recorded, in one place"),
+        differ => writeln!(text, "it came out otherwise than it was recorded, in {differ} places"),
+    };
+    differ.is_empty()
+}
+
+/// Whether two lines are equal except for the numbers of masks: text of a server is masked again
+/// before a client gets it.
+fn is_same(one: &str, other: &str) -> bool {
+    one == other || (one.contains(MASK) && unnumbered(one) == unnumbered(other))
+}
+
+/// The conversation as a transcript for tests, with the present output.
+fn transcript(
+    recorded: &Recorded<'_>,
+    policy: Policy,
+    words: &[String],
+) -> Result<String, (usize, String)> {
+    let mut text = String::from("# A recorded conversation.\n");
+    put(&mut text, words.iter().map(|words| format!("! {words}")));
+    let begins = |line: &TranscriptLine<'_>| matches!(input_of(line), Some(Input::Begin(_)));
+    if let Some((number, _)) = recorded.lines.iter().find(|(_, line)| begins(line)) {
+        let why = "several streams of clients begin here; a transcript of tests is printed of one client on \
+                   one stream (`wrap`, or HTTP+SSE to HTTP+SSE)";
+        return Err((*number, why.to_owned()));
+    }
+    let mut player = Player::new(&Arc::new(policy), None, Instant::now());
+    let mut lines = recorded.lines.iter().peekable();
+    while let Some((number, line)) = lines.next() {
+        let wrong = |expected| (*number, expected);
+        let kept = matches!(input_of(line), Some(Input::CloseClients | Input::CloseServer(_)));
+        match line.sign {
+            b'+' => {
+                player.pass_exactly(line.text).map_err(wrong)?;
+                let _ = writeln!(text, "{}", line_text(line));
+            }
+            b'>' => {
+                player.input(line).map_err(wrong)?;
+                let pair =
+                    lines.next_if(|(_, next)| matches!(input_of(next), Some(Input::Pair(..))));
+                match pair {
+                    Some((number, pair)) => {
+                        player.input(pair).map_err(|expected| (*number, expected))?;
+                        let stream = pair.text.split(' ').next_back().unwrap_or_default();
+                        let _ = writeln!(text, ">@{stream} {}", line.text);
+                    }
+                    None => drop(writeln!(text, "{}", line_text(line))),
+                }
+                player.drain();
+            }
+            b'<' | b'2' | b'!' if line.sign != b'!' || kept => {
+                player.input(line).map_err(wrong)?;
+                player.drain();
+                let _ = writeln!(text, "{}", line_text(line));
+            }
+            _ => {}
+        }
+        put(&mut text, in_order(player.take(), line.sign == b'>'));
+    }
+    Ok(text)
+}
+
+/// The output in the order of tests: changed client messages, messages to clients, other messages
+/// to the server, verdicts; the same order at each time.
+fn in_order(mut out: Vec<String>, mut of_client: bool) -> Vec<String> {
+    for group in out.chunk_by_mut(|_, next| !next.starts_with('@')) {
+        group.sort_by_cached_key(|line| match line.as_bytes().first() {
+            Some(b'@' | b'e') => 0,
+            Some(b'^') if std::mem::take(&mut of_client) => 0,
+            Some(b'=') => 1,
+            Some(b'^') => 2,
+            _ => 3,
+        });
+    }
+    out
+}
