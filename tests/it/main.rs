@@ -10,6 +10,7 @@ mod docs;
 mod faults;
 mod hostile;
 mod http;
+mod lab;
 mod legacy_systems;
 mod observe;
 mod pairs;

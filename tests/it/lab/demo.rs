@@ -55,14 +55,14 @@ async fn it_takes_half_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn without_a_terminal_it_prints_plain_lines() {
     let (_, shown) = run(SILENCE).await;
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/demo.txt");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/lab/demo.txt");
     if env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(&golden, &shown).unwrap();
     }
     let expected = fs::read_to_string(golden).unwrap();
     assert!(
         shown == expected,
-        "not as in tests/it/commands/demo.txt; UPDATE_EXPECT=1 blesses it:\n{shown}"
+        "not as in tests/it/lab/demo.txt; UPDATE_EXPECT=1 blesses it:\n{shown}"
     );
     assert!(shown.lines().all(|line| line.chars().count() <= 100));
 }

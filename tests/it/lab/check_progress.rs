@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use super::schema::check_schema;
+use crate::commands::schema::check_schema;
 use crate::support::server::Server;
 use crate::support::{MILEPOST, example, milepost};
 
