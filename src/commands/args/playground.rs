@@ -9,7 +9,7 @@ use super::doctor::{Arguments, arguments};
 use super::policy::PolicyArgs;
 use super::record::RecordArgs;
 use super::remote::RemoteArgs;
-use super::{LogArgs, WrapArgs, WrapError};
+use super::{LogArgs, WrapArgs, WrapError, Wrapped};
 use crate::config::values::{StateDir, positive_time};
 use crate::lab::color::ColorChoice;
 use crate::lab::doctor::playground::Playground;
