@@ -27,7 +27,7 @@ static BODY: LazyLock<Body> = LazyLock::new(|| {
         "sse" => codec::fuzz_bodies::sse,
         "terminal" => codec::fuzz_bodies::terminal,
         "text" => codec::fuzz_bodies::text,
-        _ => panic!("MILEPOST_FUZZ names a folder of tests/fuzz/corpus, and {name:?} is none"),
+        _ => panic!("MILEPOST_FUZZ names a target of tests/fuzz, and {name:?} is none"),
     }
 });
 

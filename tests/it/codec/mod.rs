@@ -8,6 +8,8 @@ mod fuzz_corpus;
 pub(crate) mod fuzz_http;
 pub(crate) mod fuzz_responses;
 pub(crate) mod fuzz_seal;
+#[path = "../../../crates/core/tests/it/codec/packed_corpus.rs"]
+pub(crate) mod packed_corpus;
 #[path = "../../../crates/core/tests/it/codec/replay_corpus.rs"]
 pub(crate) mod replay_corpus;
 mod responses;

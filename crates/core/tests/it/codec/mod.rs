@@ -5,6 +5,7 @@ pub(crate) mod fuzz_bodies;
 mod fuzz_corpus;
 pub(crate) mod fuzz_messages;
 mod lines;
+pub(crate) mod packed_corpus;
 pub(crate) mod replay_corpus;
 mod sse;
 pub(crate) mod sse_rig;

@@ -2,17 +2,21 @@
 
 use std::path::Path;
 
+use super::packed_corpus::{pack, unpack};
+
 #[track_caller]
 pub(crate) fn replay(target: &str, body: fn(&[u8])) {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let home = home.ancestors().find(|folder| folder.join("tests/fuzz/corpus").is_dir()).unwrap();
-    let mut count = 0;
-    for file in std::fs::read_dir(home.join("tests/fuzz/corpus").join(target)).unwrap() {
-        let path = file.unwrap().path();
-        let data = std::fs::read(&path).unwrap();
-        let played = std::panic::catch_unwind(|| body(&data));
-        assert!(played.is_ok(), "in {}", path.display());
-        count += 1;
+    let packed =
+        std::fs::read_to_string(home.join(format!("tests/fuzz/corpus/{target}.pack"))).unwrap();
+    let inputs = unpack(&packed)
+        .unwrap_or_else(|line| panic!("line {line} of {target}.pack is not in the form"));
+    assert!(inputs.len() > 20, "{} inputs", inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        let played = std::panic::catch_unwind(|| body(input));
+        assert!(played.is_ok(), "in line {} of {target}.pack", index + 1);
     }
-    assert!(count > 20, "{count} files");
+    // An edit by hand or a merge may leave lines unsorted or twice.
+    assert!(pack(&inputs) == packed, "{target}.pack has other bytes when it is packed again");
 }
