@@ -12,12 +12,6 @@
 //! the body reads the server's connection. The exchanges share only the state of their session
 //! (`session`).
 
-use crate::gateway::bridge::responses::{no_method, refusal};
-use crate::gateway::bridge::{modern, posted_message};
-use crate::gateway::client_limits::ClientLimits;
-use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
-use crate::gateway::refusals::{leaving, no_route};
-use crate::transport::http::shutdown::{MOVED, Shutdown};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
@@ -27,23 +21,28 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::config::routes::{Routes, Server};
+use crate::gateway::bridge::responses::{no_method, refusal};
+use crate::gateway::bridge::{modern, posted_message};
+use crate::gateway::client_limits::ClientLimits;
+use crate::gateway::live_routes::{LiveRoute, LiveRoutes, ServedRoute};
+use crate::gateway::refusals::{leaving, no_route};
 use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
 use crate::transport::byte_budget::ByteBudget;
+use crate::transport::http::body::Body;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::shutdown::{MOVED, Shutdown};
+use crate::transport::http::via::Via;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body::PostedBody;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::TargetError;
-
-use crate::transport::http::body::Body;
-use crate::transport::http::via::Via;
-use crate::transport::http::write_state::WriteState;
 
 /// Every route while it is served.
 pub struct Proxy {

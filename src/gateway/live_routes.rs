@@ -1,13 +1,6 @@
 //! The served routes of a route file, and their replacement by the routes of the next file. No call
 //! is lost.
 
-use crate::gateway::bridge::Bridge;
-use crate::gateway::bridge::http_sse::key_in;
-use crate::gateway::direct::Direct;
-use crate::gateway::file_contents::files_of;
-use crate::gateway::observers::Observers;
-use crate::transport::http::forwarder::Forwarder;
-use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
@@ -18,9 +11,14 @@ use http::{Method, Response};
 use tokio::time::sleep;
 
 use crate::config::routes::{Route, Routes, Upstream};
+use crate::gateway::bridge::Bridge;
+use crate::gateway::bridge::http_sse::key_in;
 use crate::gateway::demo_upstream;
+use crate::gateway::direct::Direct;
 use crate::gateway::direct::sessions::Sessions;
 use crate::gateway::dispatch::Proxy;
+use crate::gateway::file_contents::files_of;
+use crate::gateway::observers::Observers;
 use crate::gateway::refusals::{no_route, read_or_refuse};
 use crate::gateway::route_state::{RouteShared, RouteState, policy_of};
 use crate::observe::durations::DurationStore;
@@ -29,6 +27,8 @@ use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
 use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::EndpointKind;
+use crate::transport::http::forwarder::Forwarder;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 

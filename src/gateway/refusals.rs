@@ -1,6 +1,10 @@
 //! Responses that the gateway itself makes on a route: no such route, too busy, server out of
 //! reach.
 
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
+
 use crate::gateway::client_limits::{LimitedClient, OverLimit};
 use crate::gateway::limit_notices::{tell_of_body, tell_of_full_route};
 use crate::gateway::route_state::{NoRoom, RouteState};
@@ -13,9 +17,6 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
 use crate::transport::http::request_body::{BodyLimits, RequestBodyError};
 use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
-use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 
 /// The seconds after which a client may try again what there is no room for now.
 const RETRY_AFTER: &str = "1";

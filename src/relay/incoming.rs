@@ -1,6 +1,5 @@
 //! Messages from either side of a relay, on the way to the filter and to the other side.
 
-use crate::transport::clock::now;
 use std::io;
 use std::time::Instant;
 
@@ -13,6 +12,7 @@ use crate::progress::{Disposition, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 use crate::relay::states::{RelayMode, ServerOutput};
+use crate::transport::clock::now;
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Takes all arrived client messages.

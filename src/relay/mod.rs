@@ -29,9 +29,6 @@ mod spooled_response;
 mod states;
 mod stderr;
 
-use crate::transport::byte_budget::ByteShare;
-use crate::transport::clock::now;
-use crate::transport::random::random_bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -59,6 +56,9 @@ use crate::relay::states::{
     ClientPace, ClientSide, RelayMode, RelayTurn, ServerInput, ServerOutput,
 };
 use crate::relay::stderr::Activity;
+use crate::transport::byte_budget::ByteShare;
+use crate::transport::clock::now;
+use crate::transport::random::random_bytes;
 use crate::transport::stdio::ByteReader;
 
 pub use crate::relay::spool::SpillLimits;

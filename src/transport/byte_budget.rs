@@ -1,12 +1,11 @@
 //! Bytes that several owners hold together, and their limit.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 use bytes::Bytes;
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The part of a budget that one client may hold: a quarter, so that one client cannot take what all may use.
 const SHARES: u64 = 4;

@@ -1,6 +1,14 @@
 //! The clock of connections: tokio's, so that tests can pause the time.
 
+use std::time::Duration;
+
 /// The current time, as the sans-IO core takes it.
 pub(crate) fn now() -> std::time::Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// The pause before the next attempt: `first` after no failure, twice as long after each further one, `longest` at
+/// most.
+pub(crate) fn growing_pause(first: Duration, longest: Duration, failures: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
 }

@@ -22,13 +22,12 @@ mod tests;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
-use crate::commands::args::AdoptArgs;
-
 use change::FileTerms;
 use file::ClientFile;
 use repository::Sharing;
+use serde_json::Value;
+
+use crate::commands::args::AdoptArgs;
 
 /// The reason why a client's file stays unchanged.
 #[derive(Debug, thiserror::Error)]

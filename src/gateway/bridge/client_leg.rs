@@ -3,7 +3,6 @@
 
 mod requests;
 
-use crate::gateway::bridge::signals::Broken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -22,6 +21,7 @@ use super::large::LargeToClient;
 use super::listed_tools::ListedTools;
 use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::signals::Broken;
 use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit, TransmitKind};
 use crate::protocol::jsonrpc::{Key, Kind, Message, own_error};

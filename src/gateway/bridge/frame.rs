@@ -34,7 +34,7 @@ pub(crate) fn head(id: Option<EventId<'_>>, out: &mut Batch) {
     if let Some(id) = id {
         out.raw(&id.line().into());
     }
-    out.raw(&Bytes::from_static(b"event: message\ndata: "));
+    out.raw(&Bytes::from_static(sse::MESSAGE_HEAD));
 }
 
 /// A part of its message. Line ends in it can only be space between tokens of the JSON.
@@ -44,7 +44,7 @@ pub(crate) fn data(piece: &Bytes, out: &mut Batch) {
 
 /// The end of the frame.
 pub(crate) fn tail(out: &mut Batch) {
-    out.raw(&Bytes::from_static(b"\n\n"));
+    out.raw(&Bytes::from_static(sse::EVENT_END));
 }
 
 /// The end of the frame of a message whose rest does not come.

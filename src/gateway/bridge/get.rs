@@ -1,9 +1,5 @@
 //! GET and DELETE of a session of the bridge.
 
-use crate::gateway::bridge::frame;
-use crate::gateway::bridge::responses::{no_events, no_method};
-use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
-use crate::transport::mcp_http::request_head::takes_events;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,12 +8,16 @@ use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
 use super::session::{BridgeSession, ENDED};
+use crate::gateway::bridge::frame;
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::bridge::responses::{no_events, no_method};
 use crate::gateway::refusals::events_head;
 use crate::protocol::sse;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
+use crate::transport::mcp_http::request_head::takes_events;
 
 impl Bridge {
     /// Answers a GET: a client listens, or resumes a stream.

@@ -1,8 +1,6 @@
 //! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
 //! and an endpoint to post to (rules L).
 
-use crate::gateway::bridge::responses::{no_events, refusal};
-
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -14,6 +12,7 @@ use super::posted_message::{PostedMessage, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::bridge::responses::{no_events, refusal};
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::events_head;
 use crate::transport::http::body::Body;

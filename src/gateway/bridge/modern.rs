@@ -2,8 +2,6 @@
 //! stream of its own, and the server is shared. The status of a response comes from the server's
 //! answer.
 
-use crate::gateway::bridge::responses::{json_head, refusal};
-use crate::relay::discover_probe::Era;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,11 +12,13 @@ use super::Bridge;
 use super::posted_message::PostedMessage;
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::face_clients::is_known;
+use crate::gateway::bridge::responses::{json_head, refusal};
 use crate::gateway::route_state::RouteState;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
+use crate::relay::discover_probe::Era;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_mirror;

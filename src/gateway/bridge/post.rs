@@ -1,9 +1,6 @@
 //! A POST to a session of the bridge: the message goes to the server; the response is one JSON
 //! answer if no other message comes before it, else a stream.
 
-use crate::gateway::bridge::posted_message::PostedMessage;
-use crate::gateway::bridge::responses::{PARSE_ERROR, json_head, refusal, refused};
-use crate::gateway::bridge::{frame, modern, posted_message};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +14,12 @@ use super::Bridge;
 use super::begin::{self, SessionRequest};
 use super::session::{BridgeSession, ENDED, SessionCommand, SessionKind, requests};
 use super::upload::Upload;
+use crate::gateway::bridge::posted_message::PostedMessage;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
+use crate::gateway::bridge::responses::{PARSE_ERROR, json_head, refusal, refused};
 use crate::gateway::bridge::subscription::Subscription;
+use crate::gateway::bridge::{frame, modern, posted_message};
 use crate::gateway::fleet::event_id;
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{events_head, leaving};

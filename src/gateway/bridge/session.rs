@@ -1,8 +1,5 @@
 //! Sessions of the bridge: their ids, and their handles for the handlers of requests.
 
-use crate::gateway::bridge::signals::{Broken, SessionSignals};
-use crate::gateway::client_limits::fair_share::FairShare;
-use crate::gateway::client_limits::{ClientPermit, LimitedClient};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -15,6 +12,9 @@ use http::{Response, StatusCode};
 use tokio::sync::mpsc;
 
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::signals::{Broken, SessionSignals};
+use crate::gateway::client_limits::fair_share::FairShare;
+use crate::gateway::client_limits::{ClientPermit, LimitedClient};
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;

@@ -10,6 +10,7 @@ use http::request::Parts;
 use tokio::time::{Instant, sleep_until};
 
 use super::session::BridgeSession;
+use crate::transport::clock::growing_pause;
 use crate::transport::http::client_name::ClientName;
 
 /// The pause before a server is started again that has died once; it doubles with each further death.
@@ -147,8 +148,7 @@ impl Drop for EndNotice {
 }
 
 fn pause(deaths: u32) -> Duration {
-    let doubled = PAUSE.saturating_mul(1 << deaths.saturating_sub(1).min(16));
-    doubled.min(PAUSE_MAX)
+    growing_pause(PAUSE, PAUSE_MAX, deaths.saturating_sub(1))
 }
 
 /// The clients that share a server: those of one certificate, else those of one `Authorization`. A server over

@@ -1,12 +1,12 @@
 //! The signals between request handlers and the relay of their session.
 
-use http::StatusCode;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::progress::StreamId;

@@ -1,7 +1,6 @@
 //! A client's reading of a stream: the next messages from the replay buffer, and the position of
 //! the client.
 
-use crate::gateway::bridge::signals::Broken;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,6 +10,7 @@ use super::frame;
 use crate::gateway::bridge::replay_buffer::{
     BufferState, FirstResponse, ReadPosition, ReplayBuffer,
 };
+use crate::gateway::bridge::signals::Broken;
 use crate::protocol::jsonrpc::own_error;
 use crate::relay::SOLE_STREAM;
 use crate::transport::http::body::Batch;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::transport::clock::growing_pause;
+
 /// The time in which a client may have so many starts.
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -42,7 +44,7 @@ impl StartRate {
         self.level = (self.level - max * since.as_secs_f64() / WINDOW.as_secs_f64()).max(0.0);
         self.counted = Some(now);
         if self.level + 1.0 > max {
-            let pause = PAUSE.saturating_mul(1 << self.pauses.min(16)).min(PAUSE_MAX);
+            let pause = growing_pause(PAUSE, PAUSE_MAX, self.pauses);
             self.pauses += 1;
             self.paused_until = Some(now + pause);
             return Err(pause);

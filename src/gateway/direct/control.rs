@@ -1,17 +1,17 @@
 //! Messages of Milepost's own to an HTTP server (cancellations, `logging/setLevel`). Each is a
 //! POST, as each client request is.
 
-use crate::progress::{Payload, Policy};
-use crate::transport::mcp_http::target::ServerClient;
 use std::future::poll_fn;
 
 use http::{Method, Request};
 use tokio::time::timeout;
 
 use crate::observe::error_chain::error_chain;
+use crate::progress::{Payload, Policy};
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::headers;
 use crate::transport::http::request_body::{PAUSE_MAX, RequestBody};
+use crate::transport::mcp_http::target::ServerClient;
 
 /// Sends a message of Milepost's own to the server.
 pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;

@@ -5,7 +5,6 @@
 //! server's connection, the filter, the clock. Messages that a slow client has not read stay with
 //! the server, and newer progress replaces older progress.
 
-use crate::config::routes::Route;
 use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::config::routes::Route;
 use crate::observe::error_chain::error_chain;
 use crate::progress::input::Input;
 use crate::progress::{ArrivedMessage, Disposition, FastPath, Origin};

@@ -1,6 +1,13 @@
 //! Requests that are forwarded unchanged, and streams on which clients of a server over HTTP
 //! listen.
 
+use http::Method;
+use http::Response;
+use http::StatusCode;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use url::Url;
+
 use super::{Direct, held_stream, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::refusals::{no_room, text, unreachable};
@@ -18,12 +25,6 @@ use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::Target;
-use http::Method;
-use http::Response;
-use http::StatusCode;
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use url::Url;
 
 impl Direct {
     /// Forwards a request, and returns the response while it arrives.

@@ -1,9 +1,6 @@
 //! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`):
 //! some servers send progress only there.
 
-use crate::gateway::client_limits::LimitedClient;
-use crate::gateway::direct::claim::ClaimRequest;
-use crate::gateway::route_state::StreamPermit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +13,11 @@ use tokio::time::{sleep, timeout};
 
 use super::session::Session;
 use super::{Direct, stream_body};
+use crate::gateway::client_limits::LimitedClient;
+use crate::gateway::direct::claim::ClaimRequest;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
+use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::{Body, BodyProducer};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;

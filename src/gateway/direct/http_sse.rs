@@ -1,8 +1,6 @@
 //! HTTP+SSE of 2024-11-05: one stream for all server messages, and the endpoint for POSTs, which
 //! the server names in its first event. For the client both are below the route's path.
 
-use crate::gateway::direct::control::control_sender;
-use crate::transport::mcp_http::sse_endpoint::same_origin;
 use std::sync::{Arc, Mutex};
 use std::task::Context;
 
@@ -14,6 +12,7 @@ use smallvec::SmallVec;
 use super::mailbox::Mailbox;
 use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
 use super::{Direct, stream_body};
+use crate::gateway::direct::control::control_sender;
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence};
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{read_or_refuse, text, unreachable};
@@ -34,6 +33,7 @@ use crate::transport::mcp_http::event_ids::EventIds;
 use crate::transport::mcp_http::event_message::{is_stray, message_in};
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{PostedBody, asks, cancels_apart};
+use crate::transport::mcp_http::sse_endpoint::same_origin;
 use crate::transport::mcp_http::target::Target;
 
 /// Reads the server's side of a wire.

@@ -1,16 +1,6 @@
 //! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
 //! answers, or as an event stream if no answer has come in time.
 
-use crate::config::routes::Route;
-use crate::gateway::client_limits::LimitedClient;
-use crate::gateway::direct::control::control_sender;
-use crate::gateway::fleet::session::FleetSession;
-use crate::gateway::refusals::{
-    events_head, leaving, no_room, no_route, read_or_refuse, unreachable,
-};
-use crate::gateway::route_state::StreamPermit;
-use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
-use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::future::{Future, ready};
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,8 +15,16 @@ use tokio::time::{Instant, sleep_until};
 use super::exchange::Exchange;
 use super::session::Session;
 use super::{Direct, stream_body};
+use crate::config::routes::Route;
+use crate::gateway::client_limits::LimitedClient;
+use crate::gateway::direct::control::control_sender;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer, says_nothing};
+use crate::gateway::fleet::session::FleetSession;
+use crate::gateway::refusals::{
+    events_head, leaving, no_room, no_route, read_or_refuse, unreachable,
+};
+use crate::gateway::route_state::StreamPermit;
 use crate::observe::events::FilterId;
 use crate::progress::{Policy, RequestMembers, RequestOrigin};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -41,6 +39,8 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::{Content, is_untyped};
 use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
+use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};

@@ -1,10 +1,6 @@
 //! The response to a POST whose client has a stream already or gets a stream: events as they
 //! arrive, JSON as one event, a status as an error.
 
-use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
-use crate::transport::mcp_http::content::{Content, on_one_line};
-use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
-use crate::transport::mcp_http::server_words;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
@@ -16,7 +12,12 @@ use super::exchange::Exchange;
 use super::post::Post;
 use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::sse;
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::{Content, on_one_line};
+use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
+use crate::transport::mcp_http::server_words;
 
 /// The server's answer to a POST, as far as known.
 pub(crate) enum UpstreamAnswer {
@@ -128,9 +129,7 @@ impl Chunks<Exchange> for PostUpstream {
                 },
                 UpstreamAnswer::Json(json) => {
                     if !std::mem::replace(&mut json.begun, true) {
-                        return Poll::Ready(Some(Ok(Bytes::from_static(
-                            b"event: message\ndata: ",
-                        ))));
+                        return Poll::Ready(Some(Ok(Bytes::from_static(sse::MESSAGE_HEAD))));
                     }
                     if let Some(chunk) = json.held.pop_front() {
                         return Poll::Ready(Some(Ok(on_one_line(chunk))));
@@ -140,7 +139,7 @@ impl Chunks<Exchange> for PostUpstream {
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         None => {
                             self.answer = UpstreamAnswer::Over;
-                            return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
+                            return Poll::Ready(Some(Ok(Bytes::from_static(sse::EVENT_END))));
                         }
                     }
                 }
@@ -154,7 +153,7 @@ impl Chunks<Exchange> for PostUpstream {
                     let answer = Message::parse(read);
                     self.answer = UpstreamAnswer::Over;
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
-                        return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
+                        return Poll::Ready(Some(Ok(sse::write(answer.raw()))));
                     }
                     tracing::warn!(
                         route = self.post.as_ref().map(|post| &*post.route().path),

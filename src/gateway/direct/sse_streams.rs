@@ -1,5 +1,13 @@
 //! Open HTTP+SSE streams of a route, each with the requests that were posted for the stream.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use http::uri::PathAndQuery;
+
 use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::mailbox::Mailbox;
 use crate::gateway::route_state::RouteWatch;
@@ -13,12 +21,6 @@ use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 use crate::transport::random::random_id;
-use http::uri::PathAndQuery;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 
 /// The parameter added to an endpoint that several clients would otherwise share.
 const OWN_KEY: &str = "milepost_stream";

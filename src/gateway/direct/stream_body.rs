@@ -1,10 +1,5 @@
 //! Bodies of streams of events: each ends when the proxy does.
 
-use crate::gateway::direct::event_stream::{Chunks, EventHandler, EventStream};
-use crate::gateway::route_state::StreamPermit;
-use crate::transport::http::body::{Body, BodyProducer};
-use crate::transport::http::client::UpstreamError;
-use crate::transport::http::shutdown::{MOVED, SHUTTING_DOWN};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,6 +8,12 @@ use bytes::Bytes;
 use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+
+use crate::gateway::direct::event_stream::{Chunks, EventHandler, EventStream};
+use crate::gateway::route_state::StreamPermit;
+use crate::transport::http::body::{Body, BodyProducer};
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::shutdown::{MOVED, SHUTTING_DOWN};
 
 /// The body of a response of events; the end of the proxy ends it.
 pub(crate) fn of_call<H: EventHandler + 'static, U: Chunks<H> + 'static>(

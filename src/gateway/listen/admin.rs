@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Access;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
@@ -35,7 +36,6 @@ use crate::observe::printable::printable_json;
 use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
-use access::Access;
 
 pub use access::{TOKEN_FILE, own_address};
 pub use streams::ROUTES_WATCHED;

@@ -18,13 +18,14 @@ mod shell;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use client::{ClientError, ClientTerms};
+use proxy::ProxyTerms;
+use scenarios::{Scenario, ScenarioSubject};
+
 use crate::lab::color::ColorChoice;
 use crate::lab::doctor::findings::Finding;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::lab::doctor::{DoctorError, Options};
-use client::{ClientError, ClientTerms};
-use proxy::ProxyTerms;
-use scenarios::{Scenario, ScenarioSubject};
 
 /// The program to judge, and the options.
 #[derive(Debug, Clone)]

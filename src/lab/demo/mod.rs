@@ -16,15 +16,15 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use thiserror::Error;
-use tokio::signal::ctrl_c;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-
-use crate::progress::{FilterEvent, Policy, Verdict};
 use client::{ClientEvent, DemoClient, Progress};
 use pipes::{PipeEvent, Pipes};
 use rows::{CallFate, DemoRow, Rows};
+use thiserror::Error;
+use tokio::signal::ctrl_c;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use view::{Tone, ViewLine};
+
+use crate::progress::{FilterEvent, Policy, Verdict};
 
 pub use client::MessageFault;
 pub use tally::DemoTally;

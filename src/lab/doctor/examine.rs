@@ -10,8 +10,11 @@ mod unknown;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use aside::TextStream;
 use bytes::Bytes;
+use overheard::Overheard;
 use serde_json::Value;
+use unknown::{CallTexts, UnknownMethods};
 
 use super::added::AddedProgress;
 use super::content::MessageContent;
@@ -23,9 +26,6 @@ use crate::progress::dialect::{self, Dialect};
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
-use aside::TextStream;
-use overheard::Overheard;
-use unknown::{CallTexts, UnknownMethods};
 
 /// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
 /// they lost 2 of 100 at 20 ms.

@@ -35,10 +35,25 @@ pub(in crate::lab) mod web;
 
 use std::time::Duration;
 
+use added::AddedProgress;
+use call::{CallPlan, GivenToken};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use client::DoctorClient;
+use client_choice::ClientChoice;
+use cure::{Behind, Cure, CureTerms};
+use examine::examine_through;
+use findings::{Examined, Terms};
+use link::Link;
+use negotiate::{ServerFacts, SessionStart};
+use revisions::until_signals;
+use rules::Rule;
 use serde_json::{Map, Value};
+use step_line::StepLine;
 use tokio::sync::watch;
+use traffic::TransportKind;
+use trouble::Trouble;
 use url::Url;
+use web::Web;
 
 use crate::config::routes::{Route, Routes, RoutesError};
 use crate::config::values::{DEFAULT_DIALECTS, nearest, positive_time};
@@ -52,21 +67,6 @@ use crate::protocol::mcp::Revision;
 use crate::transport::child::{Program, SpawnError};
 use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
-use added::AddedProgress;
-use call::{CallPlan, GivenToken};
-use client::DoctorClient;
-use client_choice::ClientChoice;
-use cure::{Behind, Cure, CureTerms};
-use examine::examine_through;
-use findings::{Examined, Terms};
-use link::Link;
-use negotiate::{ServerFacts, SessionStart};
-use revisions::until_signals;
-use rules::Rule;
-use step_line::StepLine;
-use traffic::TransportKind;
-use trouble::Trouble;
-use web::Web;
 
 /// The time that `doctor` reads on after the answer to a call, for late progress and second answers.
 const AFTER: Duration = Duration::from_secs(2);

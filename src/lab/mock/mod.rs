@@ -13,11 +13,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use script::MockScript;
+use session::{MockPace, MockTally, MockTerms};
+
 use crate::lab::recordings::RecordingError;
 use crate::lab::recordings::calls::{RecordedCalls, RecordedSide};
 use crate::platform::signals::Signals;
-use script::MockScript;
-use session::{MockPace, MockTally, MockTerms};
 
 pub use self::http::{SESSIONS_MAX, WAITING_MAX};
 pub use self::session::{MISSED_MAX, OPEN_MAX};

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, watch};
 
 use super::reply::ReplyPiece;
+use crate::protocol::sse;
 
 /// Events of a stream that are kept. A script is shorter, except for the flood.
 const EVENTS_MAX: usize = 10_000;
@@ -51,8 +52,10 @@ impl EventLog {
                 let first = *events + 1;
                 *events += messages.len();
                 let event = |(at, text): (usize, String)| {
-                    let id = format!("{}_{}", self.number, first + at);
-                    Bytes::from(format!("id: {id}\nevent: message\ndata: {text}\n\n"))
+                    let id = format!("id: {}_{}\n", self.number, first + at);
+                    let mut event = BytesMut::from(id.as_bytes());
+                    sse::append(&mut event, [text]);
+                    event.freeze()
                 };
                 EventPiece::Events(first, messages.into_iter().enumerate().map(event).collect())
             }

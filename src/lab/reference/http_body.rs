@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 use http::Response;
 use tokio::sync::mpsc;
@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::event_stream::EventReader;
 use super::reply::ReplyPiece;
 use crate::lab::local_http::{LocalBody, event_stream};
+use crate::protocol::sse;
 
 /// The interval of comments on a stream without events.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
@@ -52,8 +53,9 @@ fn events_of(pieces: mpsc::Receiver<ReplyPiece>) -> impl stream::Stream<Item = B
             Ok(None) => return None,
             Ok(Some(ReplyPiece::HangUp)) => Bytes::new(),
             Ok(Some(ReplyPiece::Messages(messages))) => {
-                let event = |text: String| format!("event: message\ndata: {text}\n\n");
-                Bytes::from(messages.into_iter().map(event).collect::<String>())
+                let mut events = BytesMut::new();
+                messages.iter().for_each(|text| sse::append(&mut events, [text]));
+                events.freeze()
             }
         };
         Some((bytes, pieces))

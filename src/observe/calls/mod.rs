@@ -23,6 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use conversation::WatchedConversation;
+use entry::{CallEnd, CallEntry};
 use futures::task::AtomicWaker;
 use serde::Serialize;
 
@@ -30,8 +32,6 @@ use crate::config::values::nearest;
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallStats, OpenCall, Outcome, Policy, Summary};
-use conversation::WatchedConversation;
-use entry::{CallEnd, CallEntry};
 
 pub use look::{CallTableReader, ROUND};
 pub use taps::{TapFilter, TapReader, Taps};

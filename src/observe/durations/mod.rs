@@ -12,8 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::progress::durations::LearnedDurations;
 use writer::DurationWriter;
+
+use crate::progress::durations::LearnedDurations;
 
 pub use place::{
     label_of_address, label_of_command, label_of_route, path_in_label, state_dir, state_dir_warning,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderValue, Response};
 use tokio::time::Instant;
 
+use crate::transport::clock::growing_pause;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::mcp_http::response_body;
@@ -81,9 +82,9 @@ impl ListenStream {
     /// Waits before the next attempt.
     fn pause(&mut self) {
         let retry = self.retry.unwrap_or(RETRY);
-        let grown = retry.saturating_mul(2_u32.saturating_pow(self.vain));
+        let pause = growing_pause(retry, PAUSE_MAX.max(retry), self.vain);
         self.vain = self.vain.saturating_add(1);
-        self.state = ListenState::At(Instant::now() + grown.min(PAUSE_MAX.max(retry)));
+        self.state = ListenState::At(Instant::now() + pause);
     }
 
     /// Reads the stream. Ready with `None` when the state of the stream has changed.

@@ -1,8 +1,6 @@
 //! The target: a server's endpoints, the headers of requests, and the name that Milepost gives
 //! itself.
 
-use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
-use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +15,8 @@ use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
+use crate::transport::mcp_http::target::{Target, TargetError, targets};
 
 /// Is told the headers of each client's request that the server answers with success.
 pub(crate) type HeadersAccepted = Box<dyn Fn(&HeaderMap) + Send + Sync>;

@@ -1,7 +1,6 @@
 //! Headers that repeat members of a request of 2026-07-28. A reader of the body must refuse a
 //! contradiction. The proxy's decisions depend on the body alone.
 
-use crate::transport::mcp_http::header_names::REVISION;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::transport::http::body::Body;
+use crate::transport::mcp_http::header_names::REVISION;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).
 const HEADER_MISMATCH: i32 = -32020;

@@ -1,7 +1,6 @@
 //! A plain HTTP client that returns a server's response unchanged: head, then chunks. The client
 //! repairs nothing and adds no header of a proxy.
 
-use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::future::poll_fn;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::set_headers::set_headers;
+use crate::transport::mcp_http::target::{Target, TargetError, targets};
 
 /// A server as a client reaches it.
 #[derive(Clone)]

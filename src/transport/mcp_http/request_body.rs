@@ -1,8 +1,6 @@
 //! The body of a client's request: held whole if it can be read as a message, else passed on in
 //! pieces.
 
-use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +14,8 @@ use smallvec::{SmallVec, smallvec};
 use tokio::time::{Instant, timeout_at};
 
 use crate::progress::{BATCH_MAX, Policy};
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
 use crate::transport::http::headers::remove_body_headers;
 use crate::transport::http::request_body::{
     BodyLimits, BodyPace, PassingBody, RequestBody, RequestBodyError,

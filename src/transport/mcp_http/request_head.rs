@@ -1,12 +1,13 @@
 //! The parts of a request's head that are kept while the request is answered: the headers
 //! themselves go to the server.
 
-use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, header};
 use std::time::Duration;
 
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, header};
+
 use crate::protocol::mcp::Revision;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 
 /// A client that takes JSON of any length, but no long events, is given events only when it would give
 /// up otherwise: after 300 s without a byte.

@@ -9,9 +9,10 @@ mod table;
 
 use std::sync::Arc;
 
-use crate::http::serve::proxy::{Proxy, Start};
 use client::Client;
 use server::Server;
+
+use crate::http::serve::proxy::{Proxy, Start};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {

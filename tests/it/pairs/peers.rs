@@ -1,11 +1,11 @@
 //! The faults of other proxies, as far as no cell of the table is about them.
 
+use Transport::{Http, Sse, Stdio};
 use serde_json::json;
 
 use super::client::HOME;
 use super::{Pair, Transport};
 use crate::support::{runs, until};
-use Transport::{Http, Sse, Stdio};
 
 const ALL: [Transport; 3] = [Stdio, Http, Sse];
 

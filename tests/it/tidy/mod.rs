@@ -392,6 +392,34 @@ fn every_file_says_what_it_is_and_stays_short() {
     }
 }
 
+/// The group of a line that imports: the standard library, packages, this package. An import from an `enum` or a module
+/// of the same file has no group.
+fn import_group(line: &str) -> Option<usize> {
+    let first = line.strip_prefix("use ")?.split([':', ';', ' ']).next()?;
+    match first {
+        "std" => Some(0),
+        "crate" | "super" | "self" => Some(2),
+        _ if first.starts_with(char::is_uppercase) => None,
+        _ => Some(1),
+    }
+}
+
+#[test]
+fn imports_stand_in_one_order() {
+    for folder in ["src", CORE, "crates/core/tests", "tests", "examples", "benches"] {
+        for (path, text) in sources(folder) {
+            let is_own = |line: &&str| {
+                let module = line.strip_prefix("use ").and_then(|path| path.split("::").next());
+                module.is_some_and(|name| text.contains(&format!("\nmod {name};\n")))
+            };
+            let imports = text.lines().filter(|line| !is_own(line));
+            let groups: Vec<usize> = imports.filter_map(import_group).collect();
+            let place = path.display();
+            assert!(groups.is_sorted(), "{place}: std, then packages, then this package");
+        }
+    }
+}
+
 #[test]
 fn every_reason_and_repair_is_explained_and_shown() {
     let documents = std::fs::read_to_string(root().join("docs/verdicts.md")).unwrap();

@@ -1,9 +1,9 @@
 //! Answers in every form that a server of Streamable HTTP gives them.
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use std::io::Write;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use milepost::config::routes::BearerFile;
 
 use super::rig::{Rig, error, initialize};

@@ -15,6 +15,8 @@ use tempfile::NamedTempFile;
 use tokio::sync::watch;
 
 pub use self::template::{ProxyTemplate, TemplateError};
+use acts::{ActRecord, PairTerms, ProxyAct};
+
 use super::scenarios::{Scenario, ScenarioSubject};
 use super::shell;
 use super::{Judged, ProgressReport, ScenarioOutcome, ScenarioResult};
@@ -23,7 +25,6 @@ use crate::lab::doctor::revisions::until_signals;
 use crate::lab::reference::ReferenceHttp;
 use crate::lab::reference::seen::{SeenFacts, SeenNotes};
 use crate::protocol::mcp::Revision;
-use acts::{ActRecord, PairTerms, ProxyAct};
 
 /// The proxy to judge.
 #[derive(Debug, Clone)]

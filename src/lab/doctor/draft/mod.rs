@@ -5,6 +5,7 @@ mod places;
 pub mod template;
 
 use bytes::Bytes;
+use places::{MemberPlace, places};
 use serde_json::Value;
 
 use super::findings::ObservedCall;
@@ -14,7 +15,6 @@ use super::member_names::{
 };
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::Key;
-use places::{MemberPlace, places};
 
 /// Messages of one method that a draft is made from.
 pub const SAMPLES_MAX: usize = 64;

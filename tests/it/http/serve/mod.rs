@@ -42,11 +42,12 @@ mod token_files;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use proxy::Proxy;
+
 use crate::http::serve::scripted_server::Upstream;
 use crate::support::STUCK;
 use crate::support::exchange::Exchange;
 use crate::support::messages::{call, own_error, result};
-use proxy::Proxy;
 
 /// What clients of Streamable HTTP send with every POST.
 const POST: [(&str, &str); 2] =

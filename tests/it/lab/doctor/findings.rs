@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::support::messages::notification;
 use bytes::Bytes;
 use milepost::lab::doctor::added::AddedProgress;
 use milepost::lab::doctor::cure::{Behind, CureTerms, cure};
@@ -12,6 +11,8 @@ use milepost::lab::doctor::rules::Rule;
 use milepost::lab::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream, TransportKind};
 use milepost::protocol::jsonrpc::Message;
 use serde_json::json;
+
+use crate::support::messages::notification;
 
 /// A conversation as lines: `TIME SIDE text`. The time is in milliseconds; the sides are `>` (we say),
 /// `<` (standard output), `p` (the response to the POST of id 2), `g` (the GET stream), `n` (noise), `e`

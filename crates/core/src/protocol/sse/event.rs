@@ -218,6 +218,12 @@ fn lines(raw: &[u8]) -> impl Iterator<Item = FieldLine<'_>> {
     })
 }
 
+/// The bytes of a new event before its message, for those who write an event in pieces.
+pub const MESSAGE_HEAD: &[u8] = b"event: message\ndata: ";
+
+/// The bytes that end an event behind its message.
+pub const EVENT_END: &[u8] = b"\n\n";
+
 /// A new block around `data`, which is JSON: an event `message` without id or retry.
 pub fn write(data: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(data.len() + 32);

@@ -10,8 +10,8 @@ use bytes::{Buf, Bytes};
 
 use self::event::FieldSpans;
 pub use self::event::{
-    BROKEN_OFF, BlockView, COMMENT, SseEvent, append, append_rewritten, rename, rewrite,
-    without_id, write,
+    BROKEN_OFF, BlockView, COMMENT, EVENT_END, MESSAGE_HEAD, SseEvent, append, append_rewritten,
+    rename, rewrite, without_id, write,
 };
 
 // A reader of Milepost's own: ready-made readers return fields and drop the bytes. Of 14 small streams,
