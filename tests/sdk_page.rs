@@ -261,7 +261,7 @@ fn a_link_with_the_token_opens_the_page() {
     });
 }
 
-/// A picture for `docs/live-page.md`, with `UPDATE_EXPECT`; it is different each time.
+/// A picture for `docs/watching.md`, with `UPDATE_EXPECT`; it is different each time.
 #[test]
 fn the_picture_in_the_documentation() {
     let path = home().join("docs/live-page.png");

@@ -23,7 +23,7 @@ pub struct AdoptArgs {
     /// Show what would change, and write nothing
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
-    /// Print what would change as JSON, a list with an object for each file (docs/adopt.md)
+    /// Print what would change as JSON, a list with an object for each file (docs/clients-setup.md)
     #[arg(long, requires = "dry_run")]
     pub json: bool,
     /// Write without asking
