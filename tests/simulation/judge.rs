@@ -1228,7 +1228,15 @@ impl Judge {
             .filter(|state| is_here(state.call.client))
             .collect();
         let [id, token] = &self.calls[&number].known;
-        let was_exact = || ended.iter().any(|state| state.known.iter().any(|own| same(own, name)));
+        // An id that a client gives again is the id of the later call.
+        let is_open_id = || {
+            let mut others = self.calls.iter().filter(|(call, _)| !said.ended.contains(*call));
+            others.any(|(_, state)| is_here(state.call.client) && same(&state.known[0], name))
+        };
+        let was_exact = || {
+            let has = |of: usize| ended.iter().any(|state| same(&state.known[of], name));
+            has(1) || has(0) && !is_open_id()
+        };
         let fits_one_that_ended = |own: &String, of: std::ops::Range<usize>| {
             let has = |other: &String| alike(other, name) && !same(other, own);
             ended.iter().any(|state| state.known[of.clone()].iter().any(has))
