@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::MILEPOST;
 
 fn goldens() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/adopt")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/adopt")
 }
 
 /// A folder with a client's file in it.

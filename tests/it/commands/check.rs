@@ -306,7 +306,7 @@ fn a_file_of_another_format_is_named_as_such() {
 
 #[test]
 fn files_of_clients_become_routes() {
-    let places = std::fs::read_dir(root().join("tests/routes/import")).unwrap();
+    let places = std::fs::read_dir(root().join("tests/data/routes/import")).unwrap();
     let mut places: Vec<PathBuf> = places.map(|entry| entry.unwrap().path()).collect();
     places.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     places.sort();

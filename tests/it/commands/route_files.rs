@@ -8,7 +8,7 @@ use milepost::progress::Policy;
 use tempfile::TempDir;
 
 pub(crate) fn files(folder: &str) -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/routes").join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/routes").join(folder);
     let entries = std::fs::read_dir(folder).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

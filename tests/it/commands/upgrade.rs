@@ -1,4 +1,4 @@
-//! Route files of earlier versions (`tests/routes/before`): each is accepted and means the same.
+//! Route files of earlier versions (`tests/data/routes/before`): each is accepted and means the same.
 
 use milepost::config::routes::{Environment, Routes};
 
@@ -113,7 +113,7 @@ fn files_of_earlier_versions_are_accepted_and_mean_the_same() {
     assert!(files.len() >= 20);
     for (path, text) in files {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let place = home().join("tests/routes/printed").join(format!("{name}.txt"));
+        let place = home().join("tests/data/routes/printed").join(format!("{name}.txt"));
         let now = printed(&text);
         if std::fs::read_to_string(&place).unwrap_or_default() == now {
             continue;

@@ -344,9 +344,9 @@ fn rest<'a>(player: &mut Player, lines: impl Iterator<Item = &'a str>) -> String
     out
 }
 
-/// Every transcript below `tests/golden`, by path.
+/// Every transcript below `tests/data/golden`, by path.
 pub(crate) fn transcripts() -> Vec<(PathBuf, String)> {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
     let folders = std::fs::read_dir(golden).unwrap();
     let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
     let mut paths: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! Bad inputs by name (`tests/hostile`), each with the answer that it gets. The tests of this folder play
+//! Bad inputs by name (`tests/data/hostile`), each with the answer that it gets. The tests of this folder play
 //! one table each; `UPDATE_EXPECT=1` writes the answers anew.
 
 mod files;
@@ -42,7 +42,7 @@ impl Row {
 }
 
 fn place(table: &str) -> PathBuf {
-    home().join("tests/hostile").join(format!("{table}.txt"))
+    home().join("tests/data/hostile").join(format!("{table}.txt"))
 }
 
 /// The rows of a table: `name: input => answer`. Other lines are empty or begin with `#`.
@@ -132,7 +132,10 @@ fn compare(table: &str, answers: &[String]) {
         let lines: Vec<String> = lines.collect();
         std::fs::write(place(table), lines.join("\n") + "\n").unwrap();
     }
-    assert!(wrong.is_empty(), "tests/hostile/{table}.txt: UPDATE_EXPECT=1 writes it anew\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "tests/data/hostile/{table}.txt: UPDATE_EXPECT=1 writes it anew\n{wrong}"
+    );
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn five_hundred_bad_inputs_have_names_of_their_own() {
         }
     }
     assert!(names.len() >= 500, "{}", names.len());
-    let files = std::fs::read_dir(home().join("tests/hostile")).unwrap().count();
+    let files = std::fs::read_dir(home().join("tests/data/hostile")).unwrap().count();
     assert_eq!(files, TABLES.len());
 }
 

@@ -42,7 +42,7 @@ pub(super) fn ids<'a>(report: &'a Value, outcome: &str) -> Vec<&'a str> {
 /// Checks a file against the schema of JUnit XML, where this machine has a validator.
 #[track_caller]
 fn check_xml(file: &Path) {
-    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemas/junit.xsd");
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schemas/junit.xsd");
     let checked =
         Command::new("xmllint").args(["--noout", "--nonet", "--schema", schema]).arg(file).output();
     if let Ok(Output { status, stderr, .. }) = checked {

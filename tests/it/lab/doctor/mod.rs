@@ -111,9 +111,9 @@ fn uuids(line: &str) -> String {
     out + rest
 }
 
-/// Compares reports with `tests/doctor/NAME.txt`.
+/// Compares reports with `tests/data/doctor/NAME.txt`.
 fn golden(name: &str, mut report: impl FnMut() -> String) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/doctor/{name}.txt"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/doctor/{name}.txt"));
     if env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(&path, report()).unwrap();
         return;

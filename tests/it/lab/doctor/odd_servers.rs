@@ -12,7 +12,7 @@ use super::{WITHHELD, doctor, golden, seen};
 
 /// What a server does to the messages of a client.
 struct OddServer {
-    /// The report is `tests/doctor/odd-NAME.txt`.
+    /// The report is `tests/data/doctor/odd-NAME.txt`.
     name: &'static str,
     /// Further options of `doctor`.
     options: &'static [&'static str],

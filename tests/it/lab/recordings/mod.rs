@@ -13,9 +13,9 @@ use crate::support::milepost;
 /// A recording that was written by hand, with its text.
 pub(crate) const BUILDS: &str = "2026-01-31T09-59-59Z-0001.transcript";
 
-/// The path of a recording in `tests/recordings`.
+/// The path of a recording in `tests/data/recordings`.
 pub(crate) fn recording(name: &str) -> String {
-    format!("{}/tests/recordings/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/data/recordings/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Exit code, standard output, standard error.

@@ -1,5 +1,5 @@
 //! The filter without I/O: generated conversations and single cases, in virtual time. The transcripts are
-//! in `tests/golden`; the tests of the proxy play them, because their settings are those of route files.
+//! in `tests/data/golden`; the tests of the proxy play them, because their settings are those of route files.
 
 mod allocations;
 pub(crate) mod checker;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 /// The lines of a table, each with what stands before its first tab.
 fn table(name: &str) -> Vec<(String, String)> {
-    let path = format!("{}/../../tests/lines/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/data/lines/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let rows = text.lines().filter(|row| !row.starts_with('#'));
     rows.map(|row| row.split_once('\t').unwrap())
