@@ -159,8 +159,8 @@ impl Ledger {
         let call = self.calls.remove(&id)?;
         self.changes += 1;
         forget(&mut self.by_stream, &call.stream, id);
-        // The id of a request that became a task may be the id of a later request by now, whose tombstone says more.
-        if self.by_id.get(&call.id.server).contains(&id) {
+        // Under the id of a task of Milepost's own the server still works; that of its own task may be a later call's.
+        if self.by_id.get(&call.id.server).contains(&id) || call.is_own_task() {
             self.by_id.remove(&call.id.server, id);
             self.tombstones.add_request(&call, tombstone);
         }
