@@ -290,7 +290,7 @@ impl Session {
         if !shared.repeats_unseen(on) {
             self.scope.mark(now(), &mut shared.filter, message);
         }
-        let is_repeated = |filter: &mut Filter| filter.calls_mut().is_repeated(on, message);
+        let is_repeated = |filter: &mut Filter| filter.calls().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
             // The client comes back for what it has not had, whatever was written for it.
             return ListenDelivery::Passes;

@@ -462,29 +462,6 @@ async fn a_client_that_resumes_has_everything_behind_its_last_event_whether_or_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_the_answer() {
-    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
-    let step = |step: u32| event_with(&format!("e{step}"), &progress("7", step));
-    server.chunk(step(1));
-    settle().await;
-    // The proxy between does not tell that the client has left, so that the server writes on both streams.
-    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
-    server.chunk(step(2));
-    server.chunk(event_with("e3", &result("1")));
-    settle().await;
-    assert_eq!(answer.messages().len(), 3);
-    resumes.chunk(step(2));
-    resumes.chunk(event_with("e3", &result("1")));
-    settle().await;
-    let repeated = step(2) + &event_with("e3", &result("1"));
-    assert_eq!(resumed.text(), repeated);
-    // Behind the answer progress is late, as everywhere.
-    resumes.chunk(step(4));
-    settle().await;
-    assert_eq!(resumed.text(), repeated);
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_answer_that_was_written_for_a_client_that_had_left_is_repeated_for_it() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));

@@ -120,7 +120,7 @@ impl Correlator {
     /// Whether a message arrived where a client goes on with the stream of another request than this call's.
     pub(crate) fn is_of_other_request(&self, origin: Origin, call: CallId) -> bool {
         let Origin::Stream(on) = origin else { return false };
-        let resumes = self.streams.get(&on).is_some_and(|stream| stream.resumes_request());
+        let resumes = self.streams.get(&on).is_some_and(|stream| stream.resumes_request);
         resumes && self.ledger.get(call).is_none_or(|call| call.stream != on)
     }
 

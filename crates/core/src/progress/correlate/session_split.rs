@@ -16,7 +16,7 @@ use crate::progress::correlate::ledger::sole;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::Origin;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::streams::stream::{ResumedRequest, StreamKind};
+use crate::progress::streams::stream::StreamKind;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
@@ -84,28 +84,8 @@ impl Correlator {
         self.ledger.get(call)?.meter.emitted()
     }
 
-    /// Whether the stream `on`, on which a client has come back, repeats a message about a request that is over: an answer,
-    /// or before the answer to the only request of the stream also valid progress. The client may have had neither,
-    /// whatever was written to the stream that it has left.
-    pub fn is_repeated(&mut self, on: StreamId, message: &Message) -> bool {
-        if message.kind() == Kind::Response {
-            if let Some(stream) = self.streams.get_mut(&on) {
-                stream.resumed_request = stream.resumed_request.answered();
-            }
-            return self.is_answered(message);
-        }
-        let stream = self.streams.get(&on);
-        stream.is_some_and(|stream| stream.resumed_request == ResumedRequest::Waits)
-            && self.is_late(message)
-            && message.method().as_deref() == Some(mcp::PROGRESS)
-            && self
-                .policy
-                .reports(mcp::PROGRESS, message)
-                .any(|(_, report)| report.figure.is_some() && report.repairs.is_empty())
-    }
-
     /// Whether a message answers a request that has been answered before.
-    fn is_answered(&self, message: &Message) -> bool {
+    pub fn is_answered(&self, message: &Message) -> bool {
         message.kind() == Kind::Response
             && message.id_key().is_some_and(|id| {
                 self.ledger.call_of_answer(&id).is_none()
@@ -215,9 +195,7 @@ impl Correlator {
         self.open_stream(id, StreamKind::Shared, crate::progress::StreamPacing::Immediate);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.replays = true;
-            if of == StreamKind::Exchange {
-                stream.resumed_request = ResumedRequest::Waits;
-            }
+            stream.resumes_request = of == StreamKind::Exchange;
         }
     }
 

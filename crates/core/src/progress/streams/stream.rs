@@ -111,37 +111,15 @@ pub(crate) struct Stream {
     pieces: usize,
     /// The server repeats messages that the client may already have.
     pub(crate) replays: bool,
-    /// The request whose stream this one goes on with.
-    pub(crate) resumed_request: ResumedRequest,
+    /// The stream goes on with that of one HTTP request, and so speaks of that request alone.
+    pub(crate) resumes_request: bool,
     /// The place of the last message of the server that was given out.
     pub(crate) passed: u64,
     /// The place of the last progress that has left the queue.
     progress_passed: u64,
 }
 
-/// The HTTP request with whose stream another stream goes on. Such a stream speaks of that request alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResumedRequest {
-    /// The stream begins anew, or goes on with one that belongs to no request.
-    None,
-    /// The answer has not come on this stream.
-    Waits,
-    Answered,
-}
-
-impl ResumedRequest {
-    /// The state behind an answer.
-    pub(crate) fn answered(self) -> Self {
-        if self == Self::None { self } else { Self::Answered }
-    }
-}
-
 impl Stream {
-    /// Whether the stream goes on with that of one HTTP request.
-    pub(crate) fn resumes_request(&self) -> bool {
-        self.resumed_request != ResumedRequest::None
-    }
-
     pub(crate) fn new(kind: StreamKind, pacing: StreamPacing) -> Self {
         Self {
             kind,
@@ -157,7 +135,7 @@ impl Stream {
             midway: None,
             pieces: 0,
             replays: false,
-            resumed_request: ResumedRequest::None,
+            resumes_request: false,
             passed: 0,
             progress_passed: 0,
         }
