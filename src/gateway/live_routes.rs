@@ -19,7 +19,7 @@ use crate::gateway::direct::sessions::Sessions;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::files_of;
 use crate::gateway::observers::Observers;
-use crate::gateway::refusals::{no_route, read_or_refuse};
+use crate::gateway::refusals::{no_route, read_or_refuse, refuse_unread};
 use crate::gateway::route_state::{RouteShared, RouteState, policy_of};
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
@@ -32,8 +32,7 @@ use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
-/// Previous servers of a route that are remembered while calls to them are open. Clients can no
-/// longer answer requests of older servers.
+/// Previous servers of a route that are remembered while they have open calls. Clients cannot answer older ones.
 const PREVIOUS_MAX: usize = 8;
 
 /// Time between two looks at whether a retired route is still held.
@@ -438,8 +437,9 @@ impl LiveRoute {
         part: &EndpointKind,
         body: PostedBody,
     ) -> Result<(Arc<Self>, PostedBody), Box<Response<Body>>> {
+        let gone = |body| Err(Box::new(refuse_unread(&self.state, parts, body, no_route())));
         let Some(previous) = self.find_previous(parts, part, removed) else {
-            return if removed { Err(Box::new(no_route())) } else { Ok((Arc::clone(self), body)) };
+            return if removed { gone(body) } else { Ok((Arc::clone(self), body)) };
         };
         let comes_back = parts.headers.get(LAST_EVENT_ID).is_some_and(|id| !id.is_empty());
         let (is_for_previous, body) = match parts.method {
@@ -456,7 +456,7 @@ impl LiveRoute {
         };
         match is_for_previous {
             true => Ok((previous, body)),
-            false if removed => Err(Box::new(no_route())),
+            false if removed => gone(body),
             false => Ok((Arc::clone(self), body)),
         }
     }

@@ -119,6 +119,21 @@ fn not_taken(
     }
 }
 
+/// The response to a request whose body nobody needs.
+pub(crate) fn refuse_unread(
+    state: &RouteState,
+    parts: &Parts,
+    body: PostedBody,
+    response: Response<Body>,
+) -> Response<Body> {
+    if let PostedBody::Fresh(body) = body
+        && !BodyLimits::awaits_leave(parts)
+    {
+        BodyLimits::of(parts, &state.route, &state.shared.bodies).refuse(body);
+    }
+    response
+}
+
 /// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
 #[expect(
     clippy::manual_async_fn,
@@ -130,8 +145,13 @@ pub(crate) fn read_or_refuse(
     parts: &Parts,
 ) -> impl Future<Output = Result<ReadBody, Box<Response<Body>>>> + Send {
     async move {
-        let reading = state.reading(parts.extensions.get());
-        let _reading = reading.map_err(|none| Box::new(no_room(state, &none, None)))?;
+        let _reading = match state.reading(parts.extensions.get()) {
+            Ok(reading) => reading,
+            Err(none) => {
+                let response = no_room(state, &none, None);
+                return Err(Box::new(refuse_unread(state, parts, body, response)));
+            }
+        };
         let limits = BodyLimits::of(parts, &state.route, &state.shared.bodies);
         match request_body::read(body, parts, limits, INSPECT_MAX).await {
             Ok(ReadBody::Whole(bytes)) => keep_or_refuse(state, parts, bytes).map(ReadBody::Whole),

@@ -14,7 +14,7 @@ use super::upload::Upload;
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::responses::{no_events, refusal};
 use crate::gateway::fleet::session::FleetSession;
-use crate::gateway::refusals::events_head;
+use crate::gateway::refusals::{events_head, refuse_unread};
 use crate::transport::http::body::Body;
 use crate::transport::http::forwarded::public_path;
 use crate::transport::http::write_state::WriteState;
@@ -94,7 +94,8 @@ impl Bridge {
         }
         let Some(session) = session.filter(|session| self.may_speak(session, &parts)) else {
             let why = "there is no such stream; open one with a GET";
-            return refusal(StatusCode::NOT_FOUND, why, None);
+            let response = refusal(StatusCode::NOT_FOUND, why, None);
+            return refuse_unread(&self.state, &parts, body, response);
         };
         let posted = match read(&self.state, &parts, body).await {
             Ok(posted) => posted,

@@ -15,7 +15,7 @@ use super::{Direct, stream_body};
 use crate::gateway::direct::control::control_sender;
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence};
 use crate::gateway::fleet::session::FleetSession;
-use crate::gateway::refusals::{read_or_refuse, text, unreachable};
+use crate::gateway::refusals::{read_or_refuse, refuse_unread, text, unreachable};
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
 use crate::progress::input::Input;
@@ -326,7 +326,8 @@ impl Direct {
         let endpoint =
             parts.uri.query().and_then(|query| self.sse_streams.lock().get(query).cloned());
         let Some(endpoint) = endpoint else {
-            return text(StatusCode::NOT_FOUND, "there is no such stream; open one with a GET");
+            let why = "there is no such stream; open one with a GET";
+            return refuse_unread(&self.state, &parts, body, text(StatusCode::NOT_FOUND, why));
         };
         let read = match read_or_refuse(&self.state, body, &parts).await {
             Ok(read) => read,

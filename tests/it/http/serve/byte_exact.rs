@@ -74,11 +74,11 @@ fn a_request_of_ten_megabytes_passes_in_little_memory() {
 }
 
 /// Writes a call of 100 MB whose length is not announced, from a thread of its own.
-fn post_large(proxy: &Proxy, headers: &str) -> (TcpStream, thread::JoinHandle<()>) {
+fn post_large(proxy: &Proxy, path: &str, headers: &str) -> (TcpStream, thread::JoinHandle<()>) {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
     let head = format!(
-        "POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          accept: application/json, text/event-stream\r\n{headers}\
          transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     );
@@ -109,7 +109,7 @@ fn a_chunked_request_of_100_megabytes_passes_in_little_memory() {
     let route = format!("upstream.url = \"{}\"\nmax_request_bytes = 200_000_000", upstream.url());
     let proxy = Proxy::with(&Start::default(), &route);
     let memory = proxy.status("VmRSS");
-    let (mut stream, write) = post_large(&proxy, "");
+    let (mut stream, write) = post_large(&proxy, "/a", "");
     let mut server = upstream.asked();
     write.join().unwrap();
     assert!(server.body.len() > PIECES << 20);
@@ -142,7 +142,7 @@ for line in sys.stdin.buffer:
     let mut answer = post(&proxy, &initialize("2025-06-18"));
     let session = answer.header("mcp-session-id").unwrap();
     let memory = proxy.status("VmRSS");
-    let (mut stream, write) = post_large(&proxy, &format!("mcp-session-id: {session}\r\n"));
+    let (mut stream, write) = post_large(&proxy, "/a", &format!("mcp-session-id: {session}\r\n"));
     let mut heard = String::new();
     stream.read_to_string(&mut heard).unwrap();
     write.join().unwrap();
@@ -157,13 +157,29 @@ fn a_client_that_writes_too_much_before_it_reads_gets_413() {
     let route = format!("upstream.url = \"{}\"", upstream.url());
     for route in [route, "upstream.command = [\"cat\"]".to_owned()] {
         let proxy = Proxy::with(&Start::default(), &route);
-        let (mut stream, write) = post_large(&proxy, "");
+        let (mut stream, write) = post_large(&proxy, "/a", "");
         // Whoever writes all of it first must not be cut off.
         write.join().unwrap();
         let mut heard = String::new();
         stream.read_to_string(&mut heard).unwrap();
         assert!(heard.starts_with("HTTP/1.1 413 "), "{heard}");
         assert!(heard.contains("may have 67108864 bytes on this route"), "{heard}");
+    }
+    assert!(upstream.is_idle());
+}
+
+#[test]
+fn a_client_that_writes_all_before_it_reads_is_told_that_its_stream_is_gone() {
+    let upstream = Upstream::start();
+    let route = format!("upstream.url = \"{}\"\nupstream.transport = \"sse\"", upstream.url());
+    for route in [route, "upstream.command = [\"cat\"]".to_owned()] {
+        let proxy = Proxy::with(&Start::default(), &route);
+        let (mut stream, write) = post_large(&proxy, "/a/messages?sessionId=ended", "");
+        write.join().unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).unwrap();
+        assert!(heard.starts_with("HTTP/1.1 404 "), "{heard}");
+        assert!(heard.contains("there is no such stream; open one with a GET"), "{heard}");
     }
     assert!(upstream.is_idle());
 }
