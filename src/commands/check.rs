@@ -37,7 +37,9 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if let Some(file) = &args.import {
         return Ok(CheckOutput::of(routes::import(file)?, Vec::new()));
     }
-    let routes = Routes::load(args.file()).and_then(|all| all.with_strict_files(args.strict_files));
+    let routes = Routes::load(args.file())
+        .and_then(|all| all.with_strict_files(args.strict_files))
+        .and_then(Routes::not_empty);
     if args.json {
         return Ok(json_output(args, &routes));
     }
@@ -46,11 +48,8 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if args.print {
         return Ok(CheckOutput::of(routes.print(), warnings));
     }
-    let list = routes.list();
-    let is_empty = list.is_empty();
-    let text = if is_empty { format!("{}: no routes\n", args.file().display()) } else { list };
     let left_out = routes.left_out(env_names().into_iter());
-    Ok(CheckOutput::of(text + &left_out, warnings))
+    Ok(CheckOutput::of(routes.list() + &left_out, warnings))
 }
 
 /// The warnings about a usable file, and about the state directory that `serve` would use.

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::import_forms;
-use super::route_file::RoutesError;
+use super::route_file::{RoutesError, read_text};
 use crate::config::settings::toml_text::{key, list, plain as quote, table};
 use crate::config::values::text::RoutePath;
 use crate::policy_file::diagnostics::ConfigError;
@@ -39,8 +39,7 @@ const FOLDER: &str = "upstream.cwd = ";
 /// # Errors
 /// If the file cannot be read or holds no servers.
 pub fn import(path: &Path) -> Result<String, RoutesError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
+    let text = read_text(path)?;
     let is_toml = path.extension().is_some_and(|extension| extension == "toml");
     read(&text, is_toml).map_err(|(wrong, key)| RoutesError::invalid(path, &text, wrong, key))
 }

@@ -51,6 +51,6 @@ pub use route::{
     Admin, Cors, ForwardedRule, HttpUpstream, Route, Secret, Server, ServerTls, StdioUpstream,
     Upstream,
 };
-pub use route_file::{Routes, RoutesError};
+pub use route_file::{Routes, RoutesError, read_text};
 pub use schema::schema;
 pub use wrapped_server::WrappedServer;

@@ -1,6 +1,7 @@
 //! A route file that has been read: its routes and listeners, and what is wrong in it otherwise.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -32,7 +33,18 @@ pub enum RoutesError {
         path: PathBuf,
         /// Why not.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// There is no such file.
+    #[error("there is no file {}; `milepost init` writes a route file", .0.display())]
+    Missing(PathBuf),
+    /// It holds no text.
+    #[error("{} {what}", path.display())]
+    NoText {
+        /// The file.
+        path: PathBuf,
+        /// What it is, and what would be right.
+        what: &'static str,
     },
     /// Something in it is not as it should be.
     #[error("{0}")]
@@ -131,14 +143,30 @@ pub struct Routes {
     strict_files: bool,
 }
 
+/// The text of a file.
+///
+/// # Errors
+/// If there is no such file, or it cannot be read, or it is no text in UTF-8.
+pub fn read_text(path: &Path) -> Result<String, RoutesError> {
+    let no_text = |what| RoutesError::NoText { path: path.to_owned(), what };
+    let bytes = std::fs::read(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => RoutesError::Missing(path.to_owned()),
+        io::ErrorKind::IsADirectory => no_text("is a folder; a file is expected"),
+        _ => RoutesError::Unreadable { path: path.to_owned(), source },
+    })?;
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(no_text("is in UTF-16; save it in UTF-8"));
+    }
+    String::from_utf8(bytes).map_err(|_| no_text("is not in UTF-8; save it in UTF-8"))
+}
+
 impl Routes {
     /// Reads a file.
     ///
     /// # Errors
     /// If it cannot be read or anything in it is not as it should be.
     pub fn load(path: &Path) -> Result<Self, RoutesError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
+        let text = read_text(path)?;
         Self::parse(path, &text, &Environment::of_process())
     }
 

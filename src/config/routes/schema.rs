@@ -15,7 +15,20 @@ pub fn schema() -> &'static str {
 pub(super) fn reword(key: Option<&str>, what: String) -> String {
     match key {
         Some(table @ "route") if what.ends_with(NOT_A_TABLE) => several_tables(table),
-        key => name_tables(key, what),
+        key => name_tables(key, as_list(key, what)),
+    }
+}
+
+/// Says of a command in one text how its words are written as a list.
+fn as_list(key: Option<&str>, what: String) -> String {
+    let is_command = key.is_some_and(|key| key.ends_with(".command"));
+    let line = what.strip_prefix("a list is expected, not string \"").filter(|_| is_command);
+    match line.and_then(|line| line.strip_suffix('"')).filter(|line| !line.contains(['"', '\\'])) {
+        Some(line) => {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            format!("{what}; write {words:?}")
+        }
+        None => what,
     }
 }
 

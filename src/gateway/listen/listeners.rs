@@ -40,13 +40,28 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The time for observers to receive the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(500);
 
+/// Ports below this one are for programs with a privilege on most systems.
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// What helps where an address cannot be listened on.
+fn listen_cure(address: SocketAddr, source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied if address.port() < FIRST_FREE_PORT => {
+            "ports below 1024 need a privilege: give it CAP_NET_BIND_SERVICE or a socket of systemd"
+        }
+        io::ErrorKind::PermissionDenied => "allow it to listen there",
+        io::ErrorKind::AddrNotAvailable => "give this machine the address",
+        _ => "end what listens there",
+    }
+}
+
 /// The reason why the listeners cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address cannot be listened on.
     #[error(
-        "cannot listen on {address}; end what listens there, or choose another address with \
-         `listen` in [{table}]"
+        "cannot listen on {address}; {}, or choose another address with `listen` in [{table}]",
+        listen_cure(*address, source)
     )]
     Bind {
         /// The address.

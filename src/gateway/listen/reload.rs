@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
 use super::handler::Routed;
-use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
+use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files, read_text};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::contents;
 use crate::gateway::fleet::FleetMember;
@@ -163,9 +163,7 @@ impl Reloading {
     }
 
     fn read(&self) -> RouteFileText {
-        let path = self.path.clone();
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| RoutesError::Unreadable { path, source });
+        let text = read_text(&self.path);
         let named = match &text {
             Ok(text) => self.named_in(text),
             // The files that were named last may be named again.

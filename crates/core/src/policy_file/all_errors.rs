@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::diagnostics::ConfigError;
+use super::syntax;
 
 /// The parts that are taken out at most. A file with more errors is reported in parts.
 const ROUNDS_MAX: usize = 100;
@@ -40,7 +41,7 @@ pub fn read<T>(
 /// One error for each line: one slip has several consequences on its line.
 fn syntax_errors(text: &str, errors: Vec<toml::de::Error>) -> Vec<ConfigError> {
     let mut lines = Vec::new();
-    let errors = errors.into_iter().map(ConfigError::from);
+    let errors = errors.into_iter().map(|error| syntax::reword(text, error.into()));
     let is_new = |error: &ConfigError| {
         let line = text.get(..error.at).unwrap_or(text).matches('\n').count();
         let is_new = !lines.contains(&line);

@@ -21,6 +21,7 @@ pub mod key_groups;
 #[cfg(feature = "schema")]
 mod schemas;
 pub mod setting;
+mod syntax;
 pub mod table;
 pub mod text;
 pub mod toml_text;
