@@ -31,9 +31,10 @@ use super::handler::{Handler, Peer};
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, admit_page};
 use crate::observe::calls::PATH_OF_TAP;
+use crate::observe::log;
 use crate::observe::log::FilterError;
+use crate::observe::metrics::TextFormat;
 use crate::observe::printable::printable_json;
-use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
@@ -184,7 +185,9 @@ impl<H: Handler> AdminApi<H> {
                 if !reads {
                     return Err(Refusal::ReadOnly);
                 }
-                Ok(AdminDecision::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
+                let format = TextFormat::asked_for(&parts.headers);
+                let answer = typed(StatusCode::OK, format.content_type(), format.of(text));
+                Ok(AdminDecision::Answered(answer))
             }
             path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
                 access.authorize(client, &parts.headers)?;

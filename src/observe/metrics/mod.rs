@@ -1,4 +1,4 @@
-//! Metrics, in the text that Prometheus reads (OpenMetrics 1.0).
+//! Metrics, in the texts that Prometheus reads.
 //!
 //! Each part of the proxy holds its own counters: a message costs a few relaxed additions, no lock
 //! and no look-up. Every set of labels is bounded: routes by the route file, reasons and repairs by
@@ -9,6 +9,7 @@ mod config;
 mod fleet;
 mod limits;
 mod route;
+mod text_format;
 mod traffic;
 
 use std::sync::atomic::Ordering;
@@ -31,10 +32,8 @@ pub use config::{Config, Reload};
 pub use fleet::{FleetCounts, FleetEvent};
 pub use limits::{ConnectionCounts, RouteLimit};
 pub use route::{ChildGauge, RouteCounts, Tables};
+pub use text_format::TextFormat;
 pub use traffic::{MeteredIo, ServerNotice, Traffic};
-
-/// The `Content-Type` of [`Metrics::text`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Seconds that calls take, up to an hour.
 const DURATIONS: [f64; 14] =

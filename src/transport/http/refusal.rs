@@ -193,7 +193,9 @@ impl Refusal {
                  Origin of another page"
             }
             Self::NoRoute => "no route is here; use the path of one, as the operator named it",
-            Self::NoPage => "no page is here; use /livez, /readyz, /metrics or /log-level",
+            Self::NoPage => {
+                "no page is here; there are /, /livez, /readyz, /metrics, /calls, /tap, /about and /log-level"
+            }
             Self::NotPassedOn => {
                 "this address is for the other replicas of this proxy; use the address for clients"
             }

@@ -1,6 +1,6 @@
 //! The pages and settings of operators.
 
-use super::proxy::Start;
+use super::proxy::{OPEN_METRICS, Start};
 use super::*;
 use crate::observe::metrics::page::Page;
 use crate::support::until;
@@ -55,6 +55,12 @@ fn numbers_are_served_and_count_the_bytes_of_both_sides() {
     let proxy = Proxy::with(&Start::default(), &format!("upstream.url = \"{}\"", upstream.url()));
     let mut asked = Exchange::send(proxy.admin(), "GET", "/metrics", &[], "");
     assert_eq!(asked.status(), 200);
+    let plain = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(asked.header("content-type").as_deref(), Some(plain));
+    let text = asked.rest();
+    assert!(text.contains("# TYPE milepost_calls_total counter\n"), "{text}");
+    let mut asked = Exchange::send(proxy.admin(), "GET", "/metrics", &[OPEN_METRICS], "");
+    assert_eq!(asked.status(), 200);
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(asked.header("content-type").as_deref(), Some(kind));
     let before = Page::read(&asked.rest());
@@ -65,7 +71,7 @@ fn numbers_are_served_and_count_the_bytes_of_both_sides() {
     assert_eq!(client.status(), 200);
     client.rest();
     // The client may have read what the thread that wrote it is about to count.
-    let now = || Page::read(&ask(&proxy, "GET", "/metrics", &[], "").1);
+    let now = || Page::read(&ask(&proxy, "GET", "/metrics", &[OPEN_METRICS], "").1);
     until("the answer is counted", || now().sum("milepost_client_sent_bytes_total", &[]) > 0.0);
     let after = now();
     for name in ["client_received", "client_sent", "server_received", "server_sent"] {

@@ -14,6 +14,10 @@ use crate::support::exchange::Exchange;
 use crate::support::session::{servers_of, signal};
 use crate::support::{STUCK, milepost, until, wait};
 
+/// What Prometheus says: the page of numbers is OpenMetrics then.
+pub(crate) const OPEN_METRICS: (&str, &str) =
+    ("accept", "application/openmetrics-text;version=1.0.0");
+
 /// `milepost serve` on ports of its own.
 pub(crate) struct Proxy {
     child: Child,
@@ -168,7 +172,7 @@ impl Proxy {
     /// What the page for operators says.
     #[track_caller]
     pub(crate) fn probe(&self, path: &str) -> (u16, String) {
-        let mut page = Exchange::send(&self.admin, "GET", path, &[], "");
+        let mut page = Exchange::send(&self.admin, "GET", path, &[OPEN_METRICS], "");
         (page.status(), page.rest())
     }
 
