@@ -264,7 +264,9 @@ impl TopCalls {
     /// last first.
     pub(super) fn rows(&self, filter: &CallFilter, at: Instant) -> Vec<TopRow> {
         let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
-        let mut rows: Vec<TopRow> = rows.filter(|row| row.passes(filter)).collect();
+        let mut rows: Vec<TopRow> = rows.collect();
+        tell_apart(&mut rows);
+        rows.retain(|row| row.passes(filter));
         rows.sort_by_key(|row| {
             let end = row.call.ended.unwrap_or(row.now);
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
@@ -279,6 +281,27 @@ impl TopCalls {
         let mut rows = process.rows(&key.0, at);
         rows.find(|row| row.key == *key)
     }
+}
+
+/// Puts the process id behind a place that several processes have, such as two `wrap` of one server.
+fn tell_apart(rows: &mut [TopRow]) {
+    let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in &*rows {
+        keys.entry(&row.place).or_default().insert(&row.key.0);
+    }
+    let several = keys.into_iter().filter(|(_, keys)| keys.len() > 1);
+    let several: BTreeSet<String> = several.map(|(place, _)| place.to_owned()).collect();
+    for row in rows.iter_mut().filter(|row| several.contains(&row.place)) {
+        if let Some(pid) = pid_in(&row.key.0) {
+            row.place = format!("{} {pid}", row.place);
+        }
+    }
+}
+
+/// The process id in the path of a local socket, whose name is `wrap-PID-RANDOM.sock`.
+fn pid_in(key: &str) -> Option<&str> {
+    let name = key.rsplit('/').next()?;
+    name.split('-').nth(1).filter(|pid| pid.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 impl TopProcess {
@@ -380,6 +403,22 @@ mod tests {
         assert!(row.has_failed() && !row.is_open() && row.outcome() == "its process has ended");
         calls.tidy(now + STAYS);
         assert_eq!(labels(&calls, &all, now), ["serve /x new"]);
+    }
+
+    #[test]
+    fn processes_of_one_server_are_told_apart_by_their_ids() {
+        let now = Instant::now();
+        let mut calls = TopCalls::default();
+        for (key, name) in [
+            ("/run/wrap-12-ab.sock", "git"),
+            ("/run/wrap-34-cd.sock", "git"),
+            ("/run/wrap-56-ef.sock", "x"),
+        ] {
+            calls.take(key, ProcessNews::Begun(format!("wrap {name}")), now);
+            calls.take(key, event("calls", r#"[{"n":1,"tool":"t","opened":1}]"#), now);
+        }
+        let all = CallFilter::default();
+        assert_eq!(labels(&calls, &all, now), ["wrap git 12 t", "wrap git 34 t", "wrap x t"]);
     }
 
     #[test]

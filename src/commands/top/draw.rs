@@ -1,5 +1,6 @@
 //! What `milepost top` draws.
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use console::Style;
@@ -27,8 +28,14 @@ const GAP: usize = 2;
 /// Columns of the help.
 const HELP: usize = 92;
 
-/// The silence of a server that is mentioned.
+/// The silence of a server that is a warning.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
+
+/// The silence of a server that is told of a call without words.
+const QUIET_AFTER: Duration = Duration::from_secs(1);
+
+/// The least columns of the words of calls.
+const WORDS_MIN: usize = 20;
 
 /// The keys, for `?`.
 const KEYS: [(&str, &str); 12] = [
@@ -45,6 +52,9 @@ const KEYS: [(&str, &str); 12] = [
     ("", ""),
     ("", "press any key"),
 ];
+
+/// The column of the words of calls.
+const WORDS: &str = "MESSAGE";
 
 /// A column of the table.
 struct TopColumn {
@@ -65,7 +75,7 @@ const COLUMNS: [TopColumn; 8] = [
     column("SERVER", 0, 2, false),
     column("CLIENT", 0, 2, true),
     column("PROGRESS", 26, 0, false),
-    column("MESSAGE", 0, 3, false),
+    column(WORDS, 0, 3, false),
     column("CHANGES", CHANGES, 0, true),
     column("TIME", TIME, 0, false),
 ];
@@ -140,37 +150,46 @@ fn draw_table(
     };
     let columns: Vec<TopColumn> =
         COLUMNS.into_iter().filter(|column| !column.only_wide || width >= WIDE).collect();
-    let widths = widths(&columns, width);
-    let names = columns.iter().map(|column| TopLine::new(column.name, &styles.dim));
-    let mut lines = vec![side_by_side(names, &widths)];
+    let names = columns.iter().map(|column| TopLine::new(column.name, &styles.dim)).collect();
     let shown = height.saturating_sub(1);
     let first = (chosen + 1).saturating_sub(shown);
-    for (at, row) in rows.iter().enumerate().skip(first).take(shown) {
-        let cells = columns.iter().map(|column| cell(column.name, row, styles));
-        let line = side_by_side(cells, &widths).at_left(width);
-        lines.push(if at == chosen { line.reversed() } else { line });
-    }
-    lines
+    let cells = |row| columns.iter().map(|column| cell(column.name, row, styles)).collect();
+    let table: Vec<Vec<TopLine>> =
+        iter::once(names).chain(rows.iter().skip(first).take(shown).map(cells)).collect();
+    let widths = widths(&columns, &table, width);
+    let lines = table.into_iter().map(|cells| side_by_side(cells, &widths).at_left(width));
+    let at_chosen = chosen - first + 1;
+    let mark = |(at, line): (usize, TopLine)| if at == at_chosen { line.reversed() } else { line };
+    lines.enumerate().map(mark).collect()
 }
 
-/// The widths of these columns, which fill the whole width.
-fn widths(columns: &[TopColumn], width: usize) -> Vec<usize> {
+/// The widths of these columns, which fill the whole width: each as its cells need it, and the words of calls have the
+/// rest. Where there is too little room, each column has its share, and what it does not need goes to those behind it.
+fn widths(columns: &[TopColumn], table: &[Vec<TopLine>], width: usize) -> Vec<usize> {
+    let needed = |at: usize| table.iter().map(|cells| cells[at].width()).max().unwrap_or_default();
     let fixed: usize = columns.iter().map(|column| column.width + GAP).sum();
-    let shares: usize = columns.iter().map(|column| column.share).sum();
-    let left = (width + GAP).saturating_sub(fixed);
-    let (mut share, mut given) = (0, 0);
-    let mut width = |column: &TopColumn| {
-        share += column.share;
-        let part = left * share / shares - given;
-        given += part;
-        column.width + part
-    };
-    columns.iter().map(&mut width).collect()
+    let mut left = (width + GAP).saturating_sub(fixed);
+    let mut shares: usize = columns.iter().map(|column| column.share).sum();
+    let is_shared = |column: &TopColumn| column.share > 0 && column.name != WORDS;
+    let wanted = columns.iter().enumerate().filter(|(_, column)| is_shared(column));
+    let is_wide = wanted.map(|(at, _)| needed(at)).sum::<usize>() + WORDS_MIN <= left;
+    let mut widths: Vec<usize> = columns.iter().map(|column| column.width).collect();
+    for (at, column) in columns.iter().enumerate().filter(|(_, column)| is_shared(column)) {
+        let part = if is_wide { needed(at) } else { needed(at).min(left * column.share / shares) };
+        widths[at] = part;
+        left -= part;
+        shares -= column.share;
+    }
+    if let Some(at) = columns.iter().position(|column| column.name == WORDS) {
+        widths[at] = left;
+    }
+    widths
 }
 
 /// The cells of one row.
-fn side_by_side(cells: impl Iterator<Item = TopLine>, widths: &[usize]) -> TopLine {
-    let cells = cells.zip(widths).map(|(cell, width)| cell.at_left(*width).into_spans());
+fn side_by_side(cells: Vec<TopLine>, widths: &[usize]) -> TopLine {
+    let cells = cells.into_iter().zip(widths);
+    let cells = cells.map(|(cell, width)| cell.in_cell(*width).into_spans());
     let cells: Vec<Vec<TopSpan>> = cells.collect();
     TopLine::from(cells.join(&TopSpan::plain(" ".repeat(GAP))))
 }
@@ -194,11 +213,14 @@ fn cell(name: &str, row: &TopRow, styles: &Styles) -> TopLine {
     let (sign, style) = sign(row, styles);
     match name {
         "TOOL" => TopLine::new(one_line(call.label()), &styles.bold),
-        "SERVER" => TopLine::plain(one_line(&row.place)),
+        // A path is that of a route.
+        "SERVER" => {
+            TopLine::plain(one_line(row.place.strip_prefix("serve ").unwrap_or(&row.place)))
+        }
         "CLIENT" => TopLine::plain(one_line(call.client.as_deref().unwrap_or("unknown client"))),
         "PROGRESS" if row.is_open() => progress(row, styles),
         "PROGRESS" => TopLine::new(row.outcome(), style),
-        "MESSAGE" => words(row, styles),
+        WORDS => words(row, styles),
         "CHANGES" => TopLine::new(call.changes_within(CHANGES), &styles.dim),
         "TIME" => TopLine::plain(spell(row.took())).at_right(TIME),
         _ => TopLine::new(sign, style),
@@ -232,8 +254,10 @@ fn words(row: &TopRow, styles: &Styles) -> TopLine {
     let call = &row.call;
     let quiet = row.now.saturating_sub(call.spoke.unwrap_or(call.opened));
     let quiet = Duration::from_millis(quiet);
-    if row.is_open() && quiet >= SILENT_AFTER {
-        spans.push(TopSpan::new(format!("silent {}  ", spell(quiet)), &styles.bad));
+    let told_after = if call.message.is_some() { SILENT_AFTER } else { QUIET_AFTER };
+    if row.is_open() && quiet >= told_after {
+        let style = if quiet >= SILENT_AFTER { &styles.bad } else { &styles.dim };
+        spans.push(TopSpan::new(format!("silent {}  ", spell(quiet)), style));
     }
     spans.push(TopSpan::plain(one_line(call.message.as_deref().unwrap_or_default())));
     TopLine::from(spans)

@@ -77,11 +77,26 @@ impl TopLine {
         Self(spans)
     }
 
+    /// The columns of the line.
+    pub(super) fn width(&self) -> usize {
+        self.0.iter().flat_map(|span| span.text.chars()).map(columns).sum()
+    }
+
+    /// The line at the left of so many columns; one that is wider ends with `…`.
+    pub(super) fn in_cell(self, width: usize) -> Self {
+        if self.width() <= width || width == 0 {
+            return self.at_left(width);
+        }
+        let Self(mut spans) = self.cut(width - 1);
+        spans.push(TopSpan::plain("…"));
+        Self(spans).at_left(width)
+    }
+
     /// The line, exactly this wide, with this part of what is left before it: none, half, or all.
     fn filled(self, width: usize, before: fn(usize) -> usize) -> Self {
-        let Self(mut spans) = self.cut(width);
-        let used: usize = spans.iter().flat_map(|span| span.text.chars()).map(columns).sum();
-        let left = width.saturating_sub(used);
+        let cut = self.cut(width);
+        let left = width.saturating_sub(cut.width());
+        let Self(mut spans) = cut;
         let first = before(left);
         spans.insert(0, TopSpan::plain(" ".repeat(first)));
         spans.push(TopSpan::plain(" ".repeat(left - first)));
@@ -139,6 +154,11 @@ mod tests {
         assert_eq!(line().at_right(9).to_string(), "  日本abc");
         assert_eq!(line().in_middle(10).to_string(), " 日本abc  ");
         assert_eq!(line().at_left(3).to_string(), "日 ");
+        let in_cell = |width| line().in_cell(width).to_string();
+        assert_eq!(
+            [0, 1, 4, 6, 7, 8].map(in_cell),
+            ["", "…", "日… ", "日本a…", "日本abc", "日本abc "]
+        );
     }
 
     #[test]
