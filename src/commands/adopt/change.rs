@@ -103,10 +103,13 @@ impl FileTerms<'_> {
         let mut head = format!("{}\n", plain(&self.path.display().to_string()));
         if let Some(folder) = self.sharing.repository() {
             let folder = plain(&folder.display().to_string());
+            let servers = match self.args.undo {
+                true => "",
+                false => "its servers are to start `milepost` by its name, and ",
+            };
             let _ = writeln!(
                 head,
-                "  the repository {folder} may share this file: its servers are to start `milepost` \
-                 by its name, and the backup is kept outside"
+                "  the repository {folder} may share this file: {servers}the backup is kept outside"
             );
         }
         head

@@ -66,13 +66,13 @@ impl ClientFile {
     }
 
     /// Replaces the file by `text` and returns the path of the backup, which is written anew unless
-    /// `keeps_backup`.
+    /// `keeps_backup`. A backup that equals the new text is removed.
     pub(super) fn write(
         &self,
         text: &str,
         backup: &Backup,
         keeps_backup: bool,
-    ) -> Result<PathBuf, AdoptError> {
+    ) -> Result<Option<PathBuf>, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
         // Clients write their files too.
@@ -87,7 +87,8 @@ impl ClientFile {
         new.write_all(text.as_bytes()).map_err(failed)?;
         same_access(new.as_file(), &known).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
-        if !(keeps_backup && backup.0.exists()) {
+        let is_as_before = backup.text().as_deref() == Some(text);
+        if !is_as_before && !(keeps_backup && backup.0.exists()) {
             backup
                 .write(&self.bytes, &known)
                 .map_err(|source| AdoptError::Unwritable { path: backup.0.clone(), source })?;
@@ -96,7 +97,12 @@ impl ClientFile {
             return Err(AdoptError::Changed(self.place.clone()));
         }
         new.persist(&self.place).map_err(|error| failed(error.error))?;
-        Ok(backup.0.clone())
+        if is_as_before {
+            // What cannot be removed does no harm.
+            let _ = fs::remove_file(&backup.0);
+            return Ok(None);
+        }
+        Ok(Some(backup.0.clone()))
     }
 }
 

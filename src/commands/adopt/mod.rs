@@ -186,9 +186,12 @@ fn one(
         }
     }
     let backup = file.write(new, &backup, change.keeps_backup)?;
+    let kept = match backup {
+        Some(backup) => format!("as it was, it is in {}", backup.display()),
+        None => "it is again as it was before Milepost, so that its backup is removed".to_owned(),
+    };
     // It is written, whether or not anybody reads so.
-    let _ =
-        writeln!(out, "Written; as it was, it is in {}. Start the client again.", backup.display());
+    let _ = writeln!(out, "Written; {kept}. Start the client again.");
     Ok(true)
 }
 
