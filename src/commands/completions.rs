@@ -107,9 +107,12 @@ fn named_file(words: &[OsString]) -> Option<PathBuf> {
 
 /// The paths of the routes. A file with errors has routes too, so it is read without checks.
 fn route_paths(file: &Path) -> Vec<String> {
-    let Some(file) = small_text(file).and_then(|text| text.parse::<toml::Table>().ok()) else {
-        return Vec::new();
-    };
+    small_text(file).map(|text| paths_in(&text)).unwrap_or_default()
+}
+
+/// The paths of the routes in the text of a file; none if it is no TOML.
+pub(super) fn paths_in(text: &str) -> Vec<String> {
+    let Ok(file) = text.parse::<toml::Table>() else { return Vec::new() };
     let routes = file.get("route").and_then(toml::Value::as_array).into_iter().flatten();
     routes.filter_map(|route| Some(route.get("path")?.as_str()?.to_owned())).collect()
 }

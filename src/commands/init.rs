@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use url::Url;
 
+use crate::commands::completions::paths_in;
 use crate::commands::show_calls::name_of_command;
 use crate::config::routes::{Environment, Routes, RoutesError};
 use crate::config::settings::toml_text::{list, plain};
@@ -81,17 +83,20 @@ pub fn run(
     if is_there && !args.add {
         return Err(InitError::Exists(args.file.clone()));
     }
-    let (words, path) = match words(&args.server)? {
-        words if words.is_empty() => ask(args, out, asked.ok_or(InitError::NoServer)?)?,
-        words => {
-            let path = args.path.clone().unwrap_or_else(|| path_of(&words));
-            (words, path)
-        }
-    };
     let unwritable = |source| InitError::Unwritable { path: args.file.clone(), source };
     let before = match is_there {
         true => fs::read_to_string(&args.file).map_err(unwritable)? + "\n",
         false => format!("{HEAD}\n"),
+    };
+    let usual_path = |words: &[String]| free_path(path_of(words), &paths_in(&before));
+    let (words, path) = match words(&args.server)? {
+        words if words.is_empty() => {
+            ask(args, &usual_path, out, asked.ok_or(InitError::NoServer)?)?
+        }
+        words => {
+            let path = args.path.clone().unwrap_or_else(|| usual_path(&words));
+            (words, path)
+        }
     };
     let text = before + &route(&path, &words);
     let routes = Routes::parse(&args.file, &text, &Environment::of_process())?;
@@ -111,6 +116,7 @@ fn words(server: &[OsString]) -> Result<Vec<String>, InitError> {
 /// Asks for the server and for the path of its route.
 fn ask(
     args: &InitArgs,
+    usual_path: &dyn Fn(&[String]) -> String,
     out: &mut dyn Write,
     answers: &mut dyn BufRead,
 ) -> Result<(Vec<String>, String), InitError> {
@@ -126,7 +132,7 @@ fn ask(
         if words.is_empty() {
             continue;
         }
-        let usual = path_of(&words);
+        let usual = usual_path(&words);
         let path = match &args.path {
             Some(path) => path.clone(),
             None => Some(answer(&format!("The path of its route [{usual}]: "))?)
@@ -185,6 +191,12 @@ fn path_of(words: &[String]) -> String {
     let name: String = name.to_lowercase().chars().map(fits).collect();
     let name = name.trim_matches('-');
     format!("/{}", if name.is_empty() { "server" } else { name })
+}
+
+/// The path, with a number behind it if a route has the path already.
+fn free_path(path: String, taken: &[String]) -> String {
+    let numbered = (2..=u32::MAX).map(|number| format!("{path}-{number}"));
+    iter::once(path.clone()).chain(numbered).find(|path| !taken.contains(path)).unwrap_or(path)
 }
 
 /// The lines of the route.
@@ -287,8 +299,9 @@ mod tests {
         run(&args("", false), &mut out, Some(&mut &b"\nnode x.js\n/own\n"[..])).unwrap();
         assert!(matches!(run(&args("a", false), &mut out, None), Err(InitError::Exists(_))));
         run(&args("https://b.example/mcp", true), &mut out, None).unwrap();
+        run(&args("https://b.example/mcp?2", true), &mut out, None).unwrap();
         let text = fs::read_to_string(&file).unwrap();
-        let expected = "[[route]]\npath = \"/own\"\nupstream.command = [\"node\", \"x.js\"]\n\n[[route]]\npath = \"/b\"\nupstream.url = \"https://b.example/mcp\"\n";
+        let expected = "[[route]]\npath = \"/own\"\nupstream.command = [\"node\", \"x.js\"]\n\n[[route]]\npath = \"/b\"\nupstream.url = \"https://b.example/mcp\"\n\n[[route]]\npath = \"/b-2\"\nupstream.url = \"https://b.example/mcp?2\"\n";
         assert_eq!(text, format!("{HEAD}\n{expected}"));
         // A route that collides is refused, and nothing is written.
         assert!(matches!(

@@ -3,6 +3,7 @@ pub mod adopt;
 pub mod args;
 pub mod check;
 pub mod completions;
+pub mod help;
 pub mod init;
 pub mod man;
 pub mod presets;

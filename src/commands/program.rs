@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use clap::Parser;
 use tokio::runtime::Builder;
 use tracing::Level;
 
 use crate::commands::args::{
-    AdoptArgs, CheckArgs, CheckProgressArgs, CheckProgressTask, Cli, Command, DoctorArgs,
+    AdoptArgs, CheckArgs, CheckProgressArgs, CheckProgressTask, Command, DoctorArgs,
     ReferenceOptions, ReplayArgs, ServeArgs, TryArgs, WrapArgs, WrapError,
 };
 use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::show_calls::CallViews;
-use crate::commands::{adopt, check, completions, man, presets, sites, stats, tap, top, wrap};
+use crate::commands::{
+    adopt, check, completions, help, man, presets, sites, stats, tap, top, wrap,
+};
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError, WrappedServer};
 use crate::gateway::listen;
@@ -53,7 +54,10 @@ pub fn main() -> ExitCode {
         Ok(true) => return ExitCode::SUCCESS,
         Err(error) => error.exit(),
     }
-    let cli = Cli::parse();
+    let cli = match help::parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     let runtime = match runtime(&cli.command).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&error, 1),
@@ -141,6 +145,7 @@ async fn run(command: Command) -> ExitCode {
         Command::Init(args) => init(&args),
         Command::Completions(args) => print(&completions::script(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
+        Command::Version => print(concat!("milepost ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
 

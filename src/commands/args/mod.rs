@@ -52,7 +52,14 @@ pub(super) const ROUTE_FILE: &str = "proxy.toml";
 
 /// A transparent MCP proxy that adds progress to legacy servers.
 #[derive(Debug, Parser)]
-#[command(name = "milepost", version, max_term_width = 100)]
+#[command(
+    name = "milepost",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:\n  milepost wrap -- node reports-server.js   what your client starts in place of the server\n  \
+        milepost try -- node reports-server.js    what the server sends, and what a client gets\n  \
+        milepost adopt                            Milepost in front of all servers of your clients"
+)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -62,10 +69,10 @@ pub struct Cli {
 /// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Stand in front of a server, for a stdio client: put `milepost wrap --` before its command, or
-    /// give its address
+    /// Put Milepost in front of a server: write `milepost wrap --` before its command
     #[command(
-        after_help = "Examples:\n  milepost wrap -- npx -y @modelcontextprotocol/server-everything\n  \
+        after_help = "All options, such as --late and --preset, and examples: milepost wrap --help",
+        after_long_help = "Examples:\n  milepost wrap -- npx -y @modelcontextprotocol/server-everything\n  \
         milepost wrap --bearer-env TOKEN https://mcp.example.com/mcp\n\n\
         Standard output belongs to the protocol; what Milepost has to say is on standard error. \
         The exit code is the server's; with an address 0, or 1 if nobody ever answered there."
@@ -128,8 +135,8 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\
         Without an address it shows every `milepost wrap` of this user, and each `milepost serve` of this user \
-        with an [admin] table. It goes on until Ctrl-C: 0. The exit code is 1 if all of them end first, and 2 if \
-        none can be asked."
+        with an [admin] table. It goes on until Ctrl-C. The exit code is then 0; it is 1 if all of them end \
+        first, and 2 if none can be asked."
     )]
     Tap(TapArgs),
     /// Show the calls that run now, in this terminal
@@ -138,11 +145,11 @@ pub enum Command {
         this user with an [admin] table; those that begin later appear by themselves. ? lists the keys."
     )]
     Top(TopArgs),
-    /// List the presets: settings for known servers, for `preset` of a route and `--preset` of `wrap`
+    /// List the presets: settings for known servers
     Presets(PresetsArgs),
     /// Print the JSON Schema of route files
     Schema,
-    /// Call tools of a server behind Milepost, and see what the server sends and what a client gets
+    /// Call tools of a server, and see what the server sends and what a client gets
     #[command(after_help = "Examples:\n  milepost try --call build -- node server.js\n  \
         milepost try --config proxy.toml --route /reports\n\n\
         Each call is a real call, with all its effects. The exit code is 0 if every call is answered, 1 if \
@@ -150,7 +157,7 @@ pub enum Command {
     Try(Box<TryArgs>),
     /// See it work: a legacy server, the proxy and a client in this terminal
     Demo(DemoArgs),
-    /// Put Milepost in front of the servers of a client's file of servers, and take it out again
+    /// Put Milepost in front of the servers of your clients, and take it out again
     #[command(
         after_help = "The files of Claude Desktop, Claude Code, Cursor, VS Code, Zed, Gemini CLI, Windsurf, \
         opencode and Codex are known: `mcpServers`, `servers`, `mcp.servers`, `context_servers`, `mcp`, \
@@ -167,6 +174,8 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Print the manual, or write it as pages
     Man(ManArgs),
+    /// Print the version
+    Version,
 }
 
 /// `milepost wrap`.
@@ -193,12 +202,11 @@ pub struct WrapArgs {
     /// The options of the log.
     #[command(flatten)]
     pub log: LogArgs,
-    #[command(flatten, next_help_heading = "Server at an address")]
-    remote: RemoteArgs,
-    /// The server's command and its arguments, or its address (`http://…`, `https://…`): Streamable
-    /// HTTP or HTTP+SSE
+    /// The server's command with its arguments, or its URL (Streamable HTTP or HTTP+SSE)
     #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD|URL")]
     pub command: Vec<OsString>,
+    #[command(flatten, next_help_heading = "Server at an address")]
+    remote: RemoteArgs,
 }
 
 /// The options of the log.

@@ -13,7 +13,7 @@ pub mod proxy;
 mod report;
 pub mod scenarios;
 mod server;
-mod shell;
+pub(crate) mod shell;
 
 use std::io;
 use std::path::{Path, PathBuf};

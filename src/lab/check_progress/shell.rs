@@ -22,7 +22,7 @@ pub(super) fn server_command(
 }
 
 /// A word of a shell.
-fn quoted(word: &OsStr) -> String {
+pub(crate) fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-+=:@%".contains(sign);
     match word.chars().all(is_plain) && !word.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::sync::mpsc;
 
 use super::DoctorError;
@@ -129,7 +129,7 @@ impl Game {
         }
         let mut answers = BufReader::new(tokio::io::stdin()).lines();
         let mut is_answered = true;
-        while let Some((tool, arguments)) = ask(&mut answers, out).await? {
+        while let Some((tool, arguments)) = ask(&self.tools, &mut answers, out).await? {
             is_answered &= self.call(tool, arguments, out).await?;
         }
         Ok(is_answered)
@@ -173,23 +173,35 @@ impl Game {
     }
 }
 
-/// Asks for a tool and its arguments; `None` at the end of the input or for an empty line.
-async fn ask(
-    answers: &mut Lines<BufReader<Stdin>>,
+/// Asks for a tool of these and its arguments; `None` at the end of the input or for an empty line. What is not
+/// understood is asked again. A line may hold both: `NAME JSON`.
+async fn ask<R: AsyncBufRead + Unpin>(
+    tools: &[String],
+    answers: &mut Lines<R>,
     out: &mut dyn Write,
 ) -> Result<Option<(String, Map<String, Value>)>, io::Error> {
     loop {
-        write!(out, "\nTool (empty: end): ")?;
+        write!(out, "\nTool, and its arguments as JSON if it has any (empty: end): ")?;
         out.flush()?;
-        let Some(tool) = answers.next_line().await?.filter(|tool| !tool.trim().is_empty()) else {
+        let Some(line) = answers.next_line().await? else { return Ok(None) };
+        let line = line.trim();
+        if line.is_empty() {
             return Ok(None);
-        };
-        write!(out, "Arguments as JSON [{{}}]: ")?;
-        out.flush()?;
-        let Some(text) = answers.next_line().await? else { return Ok(None) };
-        let text = if text.trim().is_empty() { "{}" } else { &text };
-        match serde_json::from_str(text) {
-            Ok(arguments) => return Ok(Some((tool.trim().to_owned(), arguments))),
+        }
+        let (tool, typed) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        if !tools.iter().any(|known| known == tool) {
+            writeln!(out, "{}", super::no_tool(tool, tools))?;
+            continue;
+        }
+        let mut text = typed.trim().to_owned();
+        if text.is_empty() {
+            write!(out, "Arguments as JSON [{{}}]: ")?;
+            out.flush()?;
+            let Some(line) = answers.next_line().await? else { return Ok(None) };
+            line.trim().clone_into(&mut text);
+        }
+        match serde_json::from_str(if text.is_empty() { "{}" } else { &text }) {
+            Ok(arguments) => return Ok(Some((tool.to_owned(), arguments))),
             Err(error) => {
                 writeln!(out, "an object such as {{\"path\":\"src\"}} is expected: {error}")?
             }
@@ -270,5 +282,26 @@ impl Observer for SideObserver {
         };
         // Who does not read so fast misses something.
         let _ = self.0.try_send(SideMessage { at: event.at, kind });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slip_is_asked_again_and_a_line_may_hold_the_arguments() {
+        let typed =
+            "silnt\nreport {\"steps\":3}\nsilent\n\nreport\n[1]\nreport {\nreport\n{\"a\":1}\n\n";
+        let mut answers = typed.as_bytes().lines();
+        let tools = ["report".to_owned(), "silent".to_owned()];
+        let (mut out, mut calls) = (Vec::new(), Vec::new());
+        while let Some((tool, arguments)) = ask(&tools, &mut answers, &mut out).await.unwrap() {
+            calls.push(format!("{tool} {}", Value::from(arguments)));
+        }
+        assert_eq!(calls, ["report {\"steps\":3}", "silent {}", "report {\"a\":1}"]);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains("did you mean \"silent\"?"), "{out}");
+        assert_eq!(out.matches("an object such as").count(), 2, "{out}");
     }
 }

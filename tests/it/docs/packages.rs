@@ -127,6 +127,11 @@ fn the_manual_has_a_page_for_every_command() {
         assert!(whole.contains(&page), "{name}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), names.len());
+    for section in ["FILES", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
+        let heading = format!(".SH {section}\n").replace("EXIT STATUS", "\"EXIT STATUS\"");
+        let heading = heading.replace("SEE ALSO", "\"SEE ALSO\"");
+        assert!(whole.contains(&heading), "{section}");
+    }
     let wrap = fs::read_to_string(folder.path().join("milepost-wrap.1")).unwrap();
     assert!(wrap.contains("heartbeat\\-after"), "{wrap}");
     // What a formatter complains of is on its standard error.
