@@ -723,9 +723,9 @@ impl Judge {
     /// For how long what crosses on two ways comes in any order.
     fn race(&self) -> u64 {
         match () {
-            () if self.world.is_real() => self.slack,
             // Who has stopped reading reads several streams in any order afterwards.
             () if self.was_stalled && self.world.reads_streams() => AGES,
+            () if self.world.is_real() => self.slack,
             () => 0,
         }
     }
