@@ -159,7 +159,7 @@ impl Ledger {
         let call = self.calls.remove(&id)?;
         self.changes += 1;
         forget(&mut self.by_stream, &call.stream, id);
-        // Under the id of a task of Milepost's own the server still works; that of its own task may be a later call's.
+        // A task of Milepost's own keeps its id at the server; the id of a server's task may be a later request's.
         if self.by_id.get(&call.id.server).contains(&id) || call.is_own_task() {
             self.by_id.remove(&call.id.server, id);
             self.tombstones.add_request(&call, tombstone);

@@ -235,7 +235,7 @@ pub fn write(data: &[u8]) -> Bytes {
 pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
     out.extend_from_slice(b"event: message\n");
     append_data(out, data);
-    out.extend_from_slice(b"\n\n");
+    out.extend_from_slice(EVENT_END);
 }
 
 /// The beginning of a data line, as nearly all servers write it.
