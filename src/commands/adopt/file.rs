@@ -88,7 +88,8 @@ impl ClientFile {
         same_access(new.as_file(), &known).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
         let is_as_before = backup.text().as_deref() == Some(text);
-        if !is_as_before && !(keeps_backup && backup.0.exists()) {
+        let is_kept = keeps_backup && backup.0.exists();
+        if !is_as_before && !is_kept {
             backup
                 .write(&self.bytes, &known)
                 .map_err(|source| AdoptError::Unwritable { path: backup.0.clone(), source })?;
