@@ -402,7 +402,10 @@ impl SessionState {
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             self.post(mailbox, Mail::Settled(message.clone()));
-            self.filter.note_delivery(now(), Some(stream), message);
+            // On a stream that the client has left, the answer may not reach it.
+            let is_left = self.listening.contains(&stream) && !self.streams.contains_key(&on);
+            let told_on = if is_left { on } else { stream };
+            self.filter.note_delivery(now(), Some(told_on), message);
             return Delivery::Passes;
         }
         self.post(mailbox, Mail::Progress(message.clone().framed(Framing::Apart(None)), on));

@@ -168,6 +168,7 @@ impl Filter {
                 gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
             }
         }
+        gate.settle_answered_where_left(now, id);
         gate.calls.close_stream(id);
         for task in gate.calls.calls_on(id) {
             gate.rebind_stream(Origin::Shared, task);

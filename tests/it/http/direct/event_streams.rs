@@ -462,6 +462,80 @@ async fn a_client_that_resumes_has_everything_behind_its_last_event_whether_or_n
 }
 
 #[tokio::test(start_paused = true)]
+async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_the_answer() {
+    let (mut rig, answer, server) = called("min_interval = \"0s\"", "2025-06-18").await;
+    let step = |step: u32| event_with(&format!("e{step}"), &progress("7", step));
+    server.chunk(step(1));
+    settle().await;
+    // The proxy between does not tell that the client has left, so that the server writes on both streams.
+    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
+    server.chunk(step(2));
+    server.chunk(event_with("e3", &result("1")));
+    settle().await;
+    assert_eq!(answer.messages().len(), 3);
+    // The client may have read the answer: Milepost adds nothing.
+    pass(secs(60)).await;
+    assert_eq!(resumed.text(), "");
+    // What is repeated is repaired as everywhere.
+    resumes.chunk(step(2));
+    resumes.chunk(event_with("e2b", &report("\"u\"", "3", "m")));
+    resumes.chunk(event_with("e3", &result("1")));
+    settle().await;
+    let repeated = step(2) + &event_with("e2b", &report("7", "3", "m"));
+    let repeated = repeated + &event_with("e3", &result("1"));
+    assert_eq!(resumed.text(), repeated);
+    // Behind the answer progress is late, as everywhere.
+    resumes.chunk(step(4));
+    settle().await;
+    assert_eq!(resumed.text(), repeated);
+    let page = Page::read(&rig.metrics());
+    assert_eq!(page.sum("milepost_calls_total", &[("method", "tools/call")]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_answered_where_its_client_had_left_ends_with_the_stream_of_its_client() {
+    let (mut rig, _answer, server) = called(QUIET, "2025-06-18").await;
+    server.chunk(event_with("e1", &progress("7", "1")));
+    settle().await;
+    let (first, one) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
+    one.chunk(event_with("e2", &progress("7", "2")));
+    settle().await;
+    let (second, two) = listens(&mut rig, &[S, "Last-Event-ID: e2"]).await;
+    // The stream that was left last has the answer.
+    one.chunk(event_with("e3", &progress("7", "3")) + &event_with("e4", &result("1")));
+    settle().await;
+    assert!(first.text().ends_with(&event_with("e4", &result("1"))), "{}", first.text());
+    let before = second.text();
+    two.chunk(event_with("e5", &progress("7", "4")));
+    settle().await;
+    assert_eq!(second.text(), before + &event_with("e5", &progress("7", "4")));
+    // Without the stream there is nothing to wait for.
+    second.leave();
+    settle().await;
+    let (other, listened) = listens(&mut rig, &[S]).await;
+    listened.say(progress("7", "9"));
+    settle().await;
+    assert!(other.messages().is_empty(), "{:?}", other.messages());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_its_client_has_cancelled_is_over_where_the_client_had_come_back_too() {
+    let (mut rig, _answer, server) = called(QUIET, "2025-06-18").await;
+    server.chunk(event_with("e1", &progress("7", "1")));
+    settle().await;
+    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
+    server.chunk(event_with("e2", &result("1")));
+    settle().await;
+    let cancels = rig.post(&[S], cancelled("1"));
+    rig.asked().await.accept();
+    settle().await;
+    resumes.chunk(event_with("e2", &progress("7", "2")));
+    settle().await;
+    assert_eq!(resumed.text(), "");
+    drop(cancels);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_was_written_for_a_client_that_had_left_is_repeated_for_it() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));

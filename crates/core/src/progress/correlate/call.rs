@@ -219,6 +219,19 @@ pub(crate) struct ServerReports {
     pub(crate) bare_results: bool,
 }
 
+/// Whether the client of a call has come back for it on the call's stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Resumption {
+    /// It has not, or the filter of the stream that it left has handed the call over.
+    #[default]
+    None,
+    /// It has left this stream of another filter.
+    Left(StreamId),
+    /// The answer has been written to a stream that it has left. The client may have read it, or may wait for the server
+    /// to repeat it: what the server repeats is still forwarded, and Milepost adds nothing.
+    AnsweredThere,
+}
+
 /// A request without an answer, or the task that the request has become.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -227,8 +240,7 @@ pub(crate) struct Call {
     /// The call's record has been written, as the client left. Further messages are still handled.
     pub(crate) is_recorded: bool,
     pub(crate) stream: StreamId,
-    /// The stream of another filter that its client has left for `stream`, until that filter has handed it over.
-    pub(crate) resumed_from: Option<StreamId>,
+    pub(crate) resumption: Resumption,
     /// The client that asked.
     pub(crate) principal: Principal,
     /// The policy at the time when the call opened.

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::progress::correlate::call::Resumption;
 use crate::progress::correlate::correlator::{Attributed, Correlator};
 use crate::progress::correlate::ledger::sole;
 use crate::progress::correlate::tombstones::Tombstone;
@@ -164,7 +165,16 @@ impl Correlator {
     /// the id of a request that is over.
     pub(crate) fn waits_elsewhere(&self, call: CallId, on: Option<StreamId>) -> bool {
         let (Some(on), Some(call)) = (on, self.ledger.get(call)) else { return false };
-        call.stream != on && call.resumed_from != Some(on) && self.streams.is_exchange(call.stream)
+        let is_left = call.resumption == Resumption::Left(on);
+        call.stream != on && !is_left && self.streams.is_exchange(call.stream)
+    }
+
+    /// Whether a call waits for its answer on a stream on which its client has come back, and which is not `on`. There
+    /// the server repeats what the client may not have had.
+    pub(crate) fn has_come_back_elsewhere(&self, call: CallId, on: Option<StreamId>) -> bool {
+        let (Some(on), Some(call)) = (on, self.ledger.get(call)) else { return false };
+        let place = self.streams.get(&call.stream);
+        call.stream != on && place.is_some_and(|stream| stream.resumes_request)
     }
 
     /// Whether the client reads too slowly: then compliant progress is thinned too.

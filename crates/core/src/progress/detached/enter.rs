@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
+use crate::progress::correlate::call::{Call, Resumption, SendHistory, ServerReports};
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
@@ -167,7 +167,7 @@ impl DetachedWork {
             shadow,
             is_recorded: false,
             stream,
-            resumed_from: None,
+            resumption: Resumption::None,
             principal: gate.calls.streams.principal_of(stream),
             policy: Arc::clone(gate.calls.policy.now()),
             paired: None,

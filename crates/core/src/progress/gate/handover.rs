@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{SendHistory, ServerReports};
+use crate::progress::correlate::call::{Resumption, SendHistory, ServerReports};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::FilterEvent;
 use crate::progress::gate::state::Gate;
@@ -46,7 +46,7 @@ impl Gate {
                 let is_here = |id: &CallId| {
                     let call = ledger.get(*id);
                     call.is_some_and(|call| {
-                        on.is_none_or(|on| call.stream == on || call.resumed_from == Some(on))
+                        on.is_none_or(|on| call.stream == on || call.resumption == Resumption::Left(on))
                     })
                 };
                 calls.iter().copied().find(is_here)
@@ -57,9 +57,9 @@ impl Gate {
             let Some(heir) = id.or(task).and_then(|id| session.calls.get_mut(id)) else {
                 continue;
             };
-            if on.is_some() && heir.resumed_from == on {
+            if on.is_some_and(|on| heir.resumption == Resumption::Left(on)) {
                 // The client has come back already, and the meter here knows what the client has had.
-                heir.resumed_from = None;
+                heir.resumption = Resumption::None;
                 heir.is_recorded = false;
                 heir.opened = call.opened;
                 heir.origin.clone_from(&call.origin);
@@ -96,6 +96,23 @@ impl Gate {
         }
     }
 
+    /// Notes that the answer to a call has been written to a stream which its client has left for the call's own.
+    pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
+        if let Some(call) = self.calls.get_mut(id) {
+            call.resumption = Resumption::AnsweredThere;
+        }
+        self.schedule(id);
+    }
+
+    /// Ends the calls of a closing stream whose answer their clients may have had elsewhere.
+    pub(crate) fn settle_answered_where_left(&mut self, now: Instant, stream: StreamId) {
+        for id in self.calls.calls_on(stream) {
+            if self.calls.get(id).is_some_and(|call| call.resumption == Resumption::AnsweredThere) {
+                self.end_call(now, id, Tombstone::Answered, crate::progress::Outcome::Settled);
+            }
+        }
+    }
+
     /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the
     /// value of its only request that the client has had; the server repeats the values behind it.
     pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
@@ -110,7 +127,9 @@ impl Gate {
                 // The filter of the request has the record until it is handed over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
                 // A client that comes back twice: the stream that it left first has the record still.
-                call.resumed_from.get_or_insert(old);
+                if call.resumption == Resumption::None {
+                    call.resumption = Resumption::Left(old);
+                }
                 call.sent.at = Some(now);
                 call.meter.go_back_to(sent);
             }

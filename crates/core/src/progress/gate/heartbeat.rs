@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::progress::correlate::call::{Call, LastSent};
+use crate::progress::correlate::call::{Call, LastSent, Resumption};
 use crate::progress::dialect::report::ReportView;
 use crate::progress::durations::Expected;
 use crate::progress::event::FilterEvent;
@@ -73,6 +73,7 @@ impl Gate {
             && self.alive
             && call.token.is_some()
             && !call.shadow
+            && call.resumption != Resumption::AnsweredThere
             && call.task.is_none()
             && call.is_tool_call()
             && call.meter.can_rise();

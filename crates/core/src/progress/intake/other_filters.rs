@@ -62,6 +62,9 @@ impl Intake {
             own.or_else(|| other().filter(|call| !self.gate.calls.waits_elsewhere(*call, on)))
         });
         if let Some(call) = call {
+            if self.gate.calls.has_come_back_elsewhere(call, on) {
+                return self.gate.note_answer_where_left(call);
+            }
             // Waiting progress would come behind the answer.
             self.gate.delivered = Some(call);
             self.detached.note_answer(&mut self.gate, now, call, message);
