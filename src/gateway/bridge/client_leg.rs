@@ -369,6 +369,8 @@ impl ClientLeg for SessionLeg {
     fn send_raw(&mut self, _: Bytes) {}
 
     fn finish(&mut self, stream: StreamId) {
+        let cancelled = self.open.get(&stream).map_or(0, |buffer| buffer.settle_cancelled());
+        self.end_waiting(cancelled);
         if self.open.get(&stream).is_some_and(|buffer| buffer.open() > 0) {
             // Its answer comes on the stream that belongs to no request.
             self.unanswered.insert(stream);

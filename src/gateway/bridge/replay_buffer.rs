@@ -88,6 +88,8 @@ pub(crate) struct BufferState {
     pub(crate) relay_waits: bool,
     /// Requests without an answer: how they are compared, and the text of their ids.
     pub(crate) open: Vec<(Key, Bytes)>,
+    /// Those of them that a cancellation means, unless it means a request of another stream with the same id.
+    perhaps_cancelled: Vec<Key>,
     /// The relay has received the requests of the stream.
     pub(crate) known_to_relay: bool,
     pub(crate) over: bool,
@@ -277,6 +279,22 @@ impl ReplayBuffer {
         let mut state = self.lock();
         let found = state.open.iter().position(|(open, _)| open == id);
         found.map(|place| state.open.swap_remove(place)).is_some()
+    }
+
+    /// Notes a cancellation of a request of this id, which several streams have.
+    pub(crate) fn note_cancellation(&self, id: &Key) {
+        let mut state = self.lock();
+        // At most one for each open request.
+        let is_new = !state.perhaps_cancelled.contains(id);
+        if is_new && state.open.iter().any(|(open, _)| open == id) {
+            state.perhaps_cancelled.push(id.clone());
+        }
+    }
+
+    /// Settles the requests that a cancellation may mean. Returns their number.
+    pub(crate) fn settle_cancelled(&self) -> usize {
+        let meant = std::mem::take(&mut self.lock().perhaps_cancelled);
+        meant.iter().filter(|id| self.settle(id)).count()
     }
 
     /// Requests without an answer.

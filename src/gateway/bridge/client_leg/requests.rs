@@ -33,9 +33,11 @@ impl SessionLeg {
     fn settle_cancelled(&mut self, message: &Message) {
         for one in cancels_in(message) {
             let id = json::member(&one.params().unwrap_or_default(), "requestId");
-            let id = id.and_then(|id| Key::read(&id));
-            if let Some((stream, id)) = id.and_then(|id| Some((self.sole_stream_of(&id)?, id))) {
-                self.settle(stream, &id);
+            let Some(id) = id.and_then(|id| Key::read(&id)) else { continue };
+            match self.sole_stream_of(&id) {
+                Some(stream) => self.settle(stream, &id),
+                // The filter knows which one is meant, and says so by the end of its stream.
+                None => self.open.values().for_each(|buffer| buffer.note_cancellation(&id)),
             }
         }
     }
