@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::progress::Origin;
 use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::relay::filter_guard::FilterGuard;
@@ -69,11 +70,12 @@ impl TokenScope {
         own: Option<&TokenLease>,
         now: Instant,
         filter: &mut FilterGuard,
+        origin: Origin,
         message: &Message,
     ) {
         let own = own.map_or(0, |lease| lease.tokens.len());
         if self.tokens.entries.load(Ordering::Relaxed) > own {
-            self.mark(now, filter, message);
+            self.mark(now, filter, origin, message);
         }
     }
 
@@ -90,8 +92,14 @@ impl TokenScope {
     }
 
     /// Tells the filter which tokens of its next message mean calls of other sessions.
-    pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
-        let named = filter.try_with(|filter| filter.intake_mut().tokens_named(message));
+    pub(crate) fn mark(
+        &self,
+        now: Instant,
+        filter: &mut FilterGuard,
+        origin: Origin,
+        message: &Message,
+    ) {
+        let named = filter.try_with(|filter| filter.intake_mut().tokens_named(origin, message));
         let elsewhere = self.elsewhere(named.unwrap_or_default());
         if !elsewhere.is_empty() {
             filter.apply(now, Input::MarkElsewhere(elsewhere));
@@ -137,8 +145,14 @@ impl SessionTokens {
     }
 
     /// Tells the filter which tokens of its next message mean calls of other sessions.
-    pub(crate) fn mark(&self, now: Instant, filter: &mut FilterGuard, message: &Message) {
-        self.scope.mark_beside(self.lease.as_ref(), now, filter, message);
+    pub(crate) fn mark(
+        &self,
+        now: Instant,
+        filter: &mut FilterGuard,
+        origin: Origin,
+        message: &Message,
+    ) {
+        self.scope.mark_beside(self.lease.as_ref(), now, filter, origin, message);
     }
 }
 

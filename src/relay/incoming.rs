@@ -114,7 +114,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Noise(text) => Disposition::NotAMessage(text),
                 FromServer::Message(origin, message) => {
                     if let Some(tokens) = &self.tokens {
-                        tokens.mark(now, &mut self.filter, &message);
+                        tokens.mark(now, &mut self.filter, origin, &message);
                     }
                     self.filter.server_message(now, origin, &message)
                 }

@@ -171,7 +171,7 @@ impl EventHandler for SseServerHandler {
         let is_taken = message.is_some_and(|message| {
             let mut state = self.stream.lock();
             let SseStreamState { filter, tokens, .. } = &mut *state;
-            tokens.mark(now(), filter, &message);
+            tokens.mark(now(), filter, Origin::Shared, &message);
             let fate = filter.server_message(now(), Origin::Shared, &message);
             fate != Disposition::NotMine && !fate.refuses_all_of(&message)
         });

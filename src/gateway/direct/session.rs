@@ -288,7 +288,7 @@ impl Session {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         if !shared.repeats_unseen(on) {
-            self.scope.mark(now(), &mut shared.filter, message);
+            self.scope.mark(now(), &mut shared.filter, origin, message);
         }
         let is_repeated = |filter: &mut Filter| filter.calls().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {

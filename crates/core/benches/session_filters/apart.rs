@@ -143,7 +143,7 @@ impl Session for Apart {
                 told += fast;
                 continue;
             }
-            let message = request.filter.ordinary(event);
+            let message = request.filter.ordinary(OWN, event);
             self.handle(request, at, &message);
             black_box(request.filter.filter().intake().last_number());
             told += request.filter.collect(at, OWN, has_calls);
@@ -155,7 +155,7 @@ impl Session for Apart {
 
     fn body(&self, request: &mut OwnFilter, at: Instant, body: &Bytes) -> usize {
         let message = Message::parse(body.clone());
-        request.filter.name_tokens(&message);
+        request.filter.name_tokens(OWN, &message);
         self.handle(request, at, &message);
         request.filter.end_response(at, OWN);
         let told = request.filter.drain(at, OWN);

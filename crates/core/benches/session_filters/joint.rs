@@ -100,7 +100,7 @@ impl Session for Joint {
                     told += fast;
                     continue;
                 }
-                let message = shared.filter.ordinary(event);
+                let message = shared.filter.ordinary(on, event);
                 shared.filter.server_message(at, on, &message);
                 black_box(shared.filter.filter().intake().last_number());
                 told += shared.collect(at, on);
@@ -116,7 +116,7 @@ impl Session for Joint {
         let on = request.0;
         let message = Message::parse(body.clone());
         self.shared.with(|shared| {
-            shared.filter.name_tokens(&message);
+            shared.filter.name_tokens(on, &message);
             shared.filter.server_message(at, on, &message);
             shared.filter.end_response(at, on);
             let told = shared.filter.drain(at, on);

@@ -172,15 +172,16 @@ impl Guard {
 
     /// The message of an event of the ordinary path. Other sessions have calls too, so the gateway asks which tokens the
     /// message names.
-    pub(crate) fn ordinary(&mut self, event: &Event) -> Message {
+    pub(crate) fn ordinary(&mut self, on: StreamId, event: &Event) -> Message {
         let message = event.message();
         self.run(|filter| filter.calls().revision());
-        self.name_tokens(&message);
+        self.name_tokens(on, &message);
         message
     }
 
-    pub(crate) fn name_tokens(&mut self, message: &Message) {
-        self.run(|filter| filter.intake_mut().tokens_named(message));
+    pub(crate) fn name_tokens(&mut self, on: StreamId, message: &Message) {
+        let origin = Origin::Stream(on);
+        self.run(|filter| filter.intake_mut().tokens_named(origin, message));
     }
 
     /// Handles the end of a response: an answer that fits no request may be the one that is missing.

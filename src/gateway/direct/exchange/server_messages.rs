@@ -45,7 +45,7 @@ impl Exchange {
     /// Gives a message to the filter that handles it. The caller forwards a message that no filter handles.
     pub(super) fn judge(&mut self, message: &Message, out: &mut Batch) -> Handled {
         let (own, at) = (self.lease.as_ref(), self.last_read);
-        self.scope.mark_beside(own, at, &mut self.filter, message);
+        self.scope.mark_beside(own, at, &mut self.filter, ORIGIN, message);
         if is_part(message) {
             self.filter.apply(now(), Input::MarkApart);
         }

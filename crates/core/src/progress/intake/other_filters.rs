@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::progress::event::Origin;
 use crate::progress::ids::StreamId;
 use crate::progress::intake::state::Intake;
 use crate::progress::verdict::{Reason, Verdict};
@@ -25,8 +26,9 @@ impl Intake {
 
     /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
     /// requests with a token where no other filter knows requests of the session: some servers put ids in the place of
-    /// tokens. A request without one is told nothing, and another request of its session must not be told in its place.
-    pub fn tokens_named(&mut self, message: &Message) -> Vec<Key> {
+    /// tokens. On the stream of another request an id is no exception, as there it would mean that request. A request
+    /// without a token is told nothing, and another request of its session must not be told in its place.
+    pub fn tokens_named(&mut self, origin: Origin, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
             Kind::Notification => self.named_token(message).into_iter().collect(),
             Kind::Batch => {
@@ -35,7 +37,11 @@ impl Intake {
             _ => Vec::new(),
         };
         let ledger = &self.gate.calls.ledger;
-        let by_id = |id: &Key| ledger.by_id(id).and_then(|call| ledger.get(call));
+        let of_stream = self.gate.calls.sole_call_on(origin);
+        let by_id = |id: &Key| {
+            let call = ledger.by_id(id).filter(|call| of_stream.is_none_or(|own| own == *call));
+            call.and_then(|call| ledger.get(call))
+        };
         let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
         let is_id = |token: &Key| self.gate.calls.topology.is_whole() && is_told(token);
         named
