@@ -153,6 +153,7 @@ impl GuardedFilter {
 
     /// The next event, oldest first. Durations are learned from calls that end.
     pub(crate) fn poll_event(&mut self) -> Option<ConversationEvent> {
+        // The events from before a failure come first: the records of calls are among them.
         let event = self.filter.poll_event();
         if let Some(FilterEvent::Call(call)) = &event {
             self.policy.learned.learn(call);

@@ -260,6 +260,7 @@ impl Conversation {
     /// Begins an input: earlier bytes have been written, and earlier events are kept for later. Returns the time of the
     /// input.
     fn begin(&mut self, now: Instant) -> Instant {
+        // The filter relies on a time that never goes backwards.
         let now = self.now.map_or(now, |before| before.max(now));
         self.now = Some(now);
         for stream in std::mem::take(&mut self.unwritten) {
@@ -290,6 +291,7 @@ impl Conversation {
 
     fn look_at_all(&mut self) {
         self.looks.clear();
+        // `next_to_client` takes from the end: the stream with the lowest number goes first.
         self.looks.extend(self.streams.keys().rev());
     }
 
@@ -359,6 +361,8 @@ impl Conversation {
         let is_quiet = self.filter.attempt(|filter| {
             unwritten.iter().all(|stream| filter.intake().has_nothing_due(now, *stream))
         });
+        // Something waits for bytes that `poll` has returned. With the next input these count as
+        // written, so the program is asked to call `tick` at once.
         if is_quiet == Some(false) {
             return Some(now);
         }

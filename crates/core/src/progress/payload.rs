@@ -22,6 +22,7 @@ pub enum Form {
 /// Bytes to be written: pieces of the received bytes and of Milepost's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
+    // Beside the others, so that a payload of one piece, the usual one, needs no vector.
     first: Bytes,
     rest: Vec<Bytes>,
     form: Form,
@@ -244,7 +245,7 @@ pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>
     let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
     let mut from = 0;
     for (range, new) in splices.into_iter() {
-        // Two names may be read from one place.
+        // The same place may hold two names (a token that is the id as well): it is replaced once.
         if range.start < from {
             continue;
         }

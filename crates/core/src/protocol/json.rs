@@ -37,6 +37,8 @@ pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     let (words, _) = text.as_chunks::<8>();
     let short = &words[..words.len().min(SHORT_WORDS)];
     for (place, word) in short.iter().enumerate() {
+        // Little endian puts the first byte lowest. `zero_byte` may be wrong above the lowest bit
+        // that it sets, so only that one is used.
         let word = u64::from_le_bytes(*word);
         let found = zero_byte(word ^ every(b'"')) | zero_byte(word ^ every(b'\\'));
         if found != 0 {
@@ -366,6 +368,7 @@ pub fn quote(words: &str) -> Bytes {
 /// A finite number spelled as JSON has it, or `None`.
 pub fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
+    // Rust's parser takes more than JSON has: `inf`, `.5`, `1.`.
     split_number(text)?;
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }

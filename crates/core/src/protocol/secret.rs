@@ -90,6 +90,7 @@ pub fn is_doubtful_secret(name: &str, value: &str) -> bool {
 /// Whether a value is long enough, and has digits: no word.
 pub fn is_long(value: &str) -> bool {
     value.len() >= RUN_MIN
+        // A path or a sentence is no secret.
         && !value.contains(['/', ' '])
         && value.bytes().filter(u8::is_ascii_digit).count() > 1
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())

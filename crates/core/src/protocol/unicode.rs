@@ -150,6 +150,7 @@ impl ReadablePieces {
 /// The length of the text that is readable as it is and needs nothing of what follows; `None` if that has to be
 /// looked at closely.
 fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
+    // An escape, or a pair of escapes, may be cut off at the end of the piece.
     let tail = text.len().saturating_sub(UNFINISHED_MAX);
     if end == TextEnd::Open && memchr::memchr(b'\\', &text[tail..]).is_some() {
         return None;

@@ -157,7 +157,8 @@ impl SendHistory {
         (last.value, last.total, *at) = (value, total, now);
         if let Some(words) = words {
             self.last_message = None;
-            // A copy, in the room of the last one: a call may be open for hours, and would keep a whole read buffer.
+            // A copy, in the buffer of the last words: a call may be open for hours, and a slice
+            // would keep a whole read buffer alive.
             let kept = last.message.get_or_insert_default();
             kept.clear();
             kept.extend_from_slice(words);
@@ -182,7 +183,7 @@ pub(crate) enum ProtocolValues {
     Missing,
     /// The words of a message, the first of which had this total.
     Words { total: Option<f64> },
-    /// Members of a notification. Words count no more.
+    /// Members of a notification. From then on, numbers in words are ignored.
     Members,
 }
 
@@ -347,6 +348,7 @@ impl Call {
 
     /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
+        // Before `at` changes: the silence that ends now began with the notification before.
         self.sent.silence = self.silence_until(now);
         self.sent.first.get_or_insert(now);
         self.sent.at = Some(now);

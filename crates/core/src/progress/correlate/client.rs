@@ -43,10 +43,11 @@ impl Correlator {
         }
     }
 
-    /// The client that a request names itself, as from 2026-07-28 on.
+    /// The client that a request itself names (MCP 2026-07-28 and later: `_meta` of each request).
     pub(crate) fn client_in(&self, info: &Bytes) -> Option<Arc<Client>> {
         let (name, version) = name_and_version(info);
         let client = Client::new(&name, &version)?;
+        // Nearly every request names the same client: share its allocation.
         let known = self.client.as_ref().filter(|known| ***known == client);
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
@@ -81,6 +82,7 @@ impl Correlator {
 
     /// Sets the client where this filter did not see `initialize`.
     pub fn set_client(&mut self, client: Option<Arc<Client>>) {
+        // `None` means that the caller does not know the client. A known client stays.
         self.client = client.or_else(|| self.client.take());
     }
 

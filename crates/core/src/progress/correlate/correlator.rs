@@ -82,6 +82,8 @@ pub(crate) struct LastEnds {
 impl LastEnds {
     /// A call of `principal` ends.
     pub(crate) fn note(&mut self, principal: Principal, now: Instant) {
+        // Two values answer the question for every principal: the last end, and the last end of
+        // anybody else.
         if let Some((before, at)) = self.last.replace((principal, now))
             && before != principal
         {
@@ -111,7 +113,8 @@ pub struct Correlator {
     pub(crate) streams: ClientStreams,
     /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
-    /// The number of the newest thing to be written, or name given to a server.
+    /// The last number that was given to a message to be written, or to a name for a server. It
+    /// only rises.
     pub(crate) order: u64,
     pub(crate) log_request: LogRequest,
     pub(crate) ledger: Ledger,
@@ -214,6 +217,8 @@ impl Correlator {
 
     /// The token that progress has named before, if `text` is the same and means the same as then.
     pub(crate) fn known_token(&self, text: &[u8]) -> Option<&KnownToken> {
+        // A kept meaning is valid only as long as no call and no name has changed since, and the
+        // server is still believed to use the same kind of value.
         let state = (self.ledger.changes(), self.evidence);
         let mut tokens = self.last_tokens.iter().map(|known| &**known);
         tokens.find(|known| (known.changes, known.evidence) == state && known.text == text)
@@ -232,6 +237,8 @@ impl Correlator {
             self.last_tokens.push(Box::new(known));
             return;
         }
+        // Reuse the buffer of the oldest entry: a server that invents a token for each report must
+        // not cost an allocation each time.
         let known = &mut self.last_tokens[self.oldest_token];
         self.oldest_token = (self.oldest_token + 1) % KNOWN_TOKENS_MAX;
         known.text.clear();
@@ -280,17 +287,21 @@ impl Correlator {
     /// The call with this token, if there is one.
     pub(crate) fn by_token(&mut self, token: &Key) -> Option<Attributed> {
         let as_id = self.ledger.by_id(token);
+        // This server is known to send ids. That the same value is also the token of another call
+        // is a coincidence.
         if let Some(call) = as_id
             && self.evidence_of(call) == Evidence::OnlyIds
         {
             return Some((call, Some(Repair::Token)));
         }
         if let Some(call) = self.ledger.by_token(token) {
+            // The value is a token and no id: from now on the server is known to send tokens.
             if as_id.is_none() {
                 self.evidence = Evidence::Tokens;
             }
             return Some((call, None));
         }
+        // Last, because an exact name goes before another spelling of the name.
         self.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 
@@ -299,6 +310,7 @@ impl Correlator {
         let as_id = self.ledger.by_id(token);
         let are_ids = self.evidence == Evidence::OnlyIds;
         let call = as_id.or_else(|| self.ledger.by_id_for_token(token, are_ids))?;
+        // One value is enough to prefer ids, but it does not overrule a token that was seen before.
         if self.evidence == Evidence::None {
             self.evidence = Evidence::OnlyIds;
         }
@@ -342,6 +354,8 @@ impl Correlator {
         if let Some(tool) = &about.tool {
             return only(self.active(|call| call.tool.as_deref() == Some(tool)));
         }
+        // A subscription stays open for as long as the client listens: as a candidate, the
+        // subscription would make every guess ambiguous.
         match only(self.active(Call::is_tool_call)) {
             Err(Reason::Unknown) => only(self.active(|call| &*call.method != mcp::LISTEN)),
             found => found,

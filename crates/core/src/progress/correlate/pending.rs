@@ -87,6 +87,7 @@ impl PendingQueue {
     /// Takes the oldest reports that have to make room.
     pub(crate) fn trim(&mut self) -> Vec<Pending> {
         let mut gone = Vec::new();
+        // The newest report stays even if it is larger than the limit: it has the current state.
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
@@ -114,9 +115,12 @@ impl PendingQueue {
         }
         let rest = self.items.iter().rev().take_while(|pending| pending.gives_way()).count();
         let first = self.items.len() - rest;
+        // An answer that comes now would send only the newest of the ripe reports.
         while self.items.get(first + 1).is_some_and(|next| next.ripe <= now) {
             gone.extend(self.replace(first));
         }
+        // Of every two unripe reports the newer one gives way, so that the older one can ripen. If
+        // the newest always stayed alone, a fast server would put off its ripeness for ever.
         let unripe = self.items.iter().skip(first).filter(|pending| pending.ripe > now).count();
         let replaced = if new.ripe <= now { self.items.len() - first } else { unripe / 2 };
         for _ in 0..replaced {

@@ -90,7 +90,7 @@ impl Correlator {
     ) -> Option<Message> {
         let version = message.missing_version();
         let is_fine = version.is_none() && !message.has_nulls() && !message.is_empty_answer();
-        // Progress is written anew.
+        // The gate writes faulty progress anew, with an envelope of its own.
         if is_fine || self.claims_progress(message) {
             return None;
         }
@@ -99,7 +99,7 @@ impl Correlator {
         let mut splices = Vec::new();
         if let Some(version) = version.filter(|_| switches.envelope) {
             done.add(Repair::Envelope);
-            // The error brings one of its own.
+            // The error that takes the answer's place has a `jsonrpc` member of its own.
             splices.extend(Some(version).filter(|_| error.is_none()));
         }
         let has_nulls = error.is_none() && switches.error_shape;
@@ -112,6 +112,7 @@ impl Correlator {
         if splices.is_empty() {
             return None;
         }
+        // The ranges are those of the text. The frame is put around the new text afterwards.
         let bare = message.clone().framed(Framing::Itself);
         Some(with_text(message, spliced(&bare, splices).to_bytes()))
     }

@@ -112,7 +112,8 @@ impl Correlator {
                 .any(|one| self.find_stream(origin, &one, true).is_some_and(|stream| stream != on))
     }
 
-    /// The stream of the call that a server message is about, which has come now ([`Correlator::find_stream`](crate::progress::Correlator::find_stream)).
+    /// The stream of the call that a server message is about. The message arrives now
+    /// ([`Correlator::find_stream`](crate::progress::Correlator::find_stream)).
     pub fn stream_of_arrived(
         &mut self,
         now: Instant,
@@ -153,8 +154,8 @@ impl Correlator {
         self.ledger.get(call).map(|call| call.stream)
     }
 
-    /// A token that means nothing came on the stream of a request: it means that one, wherever it
-    /// comes next.
+    /// Learns an unknown token from the stream of a single request: from then on the token means
+    /// that request on every stream.
     pub fn learn_from(&mut self, origin: Origin, message: &Message) {
         if self.sole_call_on(origin).is_some() && message.kind() == Kind::Notification {
             self.find_stream(origin, message, false);

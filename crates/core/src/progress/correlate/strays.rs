@@ -117,6 +117,7 @@ impl StrayNames {
             if now.is_some_and(|now| now >= *at + NAMED_MAX) {
                 return false;
             }
+            // The ring buffer may wrap inside an answer, and the search needs one slice.
             let answer: Vec<u8> = self.text.range(range).copied().collect();
             finder.find_iter(&answer).any(|at| is_name(&answer, at, text))
         })
@@ -145,9 +146,12 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     if precedes || continues(after) {
         return false;
     }
+    // Mixed characters (`job-7f3a`, a UUID) are neither a count nor a word of a sentence.
     if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
         return true;
     }
+    // A plain number or word is a name only with evidence beside it. Otherwise "3 files" would make
+    // the name of the next call's progress unknown.
     !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
 }
 

@@ -72,6 +72,7 @@ impl Tombstones {
             Some(many) => many.names.get_mut(&name),
             None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
         };
+        // The name was used again: the call that ended last decides what a late message means.
         if let Some(known) = known {
             (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
             return;

@@ -89,6 +89,8 @@ impl DetachedWork {
         done: Repairs,
     ) -> RepairedAnswer {
         gate.rebind_stream(origin, id);
+        // While the call is still open: progress that goes before the answer needs the call's
+        // token.
         let guard = gate.guard_behind_progress(now, id);
         let Some(call) = gate.calls.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
@@ -125,6 +127,7 @@ impl DetachedWork {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
+        // Before the call ends, because its signature is read.
         if self.late.is_some() {
             self.note_given(gate, now, id, message);
         }
@@ -155,6 +158,7 @@ impl DetachedWork {
             return false;
         }
         let orphan = Orphan { number, message: message.clone(), done };
+        // One response has one answer, so only the newest candidate waits.
         if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
             gate.release_orphan(origin, &before);
         }
@@ -199,6 +203,8 @@ impl DetachedWork {
             let date = json::member(result, "protocolVersion");
             gate.calls.revision =
                 date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
+            // Milepost has announced 2025-11-25 to the client in the place of the server's older
+            // revision.
             if self.tasks.as_ref().is_some_and(|tasks| tasks.is_lifted) {
                 gate.calls.revision = Some(Revision::V2025_11_25);
             }

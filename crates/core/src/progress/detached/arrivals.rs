@@ -1,5 +1,5 @@
-//! What arrives, and who takes it. Work that goes on without its client comes first where there is such work; the rest
-//! of a filter does not meet it.
+//! Arriving messages, and the part that takes each. Work that goes on without its client is asked
+//! first where there is such work; otherwise no message meets it.
 
 use std::time::Instant;
 

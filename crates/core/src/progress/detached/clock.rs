@@ -29,6 +29,7 @@ impl DetachedWork {
         now: Instant,
         id: StreamId,
     ) -> Option<Transmit> {
+        // First, because a call that has timed out must not get progress behind its error.
         self.expire(gate, now);
         loop {
             let stream = gate.calls.streams.get_mut(&id)?;
@@ -48,9 +49,11 @@ impl DetachedWork {
                 gate.calls.place_heartbeats(now, id);
                 break;
             };
+            // Recorded when the message leaves the queue: until then it may still be withheld.
             for judged in &item.verdicts {
                 gate.calls.record(judged.number, judged.call, judged.verdict);
             }
+            // In observe mode the queue exists for the verdicts only. The bytes are in `observed`.
             if !gate.calls.policy.observes() {
                 return Some(item.into_transmit());
             }

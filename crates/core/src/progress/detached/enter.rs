@@ -47,7 +47,8 @@ impl DetachedWork {
         }
         let copy = gate.calls.policy.copy_of(method, tool.as_deref(), draft.token.as_ref());
         if let (Some(text), Some(copy)) = (in_arguments, copy) {
-            // Also one that is no token: a lenient server could read another client's in it.
+            // Replaced even if the argument is not a valid token: a lenient server could read
+            // another client's token in it.
             splices.retain(|(place, _)| *place != within(raw, &text));
             splices.push((within(raw, &text), copy.to_json()));
         }
@@ -83,7 +84,8 @@ impl DetachedWork {
         let ledger = &gate.calls.ledger;
         let is_elsewhere =
             |call: &CallId| ledger.get(*call).is_some_and(|call| call.stream != stream);
-        // The Python SDK answers a cancelled request with an error.
+        // The Python SDK answers a cancelled request with an error, so a server may still answer
+        // the old request under this id.
         ledger.all_by_id(id).iter().any(is_elsewhere)
             || ledger.was_id(id) == Some(Tombstone::Cancelled)
             || draft
@@ -188,6 +190,8 @@ impl DetachedWork {
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
+            // The filter that serves a shadow ends it. `tasks/result` waits as long as its task
+            // lives.
             expires: expires.filter(|_| !shadow && !self.waits_for_task(method)),
             clock: None,
             account: crate::progress::event::summary::CallStats::default(),

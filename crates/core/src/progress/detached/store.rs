@@ -193,6 +193,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
 
     /// Takes all work that is meant.
     pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
+        // The usual case at each poll: nothing is due, and nothing is allocated.
         if !self.works.iter().any(&is_meant) {
             return Vec::new();
         }

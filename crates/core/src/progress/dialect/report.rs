@@ -208,7 +208,7 @@ pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     if joined.len() <= MESSAGE_MAX {
         return joined;
     }
-    // Half of it, so that not every further piece costs a cut.
+    // Cut to half of the limit, so that not every further piece needs another cut.
     let from = all.len().saturating_sub(MESSAGE_MAX / 2);
     let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
     json::quote(&format!("…{}", &all[start..]))

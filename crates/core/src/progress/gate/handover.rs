@@ -46,13 +46,16 @@ impl Gate {
                 let is_here = |id: &CallId| {
                     let call = ledger.get(*id);
                     call.is_some_and(|call| {
-                        on.is_none_or(|on| call.stream == on || call.resumption == Resumption::Left(on))
+                        on.is_none_or(|on| {
+                            call.stream == on || call.resumption == Resumption::Left(on)
+                        })
                     })
                 };
                 calls.iter().copied().find(is_here)
             };
             let id = here(ledger.all_by_id(&call.id.server));
             let token = call.token.as_ref();
+            // A call that has become a task has given up its id, but keeps its token.
             let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
             let Some(heir) = id.or(task).and_then(|id| session.calls.get_mut(id)) else {
                 continue;
@@ -85,6 +88,8 @@ impl Gate {
             heir.clock.clone_from(&call.clock);
             let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
+            // The value only rises: the session may have raised it for another request of the same
+            // token.
             heir.meter.raise_to(sent);
             let is_asked = call.asked_since().is_some();
             session.asked.extend(id.or(task).filter(|_| is_asked));
@@ -126,7 +131,8 @@ impl Gate {
                 }
                 // The filter of the request has the record until it is handed over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
-                // A client that comes back twice: the stream that it left first has the record still.
+                // A client may come back twice. The filter of the stream that it left first still
+                // has the record.
                 if call.resumption == Resumption::None {
                     call.resumption = Resumption::Left(old);
                 }

@@ -59,6 +59,8 @@ pub(crate) fn plan(
     let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
+            // The report must also rise above those that wait before it, or it will need a repair
+            // when its turn comes.
             let ahead = call.pending.last_figure();
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
@@ -71,7 +73,8 @@ pub(crate) fn plan(
         return PlannedSend { due, ripe, thinning: Thinning::No };
     }
     let next = call.sent.at.map_or(now, |sent| sent + min_interval);
-    // Where reports wait for their distance from the answer, the client is shown how a burst begins.
+    // Where answers keep a distance from progress, the first report of a burst is not replaced, so
+    // that the client sees the beginning of the burst.
     let begins_burst = pacing.keeps_distance() && call.pending.first().is_none() && next <= due;
     let thinning = if begins_burst { Thinning::First } else { Thinning::Rest };
     PlannedSend { due: due.max(next), ripe, thinning }

@@ -41,7 +41,8 @@ impl Gate {
         self.orphans.as_ref().is_some_and(|orphans| orphans.waiting.contains_key(&on))
     }
 
-    /// An answer that waited is not the answer to the request of its stream.
+    /// Decides on an answer that waited and has turned out not to be the answer to the request of
+    /// its stream.
     pub(crate) fn release_orphan(&mut self, origin: Origin, orphan: &Orphan) {
         let judged = match orphan.message.id_key() {
             Some(key) => self.calls.answer_to_nobody(origin, &key, &orphan.message),
@@ -91,6 +92,8 @@ impl Gate {
         let error = message.error().unwrap_or_default();
         let words = json::member(&error, "message").unwrap_or(error);
         let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
+        // The words come from the server and go to a log and a terminal: without secrets, control
+        // characters and line breaks.
         let words = plain(&self.calls.policy.call.masks.mask(&words));
         let words = one_line(&words, "");
         self.calls.events.push_back(FilterEvent::UnansweringError(words.into()));

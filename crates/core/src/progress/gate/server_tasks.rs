@@ -24,10 +24,13 @@ impl Gate {
     pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
         let Some(text) = json::member(task, "taskId") else { return false };
         let Some(key) = Key::read(&text) else { return false };
+        // A task that is over has no more progress: its call ends with this answer.
         if is_over(task) {
             return false;
         }
         let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
+        // The unit is milliseconds (MCP 2025-11-25, Tasks). Clamped, because `from_secs_f64` panics
+        // on negative and very large values.
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
         self.calls.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
         let open = self.calls.get(id);
@@ -36,7 +39,8 @@ impl Gate {
         });
         if let Some(call) = self.calls.get_mut(id) {
             call.task = Some(Task { id: key, text, notes: None });
-            // Directly before the answer, progress would leave the answer without its guard.
+            // Waiting progress goes behind the answer: directly before the answer it would leave
+            // the answer without its guard.
             if keeps_distance {
                 call.pending.go_last();
             }

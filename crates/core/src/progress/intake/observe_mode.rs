@@ -25,6 +25,7 @@ impl Intake {
         let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
         let together =
             |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
+        // An array whose elements all go to one stream stays as it came.
         if let Some(stream) = first
             && !self.gate.calls.topology.has_strangers()
             && placed.iter().all(together)
@@ -55,7 +56,7 @@ impl Intake {
         let answered =
             message.id_key().and_then(|key| self.gate.calls.call_of_answer_on(origin, &key));
         let Some(id) = answered else {
-            // Where clients share the server it could be another one's.
+            // Where clients share the server, the answer could be for another client.
             return if self.gate.calls.topology.has_strangers() {
                 Err(Reason::OrphanAnswer)
             } else {

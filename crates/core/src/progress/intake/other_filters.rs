@@ -11,7 +11,8 @@ impl Intake {
     /// Whether another filter of the session, of which this filter has one request, may know the request of a message.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         match message.kind() {
-            // An id that was its own stays its own: its client may have given it to another request since.
+            // An id that this filter's request once had stays with this filter, although the client
+            // may have given the id to another request since.
             Kind::Response => message.id_key().is_some_and(|key| {
                 let ledger = &self.gate.calls.ledger;
                 ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
@@ -65,7 +66,8 @@ impl Intake {
             if self.gate.calls.has_come_back_elsewhere(call, on) {
                 return self.gate.note_answer_where_left(call);
             }
-            // Waiting progress would come behind the answer.
+            // The answer is already out. `delivered` keeps the end of the call from writing the
+            // waiting progress behind it.
             self.gate.delivered = Some(call);
             self.detached.note_answer(&mut self.gate, now, call, message);
             self.gate.delivered = None;

@@ -67,7 +67,7 @@ impl Claim {
         if call.is_subscription() {
             return Err(Reason::NoToken);
         }
-        // Progress that needs no repair passes all the same: the server may go on.
+        // Compliant progress passes even behind the final report: the server may have more to say.
         let is_final =
             call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
@@ -78,6 +78,8 @@ impl Claim {
             true => Key::read(text).as_ref() == Some(&token.server),
             false => *text == token.client,
         };
+        // A string with other escapes is the same string to every reader. A number goes out in the
+        // client's own spelling.
         let spelled =
             self.report.about.token_text.as_ref().is_some_and(|text| {
                 is_due(text) || (text.starts_with(b"\"") && self.mended.is_none())
@@ -101,7 +103,7 @@ impl Claim {
         }
         apply_scale(&mut self.report, policy.scale);
         if self.report.figure.is_none() {
-            // `"progress":"50%"`
+            // Some servers write the value as a string: `"progress":"50%"`.
             let params = message.and_then(Message::params);
             let written = params.and_then(|params| json::member(&params, "progress"));
             let written = written.filter(|text| text.starts_with(b"\""));
@@ -111,7 +113,7 @@ impl Claim {
         if self.report.figure.is_some() {
             call.reports.protocol_values = ProtocolValues::Members;
         } else {
-            // A piece of a text may end within a number.
+            // A piece of a text may end in the middle of a number.
             let words = self.report.message.as_deref().filter(|_| !self.report.chunk);
             self.report.figure = words.and_then(|words| call.figure_in_words(words));
             self.report.in_words = true;
@@ -190,6 +192,8 @@ impl Intake {
         self.at_work =
             Some((self.gate.calls.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.gate.calls.policy.observes() && self.forward_observed(origin, message) {
+            // The client has the message already: if the filter fails now, the message must not be
+            // written once more.
             self.at_work = None;
         }
         let mut done = std::mem::take(&mut self.done);
@@ -205,6 +209,7 @@ impl Intake {
         };
         self.at_work = None;
         self.reports = None;
+        // The shell names these tokens for one message.
         self.gate.calls.elsewhere.clear();
         if self.gate.calls.policy.observes() && !self.gate.calls.topology.has_many_streams() {
             Disposition::Consumed
@@ -257,7 +262,7 @@ impl Intake {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
-                // The call that this ends is known until then.
+                // Before the notification is handled: it may end the call that it is about.
                 let about = self.gate.calls.sole_call_on(origin);
                 let placed = self.gate.calls.destination_of(origin, message);
                 self.server_notification(now, message);
@@ -303,6 +308,8 @@ impl Intake {
             }
             Err(Unread::Withheld(_)) => &self.gate.calls.policy,
         };
+        // The client reads `notifications/progress` itself: the original beside the repaired
+        // message would be a second notification.
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep || self.gate.calls.is_observed(*id) => {
@@ -316,7 +323,7 @@ impl Intake {
         };
         let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
         let keep = keep || is_nobodys && self.gate.calls.observes_the_rest();
-        // Nobody gets what may be another client's.
+        // A message that may be about another client's call goes to nobody.
         let is_private = self.gate.calls.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {
@@ -360,6 +367,8 @@ impl Intake {
         let mut found = Err(Unread::Withheld(Reason::Unreadable));
         for (dialect, report) in self.take_reports(message) {
             let claim = self.correlate(origin, dialect, report);
+            // Of several dialects that read the message, the record shows the first reason that
+            // says more than "unreadable".
             if claim.is_ok() || matches!(found, Err(Unread::Withheld(Reason::Unreadable))) {
                 found = claim;
             }

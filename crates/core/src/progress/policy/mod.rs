@@ -370,6 +370,7 @@ impl Policy {
     /// The dialects that claim a method. The call of the message, which decides between them, is
     /// known later.
     pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
+        // A dialect that the route and a tool both name is tried once.
         let is_everyones =
             |own: &Dialect| self.call.dialects.iter().any(|known| known.name() == own.name());
         let of_tools = self.tools.values().flat_map(|policy| &policy.dialects);

@@ -78,7 +78,7 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Read for the first dialect that needs them.
+        // Read at most once, and only if a dialect has no quick way for this message.
         let mut read = None;
         self.dialects_of(method).filter_map(move |dialect| {
             if let Some(report) = dialect.read_plain(message) {
@@ -106,6 +106,7 @@ impl Policies {
     }
 
     fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
+        // A dialect that several policies name is tried once: with the first of them.
         let older = self.older.iter().enumerate().flat_map(move |(place, policy)| {
             let before = move || std::iter::once(&self.now).chain(&self.older[..place]);
             let is_known = move |dialect: &Dialect| {

@@ -48,6 +48,7 @@ impl ClientStreams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
         if let Some(changes) = &mut self.changes {
+            // The caller may change any of them.
             changes.changed.extend(self.streams.keys().copied());
         }
         self.streams.iter_mut()
@@ -66,7 +67,7 @@ impl ClientStreams {
         self.streams.remove(id)
     }
 
-    /// Changes are noted from now on.
+    /// Notes changes from now on. Every stream that is already open counts as changed.
     pub(crate) fn note_changes(&mut self) {
         self.changes = Some(Box::default());
         let _all = self.iter_mut();
@@ -118,6 +119,8 @@ impl ClientStreams {
     /// The streams on which too many bytes wait.
     pub(crate) fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
+            // A stream that is neither noted as full nor changed since cannot be full. So a session
+            // with many quiet streams costs nothing here.
             Some(changes) => (Some(changes.full.union(&changes.changed)), None),
             None => (None, Some(self.streams.keys())),
         };

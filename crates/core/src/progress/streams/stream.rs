@@ -222,7 +222,8 @@ impl Stream {
             self.queue.iter().position(next).unwrap_or(self.queue.len())
         });
         let items = self.queue.iter().enumerate().skip(from);
-        // Lazily: a client that reads nothing may have a hundred thousand of them before it.
+        // Lazy: for a client that does not read, a hundred thousand items may wait here, and each
+        // poll would look at all of them.
         let mut may_follow = self.midway.is_none();
         let reached = items.take_while(move |(index, item)| {
             let is_reached = *index == from || may_follow && lets_pass(item);
@@ -305,6 +306,7 @@ impl Stream {
             verdicts.extend(item.verdicts);
         }
         for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
+            // The answer must not wait for progress that will never be written.
             if removed.contains(&guard.behind) {
                 (guard.behind, guard.unwritten) = (0, None);
             }
@@ -321,6 +323,7 @@ impl Stream {
         self.unwritten.clear();
         let passed = self.progress_passed;
         let guards = self.queue.iter_mut().flat_map(|item| &mut item.guards);
+        // A guard whose progress still waits in the queue is not met by the writing of other bytes.
         for guard in guards.filter(|guard| guard.behind <= passed) {
             if guard.unwritten.take().is_some() {
                 (guard.last, guard.behind) = (Some(now), 0);

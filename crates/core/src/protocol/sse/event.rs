@@ -98,6 +98,8 @@ impl FieldSpans {
             Field::Data if self.data.range().is_some() => self.several = true,
             Field::Data => self.data = Span::new(value),
             Field::Event => self.name = Span::new(value),
+            // WHATWG HTML, Interpreting an event stream: an id with a NUL is ignored, and so is a
+            // retry time that is not digits alone.
             Field::Id if memchr::memchr(0, &text[value.clone()]).is_some() => {}
             Field::Id => self.id = Span::new(value),
             Field::Retry if value.is_empty() => {}
@@ -245,6 +247,7 @@ const DATA: &[u8] = b"data: ";
 fn usual_head(raw: &[u8]) -> Option<&[u8]> {
     let name = if raw.starts_with(b"event: message\n") { b"event: message\n".len() } else { 0 };
     let rest = raw[name..].strip_prefix(DATA)?;
+    // The first line end is the last but one byte: the block has no other line.
     let is_usual = memchr::memchr2(CR, LF, rest) == rest.len().checked_sub(2);
     (is_usual && rest.ends_with(b"\n\n")).then(|| &raw[..name + DATA.len()])
 }

@@ -126,7 +126,8 @@ impl DetachedWork {
     fn enter_unsent(&self, gate: &mut Gate, now: Instant, held: HeldCall) -> Option<CallId> {
         let HeldCall { stream, mut draft, tool, .. } = held;
         if gate.calls.topology.has_strangers() {
-            // Its own names may be names of another client's requests.
+            // On a shared server the client's own names may be the names of another client's
+            // requests.
             draft.id.server = gate.calls.give_name();
             draft.token = None;
         }

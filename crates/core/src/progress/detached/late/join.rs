@@ -43,12 +43,14 @@ impl DetachedWork {
     /// The server's id of the call that goes on without its client, and that an answer with this id is for.
     fn late_id(&self, gate: &Gate, id: &Key) -> Option<Key> {
         let (late, ledger) = (self.late.as_ref()?, &gate.calls.ledger);
+        // An open request with exactly this id goes before work that its client has given up.
         if late.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
         }
         if late.works.running(id).is_some() {
             return Some(id.clone());
         }
+        // An exact name, also that of an ended request, goes before another spelling.
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
         is_unknown.then(|| late.running_in_other_spelling(id)).flatten()
     }
@@ -142,7 +144,8 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
         let who = gate.calls.late_principal(stream);
-        // A client of a shared server that nobody knows could not be told from others when it came back.
+        // On a shared server, a client without a known principal could not be told from other
+        // clients when it calls again.
         let is_unknown = matches!(who, Principal::Stream(_));
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
@@ -155,7 +158,8 @@ impl DetachedWork {
             if let Some(signature) = &signature {
                 self.give_up_silently(gate, now, who, signature);
             }
-            // What goes on goes by the settings that it began with, though those of new calls may be others.
+            // The work that goes on is compared by the settings that it began with, although new
+            // calls may have other settings.
             let current =
                 signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
             let before = self.late.as_ref().and_then(|late| late.ignored_by(who, tool));
@@ -239,7 +243,7 @@ impl DetachedWork {
         let done = Repairs::default();
         let judged = self.repair_answer_to(gate, now, Origin::Shared, id, answer, done);
         let Some(payload) = judged.payload else { return };
-        // The answer had its verdict when the answer came.
+        // The answer got its verdict when it arrived from the server.
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
@@ -299,6 +303,8 @@ impl DetachedWork {
         let given = late.take_given(who, id);
         let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
         let Some(answer) = answer.filter(|_| is_by_clock && late.works.has_room()) else {
+            // The server does not know the id of a joined call, so that call is not cancelled
+            // there.
             return is_joined;
         };
         work.until = now + work.details.terms().finished;
@@ -336,10 +342,13 @@ impl DetachedWork {
             Some(Expected::About(about, _)) => Some(about),
             _ => None,
         };
+        // A tool with an `outputSchema` must return structured content (MCP 2025-06-18, Tools):
+        // words alone are valid only as an error.
         let is_error = self.late.as_ref().is_some_and(|late| late.is_structured(&tool));
         let is_modern = call.revision.or(gate.calls.revision) >= Some(Revision::V2026_07_28);
         let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());
+        // Before the call ends, because the guard is read from the call.
         let guards = smallvec![gate.calls.guard_of(id)];
         if !self.keep_late(gate, now, id, LateEvent::Told) {
             return;

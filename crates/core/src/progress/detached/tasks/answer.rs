@@ -181,6 +181,8 @@ impl DetachedWork {
             return false;
         }
         let Some(key) = message.id_key() else { return false };
+        // An open request with this id goes first: the client may have used the id of the task's
+        // request again.
         if gate.calls.by_id(&key).is_some() {
             return false;
         }
@@ -189,6 +191,7 @@ impl DetachedWork {
         let mut repairs = done;
         repairs.add(Repair::Task);
         let answer = self.mended_task_answer(gate, call, message, &mut repairs);
+        // Before the call ends, because the guard is read from the call.
         let guard = gate.calls.guard_of(call);
         self.note_answer(gate, now, call, message);
         let room = gate.calls.policy.call.tasks.bytes;

@@ -56,6 +56,8 @@ impl DetachedWork {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, _, None) => {
                 Some((INVALID_PARAMS, NO_TASK.to_owned()))
             }
+            // MCP 2025-11-25, Tasks: the cancellation of a task that is over is refused with
+            // -32602.
             (mcp::TASKS_CANCEL, _, Some(task)) if !task.is_running() => {
                 let why = format!("the task is over already, and is {}", task.state().name());
                 Some((INVALID_PARAMS, why))
@@ -125,7 +127,7 @@ impl DetachedWork {
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
         self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
-        // Nobody waits for an answer of a cancelled task.
+        // A cancelled task counts as fetched, so that it is the first to be forgotten.
         if let Some(task) = self.task_mut(id) {
             task.fetch();
         }

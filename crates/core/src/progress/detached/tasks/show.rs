@@ -49,6 +49,7 @@ impl TaskWork {
         };
         let place = message.id_range()?;
         let mut splices = vec![(place, client_id.clone())];
+        // MCP 2025-11-25, Tasks: the result of `tasks/result` names its task in `_meta`.
         splices.extend(message.result().and_then(|result| self.related(message, &result)));
         Some(spliced(message, splices).to_bytes())
     }
