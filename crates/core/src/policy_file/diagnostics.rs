@@ -118,6 +118,7 @@ pub fn at_key(key: Option<&str>, what: String) -> String {
         return several_tables(table);
     }
     match what.split_once(" is expected, not ") {
+        // The second half of the message quotes the value, which may be a secret.
         Some((expected, _)) if key.is_some_and(is_secret) => format!("{expected} is expected"),
         _ => what,
     }
