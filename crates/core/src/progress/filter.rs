@@ -130,7 +130,7 @@ impl Filter {
         self.intake.gate.calls.events.pop_front()
     }
 
-    /// The bytes of a stream have been written.
+    /// Notes that the bytes of a stream have been written.
     pub fn written(&mut self, now: Instant, stream: StreamId) {
         self.intake.gate.calls.written(now, stream);
     }
@@ -145,7 +145,7 @@ impl Filter {
         self.intake.set_policy(policy);
     }
 
-    /// Ends what ends by itself by now.
+    /// Ends the calls and tasks whose time is over.
     pub fn expire(&mut self, now: Instant) {
         self.intake.detached.expire(&mut self.intake.gate, now);
     }

@@ -13,7 +13,8 @@ pub struct ControlEscapes {
     in_string: bool,
     /// The last piece ended with the backslash of an escape.
     escaped: bool,
-    /// A line end in an open string at the end of the last piece: at the end of the text it is that of the line.
+    /// A line end in an open string at the end of the last piece. If the text ends there, the line
+    /// end belongs to the line and not to the string.
     line_end: Vec<u8>,
     is_changed: bool,
 }

@@ -393,7 +393,8 @@ pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
     let all = [whole, fraction].concat();
     let significant = all.trim_end_matches('0');
     let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;
-    // An exponent that does not fit is beyond every number all the same.
+    // An exponent that does not fit is larger than that of any other number, whatever its exact
+    // value.
     let beyond = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
     let power = exponent.parse::<i64>().unwrap_or(beyond);
     Some((negative, significant.trim_start_matches('0').to_owned(), power.saturating_add(shift)))

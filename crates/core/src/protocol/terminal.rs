@@ -159,7 +159,7 @@ impl Terminal {
         self.shown.push_str(words.get(..end).unwrap_or_default());
     }
 
-    /// The cursor goes to where this state of the line began.
+    /// Begins a new state of the line: the cursor has gone back to its start.
     fn redraw(&mut self, line: &mut dyn FnMut(&str)) {
         self.report(line);
         self.shown.clear();

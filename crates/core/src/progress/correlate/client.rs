@@ -1,4 +1,4 @@
-//! What is known of the clients and of the origin of their requests.
+//! The clients and the origin of their requests, as far as they are known.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl Correlator {
     pub(crate) fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
-        // Where several clients share the server, each would speak for all.
+        // Where several clients share the server, the name of one client must not stand for the
+        // others.
         if !self.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }

@@ -80,7 +80,7 @@ pub(crate) struct LastEnds {
 }
 
 impl LastEnds {
-    /// A call of `principal` ends.
+    /// Notes the end of a call of `principal`.
     pub(crate) fn note(&mut self, principal: Principal, now: Instant) {
         // Two values answer the question for every principal: the last end, and the last end of
         // anybody else.
@@ -122,7 +122,7 @@ pub struct Correlator {
     /// The time when a client last gave up a request.
     pub(crate) given_up_at: Option<Instant>,
     pub(crate) last_ends: LastEnds,
-    /// The tokens in the message that comes now which are active in other sessions only.
+    /// Tokens in the current message that are active in other sessions only.
     pub(crate) elsewhere: Vec<Key>,
     /// The server may have been given tokens that are strings.
     pub(crate) gives_strings: bool,
@@ -200,12 +200,12 @@ impl Correlator {
         self.ledger.next_expiry()
     }
 
-    /// The server speaks of a call on this stream of its own.
+    /// Notes the upstream stream on which the server sends messages about a call.
     pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
         self.ledger.pair(id, upstream);
     }
 
-    /// A call goes on on another stream of its client.
+    /// Moves a call to another stream of its client.
     pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
         self.ledger.move_to(id, stream);
     }
@@ -320,6 +320,8 @@ impl Correlator {
     /// Learns from a late report: while no request is open, a token that is exactly the id of an ended request
     /// shows that the server puts ids in the place of tokens.
     pub(crate) fn note_late_id(&mut self, token: &Key) {
+        // Without this, a server whose first reports all come after a cancellation stays unknown,
+        // and its next late report would be guessed to be about the only open call.
         let is_late_id = || self.ledger.is_empty() && self.ledger.was_id(token).is_some();
         if self.evidence == Evidence::None && is_late_id() {
             self.evidence = Evidence::OnlyIds;
@@ -396,7 +398,7 @@ impl Correlator {
         self.ledger.by_client_id(stream, id).first().copied()
     }
 
-    /// A call has joined the work of an earlier call, which began then.
+    /// Notes that a call has joined the work of an earlier call, which began at `began`.
     pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
         if let Some(call) = self.ledger.get_mut(id) {
             (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
@@ -439,7 +441,7 @@ impl Correlator {
     }
 }
 
-/// The only one, or why there is none.
+/// The only call, or the reason why no single call is meant.
 pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
     let first = calls.next().ok_or(Reason::Unknown)?;
     if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }

@@ -25,7 +25,7 @@ impl Correlator {
     }
 
     /// Finds the one call that a report can be about. Each rung holds only if exactly one call
-    /// results; a wrong guess would move the wrong bar.
+    /// results; a wrong guess would move the progress bar of another call.
     pub(crate) fn attribute(
         &mut self,
         about: &About,
@@ -72,6 +72,7 @@ impl Correlator {
         if let Some(call) = self.own_task_named(about).filter(|_| dead.is_none()) {
             return Ok((call, Some(Repair::Token)));
         }
+        // A name that a client has given goes before a name that was learned from the server.
         if let Some(id) = &about.request {
             if let Some(call) = self.ledger.call_of_answer(id) {
                 return Ok((call, Some(Repair::Token)));

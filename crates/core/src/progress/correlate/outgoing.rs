@@ -172,7 +172,7 @@ impl Correlator {
         self.streams.next_changed()
     }
 
-    /// The shell has looked at a stream, and has taken all that could be written.
+    /// Notes that the shell has looked at a stream, and has taken all that could be written.
     pub fn settle_changes(&mut self, stream: StreamId) {
         self.streams.settle(stream);
     }

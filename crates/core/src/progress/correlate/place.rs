@@ -132,7 +132,7 @@ impl Correlator {
         self.session_stream.filter(|_| !self.topology.has_strangers())
     }
 
-    /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
+    /// The stream to write to: `stream` if it is open, else the session stream.
     pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
         stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
     }

@@ -42,7 +42,7 @@ impl Correlator {
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    /// A call is over.
+    /// Forgets the older policies that no open call uses any more.
     pub(crate) fn forget_policies(&mut self) {
         if !self.policy.older.is_empty() {
             self.policy.forget(needed_in(&self.ledger));
@@ -93,7 +93,7 @@ impl Correlator {
     }
 }
 
-/// Whether an open call goes by a policy.
+/// Whether an open call uses a policy.
 fn needed_in(ledger: &Ledger) -> impl Fn(&Arc<Policy>) -> bool {
     |policy| ledger.iter().any(|(_, call)| Arc::ptr_eq(&call.policy, policy))
 }

@@ -39,6 +39,7 @@ pub(crate) fn readable_piece(
 /// The range of an answer with neither a result nor an error, and the error for its place. No client can use such an
 /// answer, and most wait for another.
 fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Bytes)> {
+    // Helidon answers with an id alone.
     let range = message.object_range().filter(|_| message.is_empty_answer())?;
     Some((range, own_error(&message.id()?, EMPTY_ANSWER, None)))
 }

@@ -46,7 +46,8 @@ struct StrayNames {
 }
 
 impl Strays {
-    /// No call comes after those that are open: a name of theirs can be taken for that of no later call.
+    /// Notes that no call follows the open ones, so that no name can be mistaken for the name of a
+    /// later call.
     pub(crate) fn expect_no_call(&mut self) {
         self.is_last_call = true;
     }
@@ -58,6 +59,7 @@ impl Strays {
 
     /// Remembers the result of a call that has been answered now.
     pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
+        // The filter of a single request would keep names that no later call can use.
         if !self.is_last_call {
             self.known.get_or_insert_default().note_answer(now, result);
         }

@@ -22,7 +22,8 @@ pub(crate) enum Tombstone {
     Answered,
     /// The id of a request that was cancelled or timed out.
     Cancelled,
-    /// The id of a subscription that the server has ended. It may answer it as well.
+    /// The id of a subscription that the server has ended. The server may still answer the
+    /// subscription.
     Ended,
     /// A token that the client gave.
     Token,

@@ -165,8 +165,8 @@ impl DetachedWork {
         true
     }
 
-    /// The response to a POST has ended. What answers no open request is the answer to the request of the
-    /// POST if that one has no other.
+    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
+    /// the answer to the request of the POST, if that request has no other answer.
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
         let Some(call) = gate.calls.sole_call_on(origin) else {

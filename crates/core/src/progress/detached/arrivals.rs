@@ -38,7 +38,8 @@ impl DetachedWork {
         self.enter_sent(gate, now, stream, message, (method, tool), draft)
     }
 
-    /// The server has ended: no answer comes any more. Calls that wait for the server end with the open ones.
+    /// Ends the work that waits for a server that has ended. Calls that are held back are opened,
+    /// so that they end with the other open calls.
     pub(crate) fn server_gone(&mut self, gate: &mut Gate, now: Instant, why: &str) {
         if self.late.is_some() {
             self.drop_late_calls(gate, now);
@@ -90,7 +91,8 @@ impl DetachedWork {
             || self.keep_orphan(gate, origin, message, number, done)
     }
 
-    /// A request of the server. One about a task of Milepost's own names the task, and goes where its client waits.
+    /// Forwards a request of the server. A request about a task of Milepost's own gets the name of
+    /// the task, and goes to the stream on which its client waits.
     pub(crate) fn server_request(
         &mut self,
         gate: &mut Gate,
@@ -119,7 +121,8 @@ impl DetachedWork {
         gate.calls.forward(placed, (number, about), message, done);
     }
 
-    /// The client has answered a request of the server: the task or the call that asked goes on.
+    /// Notes that the client has answered a request of the server: the call or the task that the
+    /// request was about goes on.
     pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
             gate.end_question(now, &id);

@@ -1,4 +1,4 @@
-//! What happens by itself: calls that end, and messages whose time has come.
+//! The effects of time: calls that end by themselves, and messages that become due.
 
 use std::time::Instant;
 
@@ -95,6 +95,7 @@ impl DetachedWork {
     /// Whether nothing waits but events: no message for the server, and nothing on this stream that is due now.
     /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
     pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
+        // Asked once for each event that comes alone: if nothing is due, all other polls are saved.
         gate.calls.to_server.is_empty()
             && self.late.as_ref().is_none_or(|late| late.held.released.is_empty())
             && gate.calls.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))

@@ -94,10 +94,11 @@ impl DetachedWork {
                 .is_some_and(|token| ledger.all_by_token(&token.server).iter().any(is_elsewhere))
     }
 
-    /// The server speaks of the requests in `message`, which a client has just sent on the stream
-    /// `client`, on an upstream stream that is no client stream: its number must not be one. Messages
-    /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
-    /// pairs with no request from [`Origin::Shared`](crate::progress::Origin::Shared).
+    /// Notes that the server sends its messages about the requests in `message`, which a client has
+    /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
+    /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
+    /// an upstream stream that pairs with no request from
+    /// [`Origin::Shared`](crate::progress::Origin::Shared).
     pub(crate) fn pair(
         &self,
         gate: &mut Gate,

@@ -16,7 +16,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 /// that its client gives up, a request for a task gets an error, and a slow call of 2026-07-28 becomes no task.
 const WORK_MAX: usize = 256;
 
-/// What is kept of the answer of some work.
+/// The size of an answer that is kept.
 pub trait KeptBytes {
     /// Bytes that the answer occupies.
     fn kept_bytes(&self) -> usize;
@@ -77,12 +77,13 @@ impl<D, A> Work<D, A> {
         }
     }
 
-    /// The answer has come.
+    /// Keeps the answer: the work is done.
     pub fn finish(&mut self, answer: A) {
         self.state = WorkState::Answered(answer);
     }
 
-    /// The client has had the answer. False if it had the answer before, or there is none.
+    /// Notes that the client has got the answer. Returns false if the client had got it before, or
+    /// there is none yet.
     pub fn fetch(&mut self) -> bool {
         match std::mem::replace(&mut self.state, WorkState::Running) {
             WorkState::Answered(answer) => {

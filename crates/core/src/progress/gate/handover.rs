@@ -10,7 +10,7 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Gate {
-    /// The server has refused a request that was passed on.
+    /// Ends the calls of a message that the server has refused.
     pub fn withdraw(&mut self, now: Instant, message: &Message) {
         let requests = message.id_key().into_iter().chain(
             (message.kind() == Kind::Batch)
@@ -104,6 +104,8 @@ impl Gate {
     /// Notes that the answer to a call has been written to a stream which its client has left for the call's own.
     pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
         if let Some(call) = self.calls.get_mut(id) {
+            // A front may keep the connection of a client that has left, so that the server answers
+            // there. The client may not have read that answer.
             call.resumption = Resumption::AnsweredThere;
         }
         self.schedule(id);
@@ -137,6 +139,9 @@ impl Gate {
                     call.resumption = Resumption::Left(old);
                 }
                 call.sent.at = Some(now);
+                // Behind a proxy that notices a disconnect late, messages were written to a
+                // connection that nobody reads. What the server repeats of them must not count as a
+                // fall.
                 call.meter.go_back_to(sent);
             }
             self.schedule(id);

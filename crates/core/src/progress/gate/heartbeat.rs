@@ -76,6 +76,8 @@ impl Gate {
             && self.alive
             && call.token.is_some()
             && !call.shadow
+            // The client may have read the answer where it left: nothing of Milepost's own may
+            // follow.
             && call.resumption != Resumption::AnsweredThere
             && call.task.is_none()
             && call.is_tool_call()

@@ -65,6 +65,7 @@ pub(crate) fn plan(
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
         });
+    // A route with `min_interval = "0"` asks for no thinning at all.
     let is_thinned =
         (!rises || is_slow || call.settings().coalesce == Coalesce::All) && !min_interval.is_zero();
     let ripe = now + pacing.hold;

@@ -207,6 +207,7 @@ impl Gate {
             now < *at + DUPLICATE_WITHIN && last.is_repeated_by(report)
         };
         if !appends
+            // Another proxy between this one and the server may send the same heartbeat.
             && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
         {
             return Err(Reason::Duplicate);
@@ -273,7 +274,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Works out when a call has something to say next.
+    /// Plans when a call may have a notification to send next.
     pub(crate) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.calls.get(id) else { return };
         let first = call.pending.first().map(|first| first.order);

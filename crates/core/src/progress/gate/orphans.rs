@@ -13,7 +13,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::terminal::plain;
 
-/// An answer that fits no open request, on the stream of one.
+/// An answer that fits no open request, and arrived on the stream of an open request.
 #[derive(Debug)]
 pub(crate) struct Orphan {
     pub(crate) number: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Orphan {
 pub(crate) struct Orphans {
     /// Answers that wait for the end of the response that they came in: the newest of each.
     pub(crate) waiting: BTreeMap<StreamId, Orphan>,
-    /// The codes of the errors without id that an operator has been told of.
+    /// The codes of the errors without id that have been reported to the operator.
     told_codes: Vec<Option<i32>>,
 }
 
@@ -56,20 +56,23 @@ impl Gate {
         self.orphans.as_mut()?.waiting.remove(&on)
     }
 
-    /// The request of a stream has its answer, or needs none any more.
+    /// Releases the answer that waits on a stream whose request has its answer, or needs no answer
+    /// any more.
     pub(crate) fn release_orphans_on(&mut self, on: StreamId) {
         if let Some(orphan) = self.take_orphan(on) {
             self.release_orphan(Origin::Stream(on), &orphan);
         }
     }
 
-    /// The verdict on an answer whose id is no id.
+    /// Decides on an answer whose id is missing, null, or neither a string nor a number.
     pub(crate) fn answer_without_id(
         &mut self,
         origin: Origin,
         message: &Message,
     ) -> RepairedAnswer {
         let settings = self.calls.settings_of_orphan(origin);
+        // Many servers answer `notifications/initialized` with an error whose id is null. No client
+        // can use such an error, and some drop the server over it.
         let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
         let is_strangers = self.calls.topology.has_strangers() && message.result().is_some();
         if !(is_fault || is_strangers) {
@@ -81,7 +84,7 @@ impl Gate {
         RepairedAnswer::withheld(Reason::MissingId)
     }
 
-    /// Tells the operator of an error that no client gets.
+    /// Reports an error that no client gets to the operator.
     pub(crate) fn tell_of_error(&mut self, message: &Message) {
         let told = &mut self.orphans.get_or_insert_default().told_codes;
         let code = message.error_code();

@@ -20,7 +20,8 @@ const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const INVALID_PARAMS: &[u8] = b"-32602";
 
 impl Gate {
-    /// A call is answered by `CreateTaskResult`: its token lives on. False if `task` is none.
+    /// Turns a call that is answered by `CreateTaskResult` into a task: its token stays valid.
+    /// Returns false if `task` has no id, or is over.
     pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
         let Some(text) = json::member(task, "taskId") else { return false };
         let Some(key) = Key::read(&text) else { return false };
@@ -49,7 +50,7 @@ impl Gate {
         true
     }
 
-    /// An answer about tasks: some statuses end them.
+    /// Notes an answer about tasks, which may show that a task is over.
     pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.calls.get(id) else { return };
         let method = call.method.clone();
@@ -77,7 +78,7 @@ impl Gate {
         }
     }
 
-    /// A task as a server describes it.
+    /// Ends a task if the server describes it as over.
     pub(crate) fn note_task(&mut self, now: Instant, task: &Bytes) {
         let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
         if let Some(id) = id.filter(|_| is_over(task)) {

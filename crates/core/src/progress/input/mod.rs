@@ -169,7 +169,7 @@ pub struct MessageLine {
 /// The direct result of an input.
 #[derive(Debug, Clone)]
 pub enum InputResult {
-    /// There is none.
+    /// The input has no direct result.
     Nothing,
     /// The server is to be sent this in the place of a client's message.
     ToServer(Payload),

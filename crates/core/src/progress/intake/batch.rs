@@ -71,8 +71,8 @@ impl Intake {
         Payload::default()
     }
 
-    /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    /// `done`: what is mended of the frame around them.
+    /// Takes several messages in one. Only 2025-03-26 has arrays: clients of other revisions get
+    /// each message alone. `done`: the repairs of the frame around them.
     pub(crate) fn dispatch_batch(
         &mut self,
         now: Instant,

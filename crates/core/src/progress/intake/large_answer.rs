@@ -155,7 +155,7 @@ impl LargeRepairs {
         self.id.is_some()
     }
 
-    /// The request that is answered is known.
+    /// Sets the request that is answered.
     pub(crate) fn answer(&mut self, id: MappedId) {
         self.id = Some(id);
     }

@@ -270,6 +270,8 @@ impl Intake {
             let number = passing.number;
             let is_withheld = passing.fate != LargeDisposition::Forward;
             let is_held = passing.readable.as_ref().is_some_and(|pieces| !pieces.is_empty());
+            // Half of a repaired answer must not end as if it were whole: the client would have a
+            // truncated body and no error.
             let is_cut = !is_withheld && (is_held || passing.repairs.is_midway(&passing.scan));
             let held = passing.repairs.take_held();
             let stream = self.gate.calls.open_or_session_stream(passing.stream);

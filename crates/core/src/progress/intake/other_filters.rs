@@ -24,9 +24,10 @@ impl Intake {
         }
     }
 
-    /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
-    /// requests with a token where no other filter knows requests of the session: some servers put ids in the place of
-    /// tokens. A request without one is told nothing, and another request of its session must not be told in its place.
+    /// The tokens that the progress in a message names, except tokens of open calls, and except ids
+    /// of open requests with a token where no other filter knows requests of the session: some
+    /// servers put ids in the place of tokens. A request without a token gets no progress, and
+    /// another request of its session must not get it instead.
     pub fn tokens_named(&mut self, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
             Kind::Notification => self.named_token(message).into_iter().collect(),
@@ -45,7 +46,8 @@ impl Intake {
             .collect()
     }
 
-    /// A message is about no request of this filter and must not be taken for progress of one.
+    /// Counts a message as withheld that is about no request of this filter, and must not be taken
+    /// for progress of one.
     pub fn note_out_of_place(&mut self, reason: Reason) {
         self.messages += 1;
         self.gate.calls.record(self.messages, None, Verdict::Withheld(reason));
@@ -60,6 +62,8 @@ impl Intake {
         let call = message.id_key().and_then(|id| {
             let own = on.and_then(|on| self.gate.calls.asked_on(on, &id));
             let other = || self.gate.calls.call_of_answer(&id);
+            // The late answer to a cancelled request is not the answer to a newer request with its
+            // id, which waits on its own stream.
             own.or_else(|| other().filter(|call| !self.gate.calls.waits_elsewhere(*call, on)))
         });
         if let Some(call) = call {

@@ -39,7 +39,7 @@ pub(crate) enum Unread {
     Withheld(Reason),
     /// The client of this call does not get the message.
     Refused(CallId, Box<About>, Reason),
-    /// The message is about a call of a tool that does not go by this dialect.
+    /// The message is about a call of a tool that does not use this dialect.
     NotTaken(CallId, Box<About>),
 }
 
@@ -90,8 +90,9 @@ impl Claim {
         Ok(())
     }
 
-    /// Adds the route's knowledge: the total of a value without a total, or a value in the words, or one that
-    /// `message` has as a string. Of a report whose value can be no string no message is needed.
+    /// Adds the route's knowledge: the total of a value without a total, or a value in the words,
+    /// or one that `message` has as a string. `message` is needed only for a report whose value may
+    /// be a string.
     fn complete(&mut self, call: &mut Call, message: Option<&Message>) {
         if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
@@ -186,6 +187,8 @@ impl Intake {
         message: &Message,
     ) -> Disposition {
         self.gate.calls.received_at = Some(now);
+        // Keryx sends an error without its envelope, as the only data of an event. On standard
+        // streams such an object may be a line of a log.
         let is_apart = message.kind() == Kind::Noise && matches!(origin, Origin::Stream(_));
         let bare_error = is_apart.then(|| message.clone().or_bare_error());
         let message = bare_error.as_ref().unwrap_or(message);
@@ -404,7 +407,7 @@ impl Intake {
         Ok((id, claim.report))
     }
 
-    /// The call that a report is about, if its tool goes by this dialect.
+    /// The call that a report is about, if its tool uses this dialect.
     pub(crate) fn correlate(
         &mut self,
         origin: Origin,
@@ -415,6 +418,8 @@ impl Intake {
         let (call, mended) = found.map_err(Unread::Withheld)?;
         let known = self.gate.calls.get(call);
         let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
+        // Tools of one route may have different dialects of the same method: the message is read
+        // with that of its own tool.
         if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }

@@ -202,7 +202,8 @@ impl Intake {
             return Err(Reason::Unknown);
         }
         // After a cancellation the server may still work on the cancelled call for a moment, and
-        // write about it.
+        // write about it. The name of a tool does not help, because the next call may be of the
+        // same tool.
         if self.gate.calls.given_up_at.is_some_and(|at| now < at + OVER) {
             return Err(Reason::Ambiguous);
         }

@@ -289,7 +289,7 @@ impl Default for AnswerRepairs {
 /// The name of a request that an upstream puts in the place of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenIs {
-    /// The token, as it should.
+    /// The token, as the specification asks.
     Token,
     /// The request id.
     RequestId,
@@ -349,13 +349,13 @@ impl Policy {
         self.everywhere().all(CallPolicy::observes)
     }
 
-    /// The mode of every tool is `mode`.
+    /// Sets the mode of every tool.
     pub fn set_mode(&mut self, mode: Mode) {
         self.call.mode = mode;
         self.tools.values_mut().for_each(|tool| tool.mode = mode);
     }
 
-    /// The mode of every tool is the one that it has in `other`.
+    /// Gives every tool the mode that it has in `other`.
     pub(crate) fn keep_modes_of(&mut self, other: &Self) {
         self.call.mode = other.call.mode;
         for (tool, known) in &other.tools {

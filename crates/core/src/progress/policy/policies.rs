@@ -51,14 +51,14 @@ impl Policies {
         *self.forwards_logs.get_or_insert_with(are_plain) && self.older.is_empty()
     }
 
-    /// Replaces the policy of new calls; the one before is that of open calls.
+    /// Replaces the policy of new calls, and keeps the replaced policy for open calls.
     pub(crate) fn replace(&mut self, now: Arc<Policy>) {
         self.older.retain(|older| !Arc::ptr_eq(older, &now));
         self.older.push(std::mem::replace(&mut self.now, now));
         (self.standard_alone, self.forwards_logs) = (None, None);
     }
 
-    /// The one for calls from now on.
+    /// The policy of calls that open from now on.
     pub(crate) fn now(&self) -> &Arc<Policy> {
         &self.now
     }

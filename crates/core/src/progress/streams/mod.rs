@@ -100,12 +100,14 @@ impl ClientStreams {
     }
 
     pub(crate) fn next_changed(&mut self) -> Option<StreamId> {
+        // Only streams that were touched are looked at: a thousand silent calls of one server would
+        // otherwise cost a look at each of them for every message.
         let id = self.changes.as_ref()?.changed.first().copied()?;
         self.settle(id);
         Some(id)
     }
 
-    /// The shell knows the stream as it is.
+    /// Notes that the shell knows the present state of a stream.
     pub(crate) fn settle(&mut self, id: StreamId) {
         let Some(changes) = &mut self.changes else { return };
         changes.changed.remove(&id);

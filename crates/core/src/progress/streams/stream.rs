@@ -91,9 +91,9 @@ pub(crate) struct MessageVerdict {
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) pacing: StreamPacing,
-    /// Its client is known not to need pacing.
+    /// The client of the stream is known not to need pacing.
     pub(crate) is_orderly: bool,
-    /// The number of its client, if the shell knows it.
+    /// The number of the client, if the shell knows the client.
     pub(crate) principal: Option<u64>,
     /// The origin of the client message that is being read.
     pub(crate) origin: RequestOrigin,
@@ -164,7 +164,7 @@ impl Stream {
         self.queue.push_back(item);
     }
 
-    /// What is left to be written, in its order.
+    /// Takes the messages that are left to be written, in their order.
     pub(crate) fn salvage(&mut self, is_observed: bool) -> TransmitQueue {
         if is_observed {
             return self.observed.take().map(|queue| *queue).unwrap_or_default();

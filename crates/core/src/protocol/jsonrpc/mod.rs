@@ -322,7 +322,8 @@ impl Message {
         })
     }
 
-    /// The messages of an array or line. What the frame has besides goes with the last one.
+    /// The messages of an array or a line. The last message keeps the frame, with the fields that
+    /// stand beside the data.
     pub fn apart(&self) -> Vec<Self> {
         let on_one_line = self.on_one_line().map(|(messages, _)| messages);
         let mut elements = on_one_line.unwrap_or_else(|| self.elements().collect());

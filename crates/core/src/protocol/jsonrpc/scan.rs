@@ -207,7 +207,7 @@ impl Scan {
             }
             self.error |= is_error && !is_null;
             self.result |= is_body && !is_error;
-            // Null members stand beside the one that means something.
+            // A null `result` or `error` may stand beside the member that has the body.
             if is_body && !is_null && self.body.is_none() {
                 self.body = Some(ScannedBody {
                     is_error,
@@ -255,7 +255,7 @@ impl Scan {
         }
     }
 
-    /// A scalar value at depth 1 is over.
+    /// Notes the end of a scalar value at depth 1.
     fn settle(&mut self) {
         if !self.after_colon || self.token.is_empty() {
             return;

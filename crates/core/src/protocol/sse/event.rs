@@ -38,9 +38,9 @@ pub(super) struct FieldSpans {
     retry: Span,
 }
 
-/// A part of a block. It never ends at 0, where no field has its value: that is no part at all.
+/// A part of a block. An end of 0 stands for no part, because no value of a field ends there.
 ///
-/// Half the size of a `Range`, as events are moved about more than anything else is done to them.
+/// Half the size of a `Range`: events are moved more often than anything else is done with them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: u32,

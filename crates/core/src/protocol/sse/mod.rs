@@ -201,6 +201,7 @@ impl Events {
     /// is no such event. Servers written by hand forget the line. To be called once `next` has returned `None`; changes
     /// nothing.
     pub fn unfinished_event(&self) -> Option<SseEvent> {
+        // Productboard's server forgets the blank line, and keeps the connection open.
         let rest = [self.carry.get(self.lead..)?, &self.chunk].concat();
         if self.long.is_some() || rest.is_empty() {
             return None;

@@ -145,7 +145,7 @@ impl DetachedWork {
         self.late.as_mut()?.held.released.pop_front()
     }
 
-    /// The work of a call goes on without its client: the same call that waits joins that work.
+    /// Lets a held call join the same work, which goes on without its client.
     pub(crate) fn join_held(
         &mut self,
         gate: &mut Gate,

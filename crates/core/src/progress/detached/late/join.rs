@@ -31,7 +31,7 @@ use crate::protocol::{json, mcp};
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl DetachedWork {
-    /// The client makes another call: what the client left is not wanted any more.
+    /// Gives up the calls that a client has left, because the client makes another call.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         let Some(late) = &mut self.late else { return };
         late.forget_given(who);
@@ -105,7 +105,7 @@ impl DetachedWork {
         true
     }
 
-    /// The answer to a call that goes on without its client has come, and cannot be kept.
+    /// Forgets a call that goes on without its client, because its answer cannot be kept.
     pub(crate) fn drop_late_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         if let Some(work) = self.late.as_mut().and_then(|late| late.works.take_running(id)) {
             gate.calls
@@ -114,7 +114,7 @@ impl DetachedWork {
         }
     }
 
-    /// The server has ended: no answer comes any more.
+    /// Forgets the calls that go on without their clients, because the server has ended.
     pub(crate) fn drop_late_calls(&mut self, gate: &mut Gate, now: Instant) {
         let Some(late) = &mut self.late else { return };
         for call in late.take_all() {
@@ -124,7 +124,7 @@ impl DetachedWork {
         }
     }
 
-    /// Nobody gets the answer to a call any more: the server can stop its work.
+    /// Gives up a call whose answer no client will get, and tells the server to stop its work.
     fn give_late_up(&self, gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
         gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
         if work.is_running() {
@@ -182,7 +182,8 @@ impl DetachedWork {
         }
     }
 
-    /// An open call for the same work that is so old that its client has given it up without a word.
+    /// Keeps the work of an open call for the same work that is so old that its client must have
+    /// given it up without a cancellation.
     pub(crate) fn give_up_silently(
         &mut self,
         gate: &mut Gate,
@@ -202,7 +203,8 @@ impl DetachedWork {
         }
     }
 
-    /// The client asks again: its call waits for the work of the call that it gave up.
+    /// Opens the call of a client that asks again: the call waits for the work of the call that the
+    /// client gave up.
     pub(crate) fn rejoin(
         &mut self,
         gate: &mut Gate,
@@ -254,7 +256,8 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
-    /// The client has given a call up by its clock: the work goes on. False if the call has to be cancelled.
+    /// Lets the work of a call go on whose client has given it up by its clock. Returns false if
+    /// the call has to be cancelled.
     pub(crate) fn keep_late(
         &mut self,
         gate: &mut Gate,
@@ -288,8 +291,9 @@ impl DetachedWork {
         true
     }
 
-    /// The client gave a call up while the answer was on its way. If its clock ran out, the answer waits for the same
-    /// call. False if the server has to see the cancellation.
+    /// Takes back a call that its client gave up while the answer was on its way. If the client's
+    /// clock ran out, the answer waits for the same call. Returns false if the server has to see
+    /// the cancellation.
     pub(crate) fn regain_late(
         &mut self,
         gate: &mut Gate,

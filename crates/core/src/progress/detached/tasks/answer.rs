@@ -55,7 +55,7 @@ impl DetachedWork {
         keeps_failures && json::member(&result, "isError").is_some_and(|said| said == "true")
     }
 
-    /// A task is over.
+    /// Ends a task, and keeps its answer.
     pub(crate) fn close_task(
         &mut self,
         gate: &mut Gate,
@@ -118,7 +118,7 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
-    /// The answer to a call that runs as a task has come, and cannot be kept.
+    /// Fails the task of an answer that is too large to be kept.
     pub(crate) fn fail_large_task(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         let Some(task) = self.running_task(id) else { return };
         let (id, call) = (task.details.id.clone(), task.details.call);
@@ -129,7 +129,7 @@ impl DetachedWork {
         self.answer_waiting(gate, now, &id, None);
     }
 
-    /// The server has ended: tasks that run get no answer any more.
+    /// Fails the tasks that still run, because the server has ended.
     pub(crate) fn fail_tasks(&mut self, gate: &mut Gate, now: Instant, why: &str) {
         let running: Vec<String> = self
             .tasks

@@ -111,7 +111,7 @@ impl DetachedWork {
         Some(splices)
     }
 
-    /// Marks the tools whose calls may run as tasks. What the server says itself stays.
+    /// Marks the tools whose calls may run as tasks. A member that the server has set itself stays.
     fn mark_tools(
         &self,
         gate: &Gate,

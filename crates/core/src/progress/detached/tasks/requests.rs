@@ -84,7 +84,7 @@ impl DetachedWork {
         Payload::default()
     }
 
-    /// A client asks for the answer of a task, and waits for it.
+    /// Opens the call of a client that waits for the answer of a task.
     fn wait_for_task(
         &mut self,
         gate: &mut Gate,
@@ -106,8 +106,8 @@ impl DetachedWork {
         }
     }
 
-    /// The client gives a request up: the answer of its task waits for the next request. False if the request
-    /// is no such request.
+    /// Ends a request that waits for the answer of a task, because its client gives the request up.
+    /// Returns false if the request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
         let method = gate.calls.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.waits_for_task(method)) {

@@ -103,7 +103,7 @@ impl DetachedWork {
         Some(spliced(message, vec![splice]))
     }
 
-    /// What a person reads of a task.
+    /// The status of a task in words for people.
     fn task_words(
         &self,
         gate: &Gate,
