@@ -131,6 +131,7 @@ impl Conversation {
     pub fn client_ended(&mut self, now: Instant) {
         let now = self.begin(now);
         if let Some(mut wire) = self.wire.take() {
+            // The last message may lack its line end.
             while let Some(frame) = wire.from_client.finish() {
                 self.client_frame(now, &mut wire, frame);
             }

@@ -271,6 +271,7 @@ impl Tools {
         self.uses += 1;
         let Some(tool) = self.known.get_mut(name) else { return };
         tool.used = self.uses;
+        // Made anew when a heartbeat asks for it, which is rarer than the end of a call.
         tool.usual = None;
         change(&mut tool.durations);
     }

@@ -95,6 +95,7 @@ impl FailedFilter {
         if !progress && !lost {
             self.push(stream, None, Transmit::of(message));
         }
+        // Only the progress of an array is withheld. The other elements go out alone.
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
                 self.push(stream, None, Transmit::of(element));

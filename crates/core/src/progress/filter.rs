@@ -227,6 +227,7 @@ impl Filter {
     pub fn close_clients(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if detached.held().is_some() {
+            // No cancellation can come any more, for which these calls wait.
             detached.release_all(gate, now);
         }
         gate.stop_heartbeats();

@@ -241,6 +241,7 @@ pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>
         return Payload::of(message);
     }
     let raw = message.raw();
+    // The callers find the places in any order, and the pieces are cut from left to right.
     splices.sort_by_key(|(range, _)| range.start);
     let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
     let mut from = 0;

@@ -27,6 +27,8 @@ impl ControlEscapes {
         let text = joined.as_deref().unwrap_or(piece);
         let (line, line_end) = text.split_at(without_line_end(text).len());
         let escaped = self.escape(line);
+        // Whether a line end belongs to the string or ends the line shows only when more text
+        // comes.
         let ready = if self.in_string && end == TextEnd::Open {
             self.line_end = line_end.to_vec();
             line.len()

@@ -139,6 +139,7 @@ pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
 /// Reads backwards from `close`, the closing brace of an object, to the last of its values that
 /// begins before `floor`: the position after that value. `None` if there is none.
 pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
+    // A quote behind an odd number of backslashes is a part of a string.
     let is_escaped = |at: usize| {
         let slashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
         slashes % 2 == 1

@@ -139,6 +139,7 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
                 Some(only) => known == own && only == version,
                 None => own.contains(&*known),
             };
+            // The longer of two names that fit is the more exact one.
             if fits && best.is_none_or(|(length, _)| known.len() > length) {
                 best = Some((known.len(), row));
             }

@@ -26,7 +26,7 @@ impl Correlator {
 
     /// Notes that the client itself requests log messages: its request applies.
     pub(crate) fn client_sets_level(&mut self) {
-        // The answer to our own pending request must still be recognised, and withheld from the
+        // The answer to Milepost's pending request must still be recognised, and withheld from the
         // client.
         if self.log_request != LogRequest::Pending {
             self.log_request = LogRequest::Done;

@@ -70,6 +70,7 @@ impl TaskNotes {
             None => value.to_string(),
         });
         match (&self.message, figure) {
+            // Many servers write the number into their words already.
             (Some(message), Some(figure)) if !message.contains(&value) => {
                 format!("{message}, {figure}")
             }

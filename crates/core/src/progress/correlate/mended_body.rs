@@ -39,6 +39,8 @@ pub(crate) fn mended_body(
         return Some((range, mended));
     }
     let (result, range) = (message.result()?, message.result_range()?);
+    // An object may be a result of a kind that Milepost does not know. It is wrapped only where
+    // bare results are expected.
     let may_be_bare = !result.starts_with(b"{") || call.may_have_bare_result();
     if !may_be_bare || !switches.bare_result {
         return None;

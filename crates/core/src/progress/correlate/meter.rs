@@ -227,6 +227,7 @@ impl Meter {
     /// The next value above the last one.
     fn lifted(&self) -> Result<f64, Reason> {
         let emitted = self.emitted.unwrap_or(0.0);
+        // While values are parts of one, a whole step would pass the total at once.
         let parts_of_one =
             !self.past_one || self.total.as_ref().is_some_and(|total| total.value <= 1.0);
         let step = if parts_of_one {

@@ -52,7 +52,7 @@ impl Correlator {
         for call in std::mem::take(&mut stream.unwritten) {
             if let Some(call) = self.ledger.get_mut(call) {
                 // The distance that an answer keeps begins when the bytes are written: the client
-                // cannot read progress that is still in our buffer.
+                // cannot read progress that is still in a buffer of Milepost.
                 call.sent.at = call.sent.at.max(Some(now));
             }
         }
@@ -196,6 +196,8 @@ impl Correlator {
 
     /// Puts a message on a client stream, or on the session stream if that one has closed.
     pub(crate) fn enqueue(&mut self, stream: Option<StreamId>, mut item: Item) {
+        // The place is given on arrival, so that progress that came earlier and is due goes out
+        // first.
         item.order = self.next_order();
         let open = self.open_or_session_stream(stream);
         match open.and_then(|id| self.streams.get_mut(&id)) {

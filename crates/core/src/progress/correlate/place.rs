@@ -71,8 +71,8 @@ impl Correlator {
             let beside = beside.then(|| json::member(&params, "subscriptionId")).flatten();
             in_meta.into_iter().chain(beside).collect()
         };
-        // Only places that have the same id are rewritten later: a second, different id is not ours
-        // to judge.
+        // Two members may name the subscription. Only those with the same id as the first are
+        // rewritten.
         let Some(key) = names.first().and_then(Key::read) else { return SubscriptionRef::Nobody };
         match self.ledger.call_of_answer(&key) {
             Some(call) if self.is_subscription(call) => {

@@ -52,6 +52,7 @@ fn with_text(message: &Message, text: Bytes) -> Message {
         other => other.clone(),
     };
     let new = Message::parse(text);
+    // A bare error is an answer only by where it came from, which its new text does not show.
     let is_answer = message.kind() == Kind::Response;
     if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }

@@ -27,6 +27,7 @@ impl Signature {
         if text.len() > COMPARED_MAX {
             return None;
         }
+        // A number that readers round, or a member twice, may mean different work in equal texts.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
         // What is left of `_meta` counts: two calls that differ there may ask for different work.

@@ -152,8 +152,8 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
         return true;
     }
-    // A plain number or word is a name only with evidence beside it. Otherwise "3 files" would make
-    // the name of the next call's progress unknown.
+    // A plain number or word is a name only with evidence beside it. Otherwise the 3 of "3 files"
+    // would keep progress under the name 3 from a later call.
     !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
 }
 

@@ -68,6 +68,7 @@ impl Tombstones {
         if key.len() > KEY_MAX {
             return;
         }
+        // The same value may be the id of one call and the token of another.
         let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
         let known = match &mut self.many {
             Some(many) => many.names.get_mut(&name),
@@ -149,6 +150,7 @@ type ClassName = (bool, u64, u64, Key);
 impl ManyTombstones {
     /// The names of a class, oldest first.
     fn of_class(&self, is_token: bool, class: u64) -> impl DoubleEndedIterator<Item = &ClassName> {
+        // No key is less than this one, so the range has all numbers of the class.
         let bound = |number| (is_token, class, number, Key::Integer(i64::MIN));
         self.classes.range(bound(0)..bound(u64::MAX))
     }

@@ -27,6 +27,7 @@ impl DetachedWork {
         (method, tool): (&str, Option<String>),
         mut draft: CallDraft,
     ) -> Payload {
+        // First, because a call that asks for a task becomes one, and joins no other work.
         if self.offers_tasks() && self.is_for_tasks(method, message) {
             return self.task_request(gate, now, stream, message, (method, tool), draft);
         }
@@ -48,6 +49,7 @@ impl DetachedWork {
             self.fail_tasks(gate, now, why);
         }
         if self.late.is_some() {
+            // The caller ends all open calls with an error afterwards, and these with them.
             self.enter_held(gate, now);
         }
     }
@@ -86,6 +88,8 @@ impl DetachedWork {
         message: &Message,
         (number, done): (u64, Repairs),
     ) -> bool {
+        // In this order, because an answer to work without a client fits no open request, and would
+        // be judged as an orphan.
         self.late.is_some() && self.take_late_answer(gate, now, message, number)
             || self.tasks.is_some() && self.take_task_answer(gate, now, message, (number, done))
             || self.keep_orphan(gate, origin, message, number, done)

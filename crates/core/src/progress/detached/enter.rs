@@ -202,6 +202,7 @@ impl DetachedWork {
             attempts: 1,
         })?;
         if let Some(copy) = copy {
+            // The server may report under the copy, which has another type than the token.
             gate.calls.ledger.learn(&copy, id);
         }
         if !shadow {

@@ -85,6 +85,7 @@ impl<D, A> Work<D, A> {
     /// Notes that the client has got the answer. Returns false if the client had got it before, or
     /// there is none yet.
     pub fn fetch(&mut self) -> bool {
+        // `Running` only fills the place while the answer moves from one state to the other.
         match std::mem::replace(&mut self.state, WorkState::Running) {
             WorkState::Answered(answer) => {
                 self.state = WorkState::Fetched(answer);
@@ -135,6 +136,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
     /// the oldest first. False if there is no room.
     pub fn make_bytes(&mut self, bytes: usize, most: usize) -> bool {
         while self.bytes() + bytes > most {
+            // Only answers that a client has got make room. Any other answer would be lost.
             if !self.forget_fetched() {
                 return false;
             }

@@ -124,6 +124,7 @@ impl Fields {
                 return Some(ProgressValue { value, total: Some(whole("100")) });
             }
         }
+        // Without a total, such a count may count anything: a value needs both.
         let pairs = [
             ("processedCount", &["totalCount"][..]),
             ("currentIteration", &["maxIterations"]),

@@ -145,6 +145,8 @@ impl Report {
 
     /// The report that `view` shows, whose parts may stand in `source`; a report without other members.
     pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
+        // A part of the read buffer is shared. Any other text belongs to somebody else and is
+        // copied.
         let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
             true => source.slice_ref(part),
             false => Bytes::copy_from_slice(part),

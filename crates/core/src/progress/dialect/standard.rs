@@ -48,6 +48,7 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
         repairs.add(Repair::Envelope);
     }
     let is_respelled = |name: &&str| params.get_exact(name).is_none() && params.get(name).is_some();
+    // The token has a repair of its own; see `about`.
     if KNOWN[1..].iter().any(is_respelled) {
         repairs.add(Repair::Envelope);
     }
@@ -185,6 +186,7 @@ fn message_of(
         }
         Some(text) => {
             repairs.add(Repair::Message);
+            // A number or an object under `message` is shown as its JSON text.
             if !matches!(text.first(), Some(b'"')) && **text != *b"null" {
                 return (Some(json::quote(&String::from_utf8_lossy(text))), false);
             }

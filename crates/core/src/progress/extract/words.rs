@@ -115,6 +115,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
         }
         // "Setting up 45%"
         let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
+        // Where the words speak of work as well, a measure counts only right before the number.
         let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;

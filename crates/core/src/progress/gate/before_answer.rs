@@ -70,6 +70,8 @@ impl Gate {
             true => stream.guarded_until(now, first.order),
             false => stream.free_at(now),
         });
+        // The answer waits for this progress, and then keeps its own distance: without a bound a
+        // busy stream would delay it further and further.
         let is_soon = until.is_some_and(|until| until <= now + pacing.guard);
         let Some(key) = Key::read(&call.id.client) else { return 0 };
         if !is_soon || call.is_observed() || !self.can_precede_answer(id) {

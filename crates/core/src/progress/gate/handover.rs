@@ -71,6 +71,7 @@ impl Gate {
                 continue;
             }
             heir.shadow = false;
+            // For a client that has left for good, the filter that closes writes the record.
             heir.is_recorded = self.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
             heir.opened = call.opened;

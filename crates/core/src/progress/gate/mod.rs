@@ -227,7 +227,7 @@ impl Gate {
             repairs.add(Repair::Message);
         }
         let is_compliant = repairs.is_empty() && has_raw;
-        // Compliant server bytes never change, except for a total that the route has removed.
+        // Compliant server bytes never change, except that an impossible total is left out.
         let emitted = match is_compliant && !leaves_total_out {
             true => emitted,
             false => emitted.within_total(&mut repairs),

@@ -188,8 +188,7 @@ impl Intake {
                         Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
                     }
                 };
-                // The frame has fields behind its data (an event id, a blank line): these go out
-                // with the last group.
+                // The rest of the frame (an event id, the blank line) goes out with the last group.
                 let kind = TransmitKind::of(&Message::parse(text.clone()));
                 let own = Payload::own(text);
                 (kind, if index == last { own.in_place_of(message.framing()) } else { own })

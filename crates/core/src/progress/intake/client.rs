@@ -62,6 +62,8 @@ impl Intake {
                 let mut sent: Vec<Bytes> = Vec::new();
                 for one in elements {
                     let payload = self.client_message(now, stream, &one).to_bytes();
+                    // Client bytes never change: the array goes on in its own bytes, unless an
+                    // element was changed or taken out.
                     is_changed |= payload != self.gate.calls.for_server(&one).to_bytes();
                     sent.push(payload);
                 }

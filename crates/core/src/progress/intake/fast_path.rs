@@ -85,8 +85,8 @@ impl Intake {
 
     /// Whether messages on this stream can be forwarded without waiting.
     pub(crate) fn is_unhindered(&self, id: StreamId) -> bool {
-        // Each of these conditions is one in which the ordinary path would do more than forward the
-        // message: wait, keep an order, withhold, or rename.
+        // Where one of these conditions does not hold, the ordinary path would do more than forward
+        // the message: wait, keep an order, withhold, or rename.
         self.gate.calls.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == StreamPacing::Immediate

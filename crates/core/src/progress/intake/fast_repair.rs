@@ -212,6 +212,7 @@ impl Call {
         self.reports.began = true;
         self.reports.has_figure |= report.figure.is_some();
         let last_of = self.reports.last_of.as_ref().map(Dialect::name);
+        // As in `Claim::admit`: both paths must decide alike.
         let is_final = last_of == Some(dialect::STANDARD);
         if is_final && (mended.is_some() || !report.repairs.is_empty()) {
             self.account.withheld(Reason::AfterFinal);

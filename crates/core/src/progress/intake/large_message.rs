@@ -74,6 +74,7 @@ impl Intake {
         let mut readable = self.gate.calls.readable_pieces(origin).filter(|_| is_forwarded);
         let length = head.len();
         let (head, text) = readable_piece(&mut readable, (head, text));
+        // The repairs need the places in the text that goes out, not in the text that came.
         if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
             scan = Scan::default();
             scan.feed(&head[text.clone()]);
@@ -157,6 +158,7 @@ impl Intake {
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
         self.gate.calls.record(passing.number, passing.call, verdict);
+        // The request would wait for ever: it gets an error in the place of the answer.
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
             self.gate.answer_with_error(now, call, why, None, Outcome::Error);

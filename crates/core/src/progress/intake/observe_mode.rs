@@ -13,6 +13,7 @@ impl Intake {
     /// Forwards a message unchanged, except for names given by Milepost. False if no client can get
     /// the message.
     pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
+        // Only one stream is possible, so the message is not read.
         if !self.gate.calls.topology.is_whole() || self.gate.calls.topology.needs_no_choice() {
             return self.gate.calls.observe(self.gate.calls.session_stream, Transmit::of(message));
         }

@@ -50,6 +50,7 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
+        // A counter that has reached its total is done, and another may follow at once.
         let is_done = last.total.is_some_and(|total| last.value >= total);
         last.total != total && !is_done && seen_at < last.seen_at + COUNTER_KEPT
     });
@@ -297,6 +298,7 @@ impl Intake {
             // The values of the server's own progress may count something else than its text does.
             report.figure = None;
         }
+        // A report of the server's own waits: text must not take its place.
         if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }

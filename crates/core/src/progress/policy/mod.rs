@@ -358,6 +358,8 @@ impl Policy {
     /// Gives every tool the mode that it has in `other`.
     pub(crate) fn keep_modes_of(&mut self, other: &Self) {
         self.call.mode = other.call.mode;
+        // A tool that only `other` names may have another mode than the route: it needs an entry
+        // here.
         for (tool, known) in &other.tools {
             let own = self.tools.entry(tool.clone()).or_insert_with(|| self.call.clone());
             own.mode = known.mode;
@@ -433,6 +435,8 @@ impl Policy {
 
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
+        // The usual route has no settings of single tools, and this is asked several times a
+        // message.
         if self.tools.is_empty() {
             return &self.call;
         }

@@ -96,6 +96,8 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
+        // Overheard messages add progress to what the server sends, as heartbeats do: only `full`
+        // adds.
         let all = self.everywhere().filter(|policy| policy.mode == Mode::Full);
         let all = all.flat_map(|policy| &policy.dialects);
         let mut dialects = all.filter(move |dialect| dialect.overhears(method)).peekable();

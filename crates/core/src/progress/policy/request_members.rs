@@ -267,6 +267,7 @@ fn merge(
                 new.extend_from_slice(value.to_string().as_bytes());
                 new.push(b',');
             }
+            // The recursion goes as deep as the object of the route, whatever a client sends.
             (Some(own), None, Value::Object(value)) => {
                 merge(raw, &object.slice(own.value.clone()), value, splices);
             }

@@ -184,6 +184,7 @@ impl Stream {
     /// given out have been written.
     fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
         let mut latest = None;
+        // An array has a guard for each of its answers: the latest decides.
         for guard in &item.guards {
             if guard.unwritten.is_some() {
                 return Some(None);
@@ -289,6 +290,7 @@ impl Stream {
         if let ItemKind::Progress(_) = item.kind {
             self.progress_passed = item.order;
         }
+        // A message of Milepost's own has no event id, so no client can name it when it resumes.
         if *item.payload.form() != Form::Own(None) {
             self.passed = self.passed.max(item.order);
         }

@@ -102,6 +102,7 @@ impl Key {
     /// that a JavaScript server makes of a large number. Careless servers return such forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
+            // Two strings are one name only if they are equal.
             (Self::Text(_), Self::Text(_)) => false,
             (Self::Text(text), number) | (number, Self::Text(text)) => {
                 let spelled = Self::number(text).and_then(|spelled| spelled.class());

@@ -147,8 +147,8 @@ impl Message {
         let answers = self.result.is_some() || self.error.is_some();
         let versioned = self.version != Version::Missing;
         // An answer needs an id or a version: `{"result":"fine"}` may be a line of a log. A message
-        // that is cut off, but names a method or an id, is `Opaque`: it is forwarded, because its
-        // reader may know more.
+        // that is cut off, or that has a version and fits no kind, is `Opaque`: it is forwarded,
+        // because its reader may know more.
         self.kind = match (self.method.is_some(), has_id, answers) {
             (false, _, true) if whole && (has_id || versioned) => Kind::Response,
             (false, true, false) if whole && versioned && !null_id => Kind::Response,

@@ -201,6 +201,7 @@ impl Scan {
             let is_error = json::key_is(&self.key, "error");
             self.has_version |= json::key_is(&self.key, "jsonrpc");
             let is_body = is_error || json::key_is(&self.key, "result");
+            // The first byte is enough: no other value of JSON begins with it.
             let is_null = byte == b'n';
             if !is_null {
                 self.nulls.keep_member();
@@ -243,6 +244,7 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8, at: u64) {
+        // A key beyond the limit is cut off, and then equals no known name.
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
             if self.token.is_empty() {
                 self.place.start = at;

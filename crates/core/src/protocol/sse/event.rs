@@ -82,6 +82,8 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
     let name = line.len() - rest.len();
     match rest {
         [] => Some((field, name)),
+        // WHATWG HTML, Interpreting an event stream: one space behind the colon is not part of the
+        // value.
         [b':', b' ', ..] => Some((field, name + 2)),
         [b':', ..] => Some((field, name + 1)),
         _ => None,

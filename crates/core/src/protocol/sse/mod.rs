@@ -269,6 +269,7 @@ impl Events {
         if text.is_empty() {
             return None;
         }
+        // The rest of a CRLF whose CR was the last byte of the chunk before.
         if mem::take(&mut self.cr) && text[0] == LF {
             let raw = self.chunk.split_to(1);
             return Some(SseFrame::Event(SseEvent::new(raw, FieldSpans::default())));

@@ -101,6 +101,7 @@ impl DetachedWork {
         } else {
             late.works.take_running(&key);
         }
+        // If a client fetches the answer later, it gets a message of Milepost's own.
         gate.calls.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
         true
     }

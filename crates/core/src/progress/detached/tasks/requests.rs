@@ -164,6 +164,7 @@ impl DetachedWork {
         origin: Origin,
         message: &Message,
     ) -> Option<CallId> {
+        // A `ping` asks no person, so the task does not require input.
         if !self.offers_tasks() || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }

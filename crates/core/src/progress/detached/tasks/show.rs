@@ -63,6 +63,7 @@ impl TaskWork {
         let own = self.related_member();
         match json::member(result, "_meta") {
             Some(meta) if meta.starts_with(b"{") => first_member(message.raw(), &meta, &own),
+            // A `_meta` that is no object has no place for the name.
             Some(_) => None,
             None => first_member(message.raw(), result, &format!(r#""_meta":{{{own}}}"#)),
         }

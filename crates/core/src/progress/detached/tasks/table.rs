@@ -115,6 +115,7 @@ impl TaskTable {
     pub(crate) fn next_id(&mut self) -> Option<String> {
         let clock = self.clock?;
         self.count += 1;
+        // Whoever knows the id can ask for the answer, so the id must not be guessed.
         Some(format!("{PREFIX}{}", clock.key.unguessable(self.count)))
     }
 
@@ -123,6 +124,7 @@ impl TaskTable {
         let millis = self.clock.map_or(0, |clock| {
             let (moment, millis) = clock.moment;
             let passed = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            // `at` may lie before the moment at which the clock was set.
             let later = millis.saturating_add(passed(at.saturating_duration_since(moment)));
             later.saturating_sub(passed(moment.saturating_duration_since(at)))
         });
