@@ -51,6 +51,7 @@ impl Terminal {
 
     /// Reports the unfinished line at the end of the input.
     pub fn flush(&mut self, line: &mut dyn FnMut(&str)) {
+        // The rest of a character that never came is no text.
         self.partial.clear();
         self.end(line);
         *self = Self::default();

@@ -158,6 +158,7 @@ pub fn titled(name: &str) -> Option<&'static Row> {
     if let Some(row) = CLIENTS.iter().find(|row| plain_text(row.client) == name) {
         return Some(row);
     }
+    // With spaces around each word, `contains` compares whole words only.
     let mut fitting = CLIENTS.iter().filter(|row| plain_text(row.client).contains(&*name));
     let first = fitting.next()?;
     fitting.next().is_none().then_some(first)

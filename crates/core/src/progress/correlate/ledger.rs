@@ -101,8 +101,7 @@ pub(crate) struct Ledger {
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombstones: Tombstones,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// Whether a request may have been forwarded without an entry: answers can no longer be
-    /// distinguished from orphans.
+    /// Whether some request may have no entry: answers cannot be distinguished from orphans.
     pub(crate) overflowed: bool,
     /// The server knows requests by names of Milepost's own.
     mapped: bool,
@@ -125,6 +124,7 @@ impl Ledger {
     /// Enters a call; `None` if there are too many.
     pub(crate) fn open(&mut self, mut call: Call) -> Option<CallId> {
         if self.calls.len() >= CALLS_MAX {
+            // The caller forwards the request all the same: a full table withholds only progress.
             self.overflowed = true;
             return None;
         }
@@ -248,6 +248,7 @@ impl Ledger {
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
         let calls = self.by_stream.or_default(stream);
+        // By number, so that the list stays in the order in which the calls opened.
         let place = calls.partition_point(|known| *known < id);
         calls.insert(place, id);
     }
@@ -321,6 +322,7 @@ impl Ledger {
             && let Some(oldest) = known.pop_front()
         {
             self.by_alias.remove(&oldest);
+            // A forgotten alias must not be taken for a name of another call.
             self.tombstones.add(oldest, Tombstone::Alias);
         }
     }
@@ -425,8 +427,7 @@ impl Ledger {
         self.was_id(key).is_some() && self.by_id(key).is_none()
     }
 
-    /// Whether `key` in any spelling is a name of an ended call: its id, its token, or a name by which the server
-    /// meant the call.
+    /// Whether `key`, in any spelling, is the id, the token or a learned name of an ended call.
     pub(crate) fn was_named(&self, key: &Key) -> bool {
         [true, false].into_iter().any(|is_token| {
             self.tombstones.get(is_token, key).is_some()
@@ -460,15 +461,14 @@ impl Ledger {
         self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
-    /// The tombstone of the request whose id is `key`, or of the only request whose id is `key` in
-    /// another spelling.
+    /// The tombstone of the request whose id is exactly `key`, or `key` in another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key)
             .or_else(|| self.tombstones.in_other_spelling(false, key).map(|ended| ended.tombstone))
     }
 
-    /// The number of changes so far, of which calls there are and of what they are called. As long as it stays, a
-    /// name means what it meant.
+    /// The number of changes of calls and names so far. As long as it stays, names keep their
+    /// meaning.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

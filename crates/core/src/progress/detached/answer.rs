@@ -127,7 +127,7 @@ impl DetachedWork {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
-        // Before the call ends, because its signature is read.
+        // Before the call ends, because the signature of the call is read.
         if self.late.is_some() {
             self.note_given(gate, now, id, message);
         }

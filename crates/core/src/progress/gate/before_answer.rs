@@ -27,8 +27,7 @@ impl Gate {
         let Some(call) = self.calls.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
-                // The client has had the server's bytes when they arrived: only the verdict is
-                // missing.
+                // The client got the server's bytes when they arrived: only the verdict is missing.
                 Ok((_, verdict)) if is_observed => {
                     if let Some(number) = pending.message {
                         self.calls.record(number, Some(id), verdict);

@@ -38,6 +38,9 @@ impl Intake {
         };
         let ledger = &self.gate.calls.ledger;
         let by_id = |id: &Key| ledger.by_id(id).and_then(|call| ledger.get(call));
+        // Without this condition, a token of another session that is the id of a request here would
+        // count as this session's own: the text of one session was once shown to the client of
+        // another.
         let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
         let is_id = |token: &Key| self.gate.calls.topology.is_whole() && is_told(token);
         named

@@ -193,6 +193,7 @@ impl DetachedWork {
         let answer = self.mended_task_answer(gate, call, message, &mut repairs);
         // Before the call ends, because the guard is read from the call.
         let guard = gate.calls.guard_of(call);
+        // After the repairs, which need the call: this ends it.
         self.note_answer(gate, now, call, message);
         let room = gate.calls.policy.call.tasks.bytes;
         let bytes = answer.raw().len();
