@@ -42,7 +42,7 @@ pub use crate::conversation::output::{ConversationEvent, Output};
 /// waits for another input.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// A conversation between one client and one server, with its progress mended.
+/// A conversation between one client and one server, with its progress repaired.
 ///
 /// The conversation does no I/O and has no clock. The `now` of an input must not be before that of an earlier input; an
 /// earlier time counts as the latest one. No input makes a method panic, whatever the client or the server sends.

@@ -19,7 +19,7 @@ pub type TableReader<'r, T> = &'r dyn Fn(Spanned<DeTable<'_>>) -> Result<T, Conf
 /// Rewords an error at a key.
 pub type RewordError<'r> = &'r dyn Fn(Option<&str>, String) -> String;
 
-/// Reads the text of a file with `read`. `reword`: what people are told of an error.
+/// Reads the text of a file with `read`. `reword` puts an error into words for people.
 ///
 /// # Errors
 /// Every error, at least one, in the order of the file.

@@ -78,7 +78,7 @@ fn reword(message: &str) -> String {
     format!("{} is expected, not {}", kind(expected), kind(found))
 }
 
-/// How an unknown key is told that resembles none of the known ones.
+/// The beginning of the error for an unknown key that resembles no known key.
 pub const KNOWN_HERE: &str = "unknown key; known here: ";
 
 fn unknown_key(key: &str, known: &[&str]) -> String {

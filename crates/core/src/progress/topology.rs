@@ -92,8 +92,8 @@ impl Topology {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
-    /// Whether the requests of several client streams reach the server on one wire, so that an answer tells its
-    /// stream by its id alone.
+    /// Whether the requests of several client streams reach the server on one connection, so that
+    /// an answer shows its stream by its id alone.
     pub(crate) fn finds_answers_by_id(self) -> bool {
         matches!(self, Self::ManyStreams { .. })
     }

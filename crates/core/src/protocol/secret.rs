@@ -33,10 +33,10 @@ pub const WORDS: [&str; 23] = [
 pub const DOUBTFUL: [&str; 9] =
     ["keys", "otp", "pin", "session", "sessionid", "sessions", "signature", "signatures", "tokens"];
 
-/// The names of those whose values are short numbers.
+/// The words of [`DOUBTFUL`] whose values are short numbers.
 const CODES: [&str; 2] = ["otp", "pin"];
 
-/// The digits of such a number.
+/// The number of digits in the value of such a name.
 const CODE_DIGITS: std::ops::RangeInclusive<usize> = 4..=12;
 
 /// The prefixes of keys of well-known services.

@@ -28,9 +28,9 @@ pub struct Terminal {
     shown: String,
     /// The last state that was reported of this line.
     last: String,
-    /// The line is one that is redrawn.
+    /// The line is redrawn.
     redrawn: bool,
-    /// Something is in it that no text has.
+    /// The line has a character that no text has.
     binary: bool,
     /// The line is longer than the limit.
     full: bool,

@@ -75,7 +75,7 @@ pub fn is_readable_so_far(text: &[u8]) -> bool {
         && (is_unicode(text) || !mend(text, TextEnd::Open, &mut Vec::new()).1)
 }
 
-/// Whether a text goes on behind a piece of it.
+/// Whether a text continues after a piece of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEnd {
     /// The piece is the last.

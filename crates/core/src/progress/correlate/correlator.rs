@@ -26,7 +26,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 
-/// The call that a report is about, and how its token had to be mended to know it.
+/// The call that a report is about, and the repair of the token that was needed to find the call.
 pub(crate) type Attributed = (CallId, Option<Repair>);
 
 /// The kind of value that an upstream has put in the place of the token so far.
@@ -185,7 +185,7 @@ impl Correlator {
         self.ledger.iter()
     }
 
-    /// The open call whose id for the server is just this one.
+    /// The open call with exactly this id at the server.
     pub(crate) fn by_id(&self, id: &Key) -> Option<CallId> {
         self.ledger.by_id(id)
     }

@@ -86,7 +86,7 @@ impl NameIndex {
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// In boxes: a node of the map has room for eleven.
+    /// Boxed, because a node of the map has space for eleven values.
     calls: FewMap<CallId, Box<Call>>,
     by_id: NameIndex,
     by_token: NameIndex,

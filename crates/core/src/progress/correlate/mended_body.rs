@@ -1,4 +1,4 @@
-//! Results and errors that a client's SDK cannot accept, and what takes their place.
+//! Results and errors that a client's SDK cannot accept, and their replacements.
 
 use std::ops::Range;
 

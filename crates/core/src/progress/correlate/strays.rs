@@ -133,7 +133,7 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     let is_number = text.iter().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte));
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte) || byte >= 0x80;
     let continues = |rest: &[u8]| match rest {
-        // A number goes on behind a decimal point.
+        // A number may continue after a decimal point.
         [b'.', next, ..] if is_number => next.is_ascii_digit(),
         [first, ..] => is_word(*first),
         [] => false,

@@ -57,7 +57,8 @@ fn outcome_of(result: &Bytes) -> Outcome {
 }
 
 impl DetachedWork {
-    /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
+    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs
+    /// that have been made already.
     pub(crate) fn repair_answer(
         &mut self,
         gate: &mut Gate,
@@ -78,7 +79,7 @@ impl DetachedWork {
         }
     }
 
-    /// Ends the call that is answered and mends the answer.
+    /// Ends the call that is answered, and repairs the answer.
     pub(crate) fn repair_answer_to(
         &mut self,
         gate: &mut Gate,
@@ -229,7 +230,8 @@ impl DetachedWork {
                 }
                 Outcome::Error
             }
-            // A task that was over at once says nothing of how long its work took.
+            // The duration of a call whose task was over at once says nothing about the duration of
+            // its work.
             _ if asks_for_task => Outcome::Interim,
             Some(result) if is_tool_call => outcome_of(&result),
             None => Outcome::Error,

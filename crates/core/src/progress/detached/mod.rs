@@ -103,7 +103,7 @@ impl DetachedWork {
         self.kept_room = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
-    /// Takes room for an answer that is to be kept; false if there is none.
+    /// Reserves bytes for an answer that is to be kept. Returns false if there are not enough.
     pub(crate) fn take_kept_room(&mut self, bytes: usize) -> bool {
         if self.kept_room == u32::MAX {
             return true;

@@ -109,7 +109,7 @@ impl<D, A> Work<D, A> {
     }
 }
 
-/// The work of one connection that goes on without its clients, the oldest first: at most 256.
+/// The work of one connection that goes on without its clients, oldest first, at most 256 items.
 #[derive(Debug)]
 pub struct WorkStore<D, A> {
     works: VecDeque<Work<D, A>>,
@@ -174,7 +174,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.iter_mut().find(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// The place of the oldest work that is meant.
+    /// The position of the oldest work for which `is_meant` is true.
     pub fn place_of(&self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<usize> {
         self.works.iter().position(is_meant)
     }
@@ -184,7 +184,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.remove(place)
     }
 
-    /// Takes the oldest work that is meant.
+    /// Takes the oldest work for which `is_meant` is true.
     pub fn take(&mut self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<Work<D, A>> {
         self.works.remove(self.place_of(is_meant)?)
     }
@@ -194,7 +194,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.take(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// Takes all work that is meant.
+    /// Takes all work for which `is_meant` is true.
     pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
         // The usual case at each poll: nothing is due, and nothing is allocated.
         if !self.works.iter().any(&is_meant) {

@@ -111,7 +111,7 @@ pub struct Report {
     pub repairs: Repairs,
 }
 
-/// What a report says to its client, in texts that somebody else keeps.
+/// The content of a report for its client, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReportView<'a> {
     pub(crate) figure: Option<ProgressView<'a>>,

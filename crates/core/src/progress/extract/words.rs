@@ -86,7 +86,7 @@ static DATES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words in -ing that tell of no work, or of watching it.
+/// Words in -ing that do not name work, or name the watching of work.
 static NO_WORK: WordSet = LazyLock::new(|| {
     "checking downgrading listening monitoring rating remaining retrying scaling string training \
     upgrading using warning"

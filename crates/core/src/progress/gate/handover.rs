@@ -1,4 +1,5 @@
-//! Calls whose stream closes or comes back: they go on on another stream, or in another filter.
+//! Calls whose stream closes or comes back, and that continue on another stream or in another
+//! filter.
 
 use std::time::Instant;
 

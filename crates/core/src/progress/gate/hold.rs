@@ -128,8 +128,9 @@ impl Gate {
         }
     }
 
-    /// Records reports in whose place a newer one is sent. If the newer one goes out without words, the words of the
-    /// newest of these reports are the last ones: a later report without words must not get older ones.
+    /// Records reports that a newer report replaces. If the newer report goes out without words,
+    /// the words of the newest replaced report count as the last words: a later report without
+    /// words must not get older ones.
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
         let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())

@@ -250,8 +250,8 @@ impl Gate {
     }
 
     /// Moves a call whose stream has closed to the stream on which the server sends its messages
-    /// now. A task outlives the stream of its request: where the server has one place for all, the task goes on on
-    /// the session stream.
+    /// now. A task outlives the stream of its request: where the server has one place for all, the
+    /// task continues on the session stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Some(call) = self.calls.get(id) else { return };
         let now_on = match origin {

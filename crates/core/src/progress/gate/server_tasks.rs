@@ -1,4 +1,5 @@
-//! Tasks of 2025-11-25 that the server runs: a call goes on behind its first answer, and ends with its task.
+//! Tasks of 2025-11-25 that the server runs: a call continues after its first answer, and ends with
+//! its task.
 
 use std::time::{Duration, Instant};
 

@@ -45,7 +45,8 @@ impl Gate {
         }
     }
 
-    /// A copy of the last notification of Milepost's own. The room of a usual one is kept.
+    /// A copy of the last notification of Milepost's own. The buffer is kept, unless it has grown
+    /// large.
     pub(crate) fn take_rewritten(&mut self) -> Bytes {
         if self.rewritten.capacity() > REWRITTEN_KEPT_MAX {
             return std::mem::take(&mut self.rewritten).into();

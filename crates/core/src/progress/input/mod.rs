@@ -218,7 +218,7 @@ pub fn upstream_stream(number: u64) -> StreamId {
     StreamId(UPSTREAM_STREAMS.saturating_add(number.saturating_sub(1)))
 }
 
-/// The stream of a message of the server; none on the only wire.
+/// The upstream stream of a server message; `None` where one connection carries all messages.
 pub const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,

@@ -139,6 +139,8 @@ impl Intake {
             self.gate.calls.mark_incomplete();
             return message.raw().clone().into();
         };
+        // JSON readers differ in which of two equal keys they take: the server might read another
+        // id than the one that is mapped.
         if self.gate.calls.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }

@@ -115,8 +115,8 @@ impl Intake {
         Some(means)
     }
 
-    /// Takes the progress with these members, about a call whose token may have had to be mended. An error is the
-    /// reason for which the message is withheld, with its call.
+    /// Takes the progress with these members. `mended`: the repair of the token that was needed to
+    /// find the call. An error is the reason for which the message is withheld, with its call.
     fn take_plain(
         &mut self,
         now: Instant,

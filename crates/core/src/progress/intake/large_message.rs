@@ -437,7 +437,7 @@ impl Intake {
     }
 }
 
-/// The upstream stream that a message passes on; none for the only wire.
+/// The upstream stream that a message passes on; `None` where one connection carries all messages.
 fn source(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,

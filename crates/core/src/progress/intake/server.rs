@@ -444,7 +444,7 @@ impl Intake {
         })
     }
 
-    /// Notifications that tell of calls without being progress.
+    /// Handles notifications that concern calls and are not progress.
     pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {

@@ -157,7 +157,7 @@ impl Intake {
         self.detached.may_keep(&self.gate)
     }
 
-    /// The room for a large answer of a call that goes on without its client.
+    /// Bytes that may be kept of a large answer to a call that goes on without its client.
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
         self.detached.late_room(&self.gate, id)
     }

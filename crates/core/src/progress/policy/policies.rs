@@ -16,9 +16,10 @@ pub(crate) struct Policies {
     pub(crate) now: Arc<Policy>,
     /// Policies of open calls that began earlier; usually none.
     pub(crate) older: Vec<Arc<Policy>>,
-    /// Whether the standard dialect alone reads the standard's progress in `now`, once somebody has asked.
+    /// Whether the standard dialect alone reads the standard's progress in `now`; `None` until that
+    /// is needed.
     standard_alone: Option<bool>,
-    /// Whether `now` reads no log message as progress, once somebody has asked.
+    /// Whether `now` reads no log message as progress; `None` until that is needed.
     forwards_logs: Option<bool>,
     /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,

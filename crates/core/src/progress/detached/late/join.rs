@@ -27,7 +27,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The reason that the server is given when nobody came back for the work of a call.
+/// The reason in the cancellation of work whose client did not come back.
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl DetachedWork {
@@ -77,7 +77,8 @@ impl DetachedWork {
         Some(room.saturating_sub(late.bytes()).min(most))
     }
 
-    /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
+    /// Takes the answer to a call that goes on without its client. Returns false if the answer
+    /// belongs to another call.
     pub(crate) fn take_late_answer(
         &mut self,
         gate: &mut Gate,

@@ -1,4 +1,4 @@
-//! The end of a task: the server's answer, or the reason why there is none.
+//! The end of a task: the server's answer, or the reason for the lack of an answer.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use crate::progress::verdict::{Repair, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message, error_answer};
 
-/// The reason that the server is given when nobody came for the answer of a task.
+/// The reason in the cancellation of a call whose task has expired.
 const EXPIRED: &str = "the time to live of the task is over";
 
 impl DetachedWork {
@@ -169,7 +169,8 @@ impl DetachedWork {
         }
     }
 
-    /// Takes the server's answer to a call that runs as a task. False if the answer is for anybody else.
+    /// Takes the server's answer to a call that runs as a task. Returns false if the answer belongs
+    /// to another call.
     pub(crate) fn take_task_answer(
         &mut self,
         gate: &mut Gate,
