@@ -48,6 +48,8 @@ impl Conversation {
             LineFrame::Line(line) => {
                 filter.server_message(now, Origin::Shared, &Message::parse(line))
             }
+            // The server has exited. Text without a newline is a message only if it is whole: the
+            // server may have been stopped in the middle of one.
             LineFrame::Rest(rest) if is_whole(&rest) => {
                 filter.server_message(now, Origin::Shared, &Message::parse(rest))
             }

@@ -39,11 +39,14 @@ impl GuardedFilter {
             return None;
         }
         let filter = &mut self.filter;
+        // A panic may leave the filter in a broken state. It is only asked for what it was about to
+        // write afterwards, inside another `catch_unwind`.
         let done = catch_unwind(AssertUnwindSafe(|| work(filter)));
         if done.is_err() {
             let rest = self.place_of(Origin::Shared).unwrap_or(StreamId::NOWHERE);
             let policy = Arc::clone(&self.policy);
             let mut failed = FailedFilter::salvage(&mut self.filter, policy, rest);
+            // No client stream is open for these messages.
             failed.close_stream(StreamId::NOWHERE);
             self.failed = Some(Box::new(failed));
         }
@@ -81,6 +84,7 @@ impl GuardedFilter {
         message: &Message,
     ) -> Payload {
         let payload = self.attempt(|filter| filter.client_message(now, stream, message));
+        // A client's message reaches the server whatever has failed.
         payload.unwrap_or_else(|| Payload::of(message))
     }
 
@@ -153,6 +157,7 @@ impl GuardedFilter {
 
     /// The next event, oldest first. Durations are learned from calls that end.
     pub(crate) fn poll_event(&mut self) -> Option<ConversationEvent> {
+        // The events from before a failure come first: the records of calls are among them.
         let event = self.filter.poll_event();
         if let Some(FilterEvent::Call(call)) = &event {
             self.policy.learned.learn(call);

@@ -42,7 +42,7 @@ pub use crate::conversation::output::{ConversationEvent, Output};
 /// waits for another input.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// A conversation between one client and one server, with its progress mended.
+/// A conversation between one client and one server, with its progress repaired.
 ///
 /// The conversation does no I/O and has no clock. The `now` of an input must not be before that of an earlier input; an
 /// earlier time counts as the latest one. No input makes a method panic, whatever the client or the server sends.
@@ -131,6 +131,7 @@ impl Conversation {
     pub fn client_ended(&mut self, now: Instant) {
         let now = self.begin(now);
         if let Some(mut wire) = self.wire.take() {
+            // The last message may lack its line end.
             while let Some(frame) = wire.from_client.finish() {
                 self.client_frame(now, &mut wire, frame);
             }
@@ -260,6 +261,7 @@ impl Conversation {
     /// Begins an input: earlier bytes have been written, and earlier events are kept for later. Returns the time of the
     /// input.
     fn begin(&mut self, now: Instant) -> Instant {
+        // The filter relies on a time that never goes backwards.
         let now = self.now.map_or(now, |before| before.max(now));
         self.now = Some(now);
         for stream in std::mem::take(&mut self.unwritten) {
@@ -290,6 +292,7 @@ impl Conversation {
 
     fn look_at_all(&mut self) {
         self.looks.clear();
+        // `next_to_client` takes from the end: the stream with the lowest number goes first.
         self.looks.extend(self.streams.keys().rev());
     }
 
@@ -359,6 +362,8 @@ impl Conversation {
         let is_quiet = self.filter.attempt(|filter| {
             unwritten.iter().all(|stream| filter.intake().has_nothing_due(now, *stream))
         });
+        // Something waits for bytes that `poll` has returned. With the next input these count as
+        // written, so the program is asked to call `tick` at once.
         if is_quiet == Some(false) {
             return Some(now);
         }

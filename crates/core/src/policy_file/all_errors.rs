@@ -19,7 +19,7 @@ pub type TableReader<'r, T> = &'r dyn Fn(Spanned<DeTable<'_>>) -> Result<T, Conf
 /// Rewords an error at a key.
 pub type RewordError<'r> = &'r dyn Fn(Option<&str>, String) -> String;
 
-/// Reads the text of a file with `read`. `reword`: what people are told of an error.
+/// Reads the text of a file with `read`. `reword` puts an error into words for people.
 ///
 /// # Errors
 /// Every error, at least one, in the order of the file.
@@ -30,6 +30,7 @@ pub fn read<T>(
 ) -> Result<T, Vec<ConfigError>> {
     let table = match DeTable::parse_recoverable(text) {
         (table, errors) if errors.is_empty() => table,
+        // A text that is not TOML has no values yet that could be checked.
         (_, errors) => return Err(in_order(syntax_errors(text, errors))),
     };
     match read(table.clone()) {
@@ -73,6 +74,7 @@ fn collect<T>(
         if !is_consequence {
             found.push(error);
         }
+        // An error at a part that is gone already would come back in every round.
         let Some(part) = part.filter(|part| parts.iter().all(|gone| gone.steps != part.steps))
         else {
             break;
@@ -133,7 +135,8 @@ impl TakenPart {
 
     /// Whether the error at `other` exists only because this part was taken out.
     fn explains(&self, other: &Self, what: &str) -> bool {
-        // A name of a dialect that is not described any more.
+        // With the faulty `[[dialect]]` removed, `dialects` names a dialect that does not exist: a
+        // consequence, not a second fault.
         let describes = self.has_key("dialect") || self.has_key("preset");
         if describes && other.has_key("dialects") {
             return true;
@@ -200,7 +203,7 @@ fn search_value(
 /// The table without these parts.
 fn without<'a>(mut table: Spanned<DeTable<'a>>, parts: &[TakenPart]) -> Spanned<DeTable<'a>> {
     let mut ways: Vec<&[TomlStep]> = parts.iter().map(|part| &*part.steps).collect();
-    // Later elements first: the numbers of those before them stay.
+    // Later elements first, because removing an element changes the numbers of those behind it.
     ways.sort_by(|a, b| b.cmp(a));
     for way in ways {
         remove(table.get_mut(), way);

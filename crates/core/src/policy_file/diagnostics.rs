@@ -78,7 +78,7 @@ fn reword(message: &str) -> String {
     format!("{} is expected, not {}", kind(expected), kind(found))
 }
 
-/// How an unknown key is told that resembles none of the known ones.
+/// The beginning of the error for an unknown key that resembles no known key.
 pub const KNOWN_HERE: &str = "unknown key; known here: ";
 
 fn unknown_key(key: &str, known: &[&str]) -> String {
@@ -118,6 +118,7 @@ pub fn at_key(key: Option<&str>, what: String) -> String {
         return several_tables(table);
     }
     match what.split_once(" is expected, not ") {
+        // The second half of the message quotes the value, which may be a secret.
         Some((expected, _)) if key.is_some_and(is_secret) => format!("{expected} is expected"),
         _ => what,
     }

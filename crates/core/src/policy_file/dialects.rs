@@ -182,6 +182,7 @@ fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, Co
     for name in names {
         let named = dialects([&**name.get_ref()], own);
         for dialect in named.map_err(|what| ConfigError::new(name.span(), what))? {
+            // A dialect may be named by `defaults` and by its own name.
             if chosen.iter().any(|known| known.name() == dialect.name()) {
                 continue;
             }

@@ -101,6 +101,7 @@ fn excerpt(
     }
     let (mut shown, mut at, mut width) = (line.to_owned(), at.min(line.len()), width);
     if may_hold_secret(line, key) {
+        // Without a plain key before the `=`, any part of the line may belong to the secret.
         let equals = line.find('=').filter(|equals| is_key(&line[..*equals]))?;
         shown = format!("{}= ***", &line[..equals]);
         if at > equals {

@@ -212,7 +212,8 @@ impl Format for NoRepair {
         let off = Self::switches(&mut repairs).into_iter().filter(|(_, is_made)| !**is_made);
         Some(off.map(|(name, _)| name).collect())
     }
-    // A fault that a route leaves as it is, its tools and flags cannot repair again.
+    // Switches only go off: a repair that a route switches off stays off for its tools and for
+    // flags.
     fn put(field: &mut AnswerRepairs, mut value: AnswerRepairs) {
         for ((_, switch), (_, on)) in
             Self::switches(field).into_iter().zip(Self::switches(&mut value))
@@ -298,7 +299,8 @@ pub struct JsonTable(JsonObject);
 /// Whether JSON can hold a value of TOML: JSON has no dates, and no numbers such as `inf`.
 fn is_json(value: &Value) -> bool {
     match value {
-        // TOML has no null: it was a number that JSON has not.
+        // TOML has no null: `serde_json` makes null of a number that JSON cannot express (`inf`,
+        // `nan`).
         Value::Null => false,
         Value::Array(elements) => elements.iter().all(is_json),
         Value::Object(members) => !members.contains_key(DATE) && members.values().all(is_json),

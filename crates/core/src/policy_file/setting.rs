@@ -303,6 +303,7 @@ impl<S: SettingScope> Setting<S> {
     /// words exist for the difference.
     pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
         let usual = S::defaults();
+        // Not the words are compared, because two different values may have the same word.
         if self.field.debug(scope) == self.field.debug(&usual) {
             return Some(Vec::new());
         }
@@ -342,6 +343,7 @@ impl<S: DescribedScope> Setting<S> {
 /// The name of a key among flags and words: `heartbeat-after`.
 fn dashed(key: &'static str) -> Cow<'static, str> {
     match key.strip_suffix(".enabled") {
+        // `late.enabled` is the switch of its whole table: the flag is `--late`.
         Some(table) => table.into(),
         None if key.contains(['.', '_']) => key.replace(['.', '_'], "-").into(),
         None => key.into(),
@@ -362,6 +364,7 @@ impl<S: SettingScope> SettingChange<S> {
         value: V,
         set: impl Fn(&mut S, V) + Send + Sync + 'static,
     ) -> Self {
+        // Functions cannot be compared: the text of the value stands for the change.
         let text = format!("{value:?}");
         Self { key, value: text, set: Arc::new(move |scope| set(scope, value.clone())) }
     }
@@ -420,6 +423,8 @@ impl Settings {
         };
         apply(&self.call, &mut policy.call);
         policy.tools.values_mut().for_each(|tool| apply(&self.call, tool));
+        // Last, so that the settings of a tool win over those for every tool, whatever their order
+        // in the file.
         for (name, changes) in &self.tools {
             let base = policy.call.clone();
             apply(changes, policy.tools.entry(name.clone()).or_insert(base));

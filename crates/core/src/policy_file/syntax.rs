@@ -5,7 +5,8 @@ use super::diagnostics::ConfigError;
 /// Quotes that programs for texts write in the place of `"` and `'`.
 const CURVED: [char; 6] = ['“', '”', '„', '‘', '’', '«'];
 
-/// The error in plain words where its reader's words do not name the slip. The value is never told: it may be a secret.
+/// The error in plain words where its reader's words do not name the slip. The value is never
+/// shown, because it may be a secret.
 pub(super) fn reword(text: &str, error: ConfigError) -> ConfigError {
     let ConfigError { at, what } = error;
     let rest = text.get(at..).unwrap_or_default();

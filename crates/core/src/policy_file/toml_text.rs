@@ -17,7 +17,8 @@ pub fn key(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) {
         return name.to_owned();
     }
-    // Keys know no strings of several lines.
+    // `toml` may write a string over several lines, which a key must not be. JSON's escapes are
+    // valid in TOML, where U+007F has to be escaped as well.
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 

@@ -53,6 +53,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 
 /// How like two words are, from 0 to 1. One slip of the hand in a short word counts as much as in a long one.
 fn likeness(word: &str, name: &str) -> f64 {
+    // In a name of two letters, one wrong letter is half of the name.
     let is_slip = name.len() > 2 && strsim::osa_distance(word, name) == 1;
     strsim::jaro_winkler(word, name).max(if is_slip { SLIP } else { 0.0 })
 }

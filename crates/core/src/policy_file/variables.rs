@@ -65,7 +65,8 @@ pub fn fill<'a>(
     Ok(filled)
 }
 
-/// Refuses variables in the strings of `table`, which was read from `text`: nobody has said what stands there.
+/// Refuses variables in the strings of `table`, which was read from `text`: the engine has no
+/// values for them.
 pub(super) fn refuse(table: &mut DeTable<'_>, text: &str) -> Result<(), ConfigError> {
     let none = |name: &str| {
         let what = "variables are not known here; write the value";

@@ -1,4 +1,5 @@
-//! A message among the bytes that have arrived: nothing is held as long as nobody keeps a part of it.
+//! A message among the bytes that have arrived. The bytes are shared only when a part of the
+//! message is kept.
 
 use bytes::Bytes;
 

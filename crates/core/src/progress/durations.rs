@@ -133,6 +133,7 @@ impl Durations {
 
     /// The usual duration, for a silent call.
     fn usual(&self) -> Option<Usual> {
+        // A tool whose server reports values needs no estimate.
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
         enough.then(|| Usual(self.sorted().into()))
     }
@@ -220,7 +221,8 @@ impl LearnedDurations {
         let Some(tool) = call.tool.as_deref() else { return };
         let Some(ended) = SampleOutcome::of(call) else { return };
         let name = name_of(tool);
-        // A tool exists once it has succeeded: clients can ask for whatever they like.
+        // A tool is added with its first success: clients can call any name, and made-up names must
+        // not fill the table.
         let took = matches!(ended, SampleOutcome::Took(_));
         self.lock().with(&name, took, |durations| durations.note(ended));
         if let Some(listener) = &self.listener {
@@ -245,7 +247,8 @@ impl LearnedDurations {
         usual.get_or_insert_with(|| durations.usual()).clone()
     }
 
-    /// A panic elsewhere leaves at worst one call out.
+    /// Locks the tools. A poisoned lock is used all the same: a panic while it was held leaves out
+    /// one call at worst.
     fn lock(&self) -> MutexGuard<'_, Tools> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -268,6 +271,7 @@ impl Tools {
         self.uses += 1;
         let Some(tool) = self.known.get_mut(name) else { return };
         tool.used = self.uses;
+        // Made anew when a heartbeat asks for it, which is rarer than the end of a call.
         tool.usual = None;
         change(&mut tool.durations);
     }

@@ -33,6 +33,8 @@ impl FailedFilter {
     /// Takes over what `filter` was about to write to its clients, also the message that it was handling, which goes to
     /// `rest` if its stream is unknown. `filter` is not to be used again.
     pub fn salvage(filter: &mut Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
+        // The state of the filter may be broken. If it panics once more, what waited is lost, but
+        // the connection goes on.
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let Salvaged { streams, large, at_work } = left.unwrap_or_default();
         let (events, numbers, large_number) = (VecDeque::new(), 0, filter.intake().messages());
@@ -46,6 +48,8 @@ impl FailedFilter {
 
     /// Whether nothing can be forwarded without the filter.
     fn is_lost(&self) -> bool {
+        // With mapped ids only the filter knew whose message it is, and a message of uncertain
+        // owner goes to nobody.
         self.policy.id_mapping
     }
 
@@ -91,6 +95,7 @@ impl FailedFilter {
         if !progress && !lost {
             self.push(stream, None, Transmit::of(message));
         }
+        // Only the progress of an array is withheld. The other elements go out alone.
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
                 self.push(stream, None, Transmit::of(element));

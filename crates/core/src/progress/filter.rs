@@ -130,7 +130,7 @@ impl Filter {
         self.intake.gate.calls.events.pop_front()
     }
 
-    /// The bytes of a stream have been written.
+    /// Notes that the bytes of a stream have been written.
     pub fn written(&mut self, now: Instant, stream: StreamId) {
         self.intake.gate.calls.written(now, stream);
     }
@@ -145,7 +145,7 @@ impl Filter {
         self.intake.set_policy(policy);
     }
 
-    /// Ends what ends by itself by now.
+    /// Ends the calls and tasks whose time is over.
     pub fn expire(&mut self, now: Instant) {
         self.intake.detached.expire(&mut self.intake.gate, now);
     }
@@ -160,7 +160,8 @@ impl Filter {
                 detached.cancel_held_on(gate, now, id);
             }
             for call in gate.calls.calls_on(id) {
-                // A client's clock and a person look alike here.
+                // A closed stream does not show whether the client's clock ran out or a person
+                // cancelled. Where late answers are on, the work goes on in both cases.
                 if detached.keep_late(gate, now, call, LateEvent::Kept) {
                     continue;
                 }
@@ -199,7 +200,9 @@ impl Filter {
 
     /// Ends every open call as [`Filter::server_gone`] does, where the server answered with an HTTP status.
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
+        // First, because a heartbeat must not claim that a dead server works.
         self.intake.gate.alive = false;
+        // Before the errors are queued: an error must not stand between the pieces of a message.
         self.intake.break_off_large(now, why, status);
         let Intake { gate, detached, .. } = &mut self.intake;
         detached.server_gone(gate, now, why);
@@ -224,6 +227,7 @@ impl Filter {
     pub fn close_clients(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if detached.held().is_some() {
+            // No cancellation can come any more, for which these calls wait.
             detached.release_all(gate, now);
         }
         gate.stop_heartbeats();

@@ -44,6 +44,7 @@ impl MappedId {
 
     /// Whether every client reads the server's `text` as the name: strict clients refuse `2.0` and `2e0` for `2`.
     pub(crate) fn is_read_in(&self, text: &Bytes) -> bool {
+        // Servers in Godot write each number as a float, and so the id 2 as `2.0`.
         *text == self.client
             || Key::read(text).is_some_and(|key| {
                 key == self.server && (text.starts_with(b"\"") || *text == key.to_json())

@@ -22,6 +22,7 @@ pub enum Form {
 /// Bytes to be written: pieces of the received bytes and of Milepost's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
+    // Beside the others, so that a payload of one piece, the usual one, needs no vector.
     first: Bytes,
     rest: Vec<Bytes>,
     form: Form,
@@ -240,11 +241,12 @@ pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>
         return Payload::of(message);
     }
     let raw = message.raw();
+    // The callers find the places in any order, and the pieces are cut from left to right.
     splices.sort_by_key(|(range, _)| range.start);
     let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
     let mut from = 0;
     for (range, new) in splices.into_iter() {
-        // Two names may be read from one place.
+        // The same place may hold two names (a token that is the id as well): it is replaced once.
         if range.start < from {
             continue;
         }

@@ -41,7 +41,7 @@ impl Topology {
         }
     }
 
-    /// A stream of a single request opens.
+    /// Notes that a stream of a single request has opened.
     pub(crate) fn open_exchange(&mut self) {
         match *self {
             Self::SingleStream { paired } => *self = Self::ManyStreams { paired },
@@ -50,8 +50,8 @@ impl Topology {
         }
     }
 
-    /// An upstream stream pairs with requests from now on. The filters of a session do not pair: each of
-    /// their upstream streams is a client stream.
+    /// Notes that upstream streams pair with requests from now on. The filters of a session do not
+    /// pair: each of their upstream streams is a client stream.
     pub(crate) fn pair(&mut self) {
         match self {
             Self::SingleStream { paired }
@@ -92,8 +92,8 @@ impl Topology {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
-    /// Whether the requests of several client streams reach the server on one wire, so that an answer tells its
-    /// stream by its id alone.
+    /// Whether the requests of several client streams reach the server on one connection, so that
+    /// an answer shows its stream by its id alone.
     pub(crate) fn finds_answers_by_id(self) -> bool {
         matches!(self, Self::ManyStreams { .. })
     }

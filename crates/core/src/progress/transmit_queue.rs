@@ -32,6 +32,7 @@ impl TransmitQueue {
     pub(crate) fn pop(&mut self) -> Option<Transmit> {
         let place = match self.midway {
             None => 0,
+            // The next piece may not have arrived yet. Nothing else may stand between the pieces.
             midway => self.items.iter().position(|(of, _)| *of == midway)?,
         };
         let (of, transmit) = self.items.remove(place)?;

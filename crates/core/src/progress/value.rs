@@ -23,7 +23,7 @@ impl Number {
     }
 }
 
-/// A number in a text that somebody else keeps.
+/// A number, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NumberView<'a> {
     /// The value; finite.
@@ -48,7 +48,7 @@ impl ProgressValue {
     }
 }
 
-/// A progress value in a text that somebody else keeps.
+/// A progress value, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProgressView<'a> {
     /// The work done.

@@ -13,7 +13,8 @@ pub struct ControlEscapes {
     in_string: bool,
     /// The last piece ended with the backslash of an escape.
     escaped: bool,
-    /// A line end in an open string at the end of the last piece: at the end of the text it is that of the line.
+    /// A line end in an open string at the end of the last piece. If the text ends there, the line
+    /// end belongs to the line and not to the string.
     line_end: Vec<u8>,
     is_changed: bool,
 }
@@ -26,6 +27,8 @@ impl ControlEscapes {
         let text = joined.as_deref().unwrap_or(piece);
         let (line, line_end) = text.split_at(without_line_end(text).len());
         let escaped = self.escape(line);
+        // Whether a line end belongs to the string or ends the line shows only when more text
+        // comes.
         let ready = if self.in_string && end == TextEnd::Open {
             self.line_end = line_end.to_vec();
             line.len()
@@ -111,6 +114,7 @@ fn without_line_end(text: &[u8]) -> &[u8] {
 fn mentions_control(text: &[u8]) -> bool {
     without_line_end(text)
         .chunks(BLOCK)
+        // No early exit within a block, so that the compiler can compare many bytes at a time.
         .any(|block| block.iter().fold(false, |found, byte| found | (*byte < b' ')))
 }
 

@@ -72,6 +72,8 @@ impl<'de> Visitor<'de> for EnvelopeReader {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope, A::Error> {
         let mut seen = SmallVec::<[&str; MEMBERS_MAX]>::new();
         let mut params = Value::Null;
+        // `&str` can only borrow, so a name with escapes is an error here: a second spelling of a
+        // member must not be overlooked.
         while let Some(name) = map.next_key::<&'de str>()? {
             if seen.contains(&name) || seen.len() == MEMBERS_MAX {
                 return Err(A::Error::custom("a member occurs twice, or there are too many"));

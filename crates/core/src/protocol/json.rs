@@ -37,6 +37,8 @@ pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     let (words, _) = text.as_chunks::<8>();
     let short = &words[..words.len().min(SHORT_WORDS)];
     for (place, word) in short.iter().enumerate() {
+        // Little endian puts the first byte lowest. `zero_byte` may be wrong above the lowest bit
+        // that it sets, so only that one is used.
         let word = u64::from_le_bytes(*word);
         let found = zero_byte(word ^ every(b'"')) | zero_byte(word ^ every(b'\\'));
         if found != 0 {
@@ -137,6 +139,7 @@ pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
 /// Reads backwards from `close`, the closing brace of an object, to the last of its values that
 /// begins before `floor`: the position after that value. `None` if there is none.
 pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
+    // A quote behind an odd number of backslashes is a part of a string.
     let is_escaped = |at: usize| {
         let slashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
         slashes % 2 == 1
@@ -366,6 +369,7 @@ pub fn quote(words: &str) -> Bytes {
 /// A finite number spelled as JSON has it, or `None`.
 pub fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
+    // Rust's parser takes more than JSON has: `inf`, `.5`, `1.`.
     split_number(text)?;
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
@@ -390,7 +394,8 @@ pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
     let all = [whole, fraction].concat();
     let significant = all.trim_end_matches('0');
     let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;
-    // An exponent that does not fit is beyond every number all the same.
+    // An exponent that does not fit is larger than that of any other number, whatever its exact
+    // value.
     let beyond = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
     let power = exponent.parse::<i64>().unwrap_or(beyond);
     Some((negative, significant.trim_start_matches('0').to_owned(), power.saturating_add(shift)))

@@ -73,6 +73,7 @@ impl Lines {
     /// The caller appends what it reads to the same `input` and takes nothing off it.
     pub fn decode(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         match self.state {
+            // The first read may end within a byte order mark.
             LineState::Fresh if BOM.starts_with(input) && input.len() < BOM.len() => return None,
             LineState::Fresh => {
                 if input.starts_with(BOM) {

@@ -33,10 +33,10 @@ pub const WORDS: [&str; 23] = [
 pub const DOUBTFUL: [&str; 9] =
     ["keys", "otp", "pin", "session", "sessionid", "sessions", "signature", "signatures", "tokens"];
 
-/// The names of those whose values are short numbers.
+/// The words of [`DOUBTFUL`] whose values are short numbers.
 const CODES: [&str; 2] = ["otp", "pin"];
 
-/// The digits of such a number.
+/// The number of digits in the value of such a name.
 const CODE_DIGITS: std::ops::RangeInclusive<usize> = 4..=12;
 
 /// The prefixes of keys of well-known services.
@@ -90,6 +90,7 @@ pub fn is_doubtful_secret(name: &str, value: &str) -> bool {
 /// Whether a value is long enough, and has digits: no word.
 pub fn is_long(value: &str) -> bool {
     value.len() >= RUN_MIN
+        // A path or a sentence is no secret.
         && !value.contains(['/', ' '])
         && value.bytes().filter(u8::is_ascii_digit).count() > 1
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())

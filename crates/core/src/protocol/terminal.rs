@@ -28,9 +28,9 @@ pub struct Terminal {
     shown: String,
     /// The last state that was reported of this line.
     last: String,
-    /// The line is one that is redrawn.
+    /// The line is redrawn.
     redrawn: bool,
-    /// Something is in it that no text has.
+    /// The line has a character that no text has.
     binary: bool,
     /// The line is longer than the limit.
     full: bool,
@@ -51,6 +51,7 @@ impl Terminal {
 
     /// Reports the unfinished line at the end of the input.
     pub fn flush(&mut self, line: &mut dyn FnMut(&str)) {
+        // The rest of a character that never came is no text.
         self.partial.clear();
         self.end(line);
         *self = Self::default();
@@ -159,7 +160,7 @@ impl Terminal {
         self.shown.push_str(words.get(..end).unwrap_or_default());
     }
 
-    /// The cursor goes to where this state of the line began.
+    /// Begins a new state of the line: the cursor has gone back to its start.
     fn redraw(&mut self, line: &mut dyn FnMut(&str)) {
         self.report(line);
         self.shown.clear();

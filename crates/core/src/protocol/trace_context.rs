@@ -32,6 +32,7 @@ impl TraceContext {
         let [version] = from_hex::<1>(version)?;
         let ends = match version {
             0 => rest.is_empty(),
+            // W3C Trace Context, 3.2.2: version 255 is invalid.
             0xff => false,
             // A later version may have more fields.
             _ => matches!(rest, [] | [b'-', ..]),
@@ -43,6 +44,7 @@ impl TraceContext {
         let trace = from_hex::<16>(known.get(3..35)?)?;
         let parent = from_hex::<8>(known.get(36..52)?)?;
         let [flags] = from_hex::<1>(known.get(53..)?)?;
+        // W3C Trace Context, 3.2.2: ids of zeros only are invalid.
         if trace == [0; 16] || parent == [0; 8] {
             return None;
         }

@@ -75,7 +75,7 @@ pub fn is_readable_so_far(text: &[u8]) -> bool {
         && (is_unicode(text) || !mend(text, TextEnd::Open, &mut Vec::new()).1)
 }
 
-/// Whether a text goes on behind a piece of it.
+/// Whether a text continues after a piece of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEnd {
     /// The piece is the last.
@@ -150,6 +150,7 @@ impl ReadablePieces {
 /// The length of the text that is readable as it is and needs nothing of what follows; `None` if that has to be
 /// looked at closely.
 fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
+    // An escape, or a pair of escapes, may be cut off at the end of the piece.
     let tail = text.len().saturating_sub(UNFINISHED_MAX);
     if end == TextEnd::Open && memchr::memchr(b'\\', &text[tail..]).is_some() {
         return None;
@@ -232,6 +233,7 @@ fn escape(text: &[u8], end: TextEnd) -> TextUnit {
         let may_go_on = end == TextEnd::Open && has_digits(2..ESCAPE_LEN);
         return if may_go_on { TextUnit::Unfinished } else { TextUnit::Readable(2) };
     }
+    // An invalid escape stays as it is: only characters are repaired here, not the syntax.
     if !has_digits(2..ESCAPE_LEN) {
         return TextUnit::Readable(2);
     }

@@ -139,6 +139,7 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
                 Some(only) => known == own && only == version,
                 None => own.contains(&*known),
             };
+            // The longer of two names that fit is the more exact one.
             if fits && best.is_none_or(|(length, _)| known.len() > length) {
                 best = Some((known.len(), row));
             }
@@ -157,6 +158,7 @@ pub fn titled(name: &str) -> Option<&'static Row> {
     if let Some(row) = CLIENTS.iter().find(|row| plain_text(row.client) == name) {
         return Some(row);
     }
+    // With spaces around each word, `contains` compares whole words only.
     let mut fitting = CLIENTS.iter().filter(|row| plain_text(row.client).contains(&*name));
     let first = fitting.next()?;
     fitting.next().is_none().then_some(first)

@@ -18,6 +18,7 @@ impl Correlator {
     pub(crate) fn learn_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
+        // Only the first answer decides: a later `initialize` must not start the request again.
         if logs && self.log_request == LogRequest::Unknown {
             self.log_request = LogRequest::Possible;
         }
@@ -25,6 +26,8 @@ impl Correlator {
 
     /// Notes that the client itself requests log messages: its request applies.
     pub(crate) fn client_sets_level(&mut self) {
+        // The answer to Milepost's pending request must still be recognised, and withheld from the
+        // client.
         if self.log_request != LogRequest::Pending {
             self.log_request = LogRequest::Done;
         }
@@ -56,6 +59,7 @@ impl Correlator {
     pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
         let ours = self.log_request == LogRequest::Pending
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
+            // A client that uses this id itself waits for the answer.
             && self.ledger.by_id(id).is_none();
         if ours {
             self.log_request = LogRequest::Done;

@@ -28,11 +28,13 @@ use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 pub(crate) struct Task {
     pub(crate) id: Key,
     pub(crate) text: Bytes,
-    /// What the server has said of the call, where the task is Milepost's own; `None`: the server's task.
+    /// The last report of the server, if Milepost runs the task; `None` for a task that the server
+    /// runs.
     pub(crate) notes: Option<Box<TaskNotes>>,
 }
 
-/// What a server has said of a call that runs as a task of Milepost's own.
+/// The last words and the last value that a server has reported for a call that runs as a task of
+/// Milepost's own.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskNotes {
     message: Option<String>,
@@ -68,6 +70,7 @@ impl TaskNotes {
             None => value.to_string(),
         });
         match (&self.message, figure) {
+            // Many servers write the number into their words already.
             (Some(message), Some(figure)) if !message.contains(&value) => {
                 format!("{message}, {figure}")
             }
@@ -157,7 +160,8 @@ impl SendHistory {
         (last.value, last.total, *at) = (value, total, now);
         if let Some(words) = words {
             self.last_message = None;
-            // A copy, in the room of the last one: a call may be open for hours, and would keep a whole read buffer.
+            // A copy, in the buffer of the last words: a call may be open for hours, and a slice
+            // would keep a whole read buffer alive.
             let kept = last.message.get_or_insert_default();
             kept.clear();
             kept.extend_from_slice(words);
@@ -182,7 +186,7 @@ pub(crate) enum ProtocolValues {
     Missing,
     /// The words of a message, the first of which had this total.
     Words { total: Option<f64> },
-    /// Members of a notification. Words count no more.
+    /// Members of a notification. From then on, numbers in words are ignored.
     Members,
 }
 
@@ -193,6 +197,7 @@ impl ProtocolValues {
         let found = figure.total.as_ref().map(|total| total.value);
         match *self {
             Self::Members => false,
+            // Words with another total count something else.
             Self::Words { total } => phases || total == found,
             Self::Missing => {
                 *self = Self::Words { total: found };
@@ -215,20 +220,22 @@ pub(crate) struct ServerReports {
     pub(crate) text_counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
     pub(crate) last_of: Option<Dialect>,
-    /// The server speaks a dialect of bare results.
+    /// The server has used a dialect whose tools return bare results.
     pub(crate) bare_results: bool,
 }
 
 /// Whether the client of a call has come back for it on the call's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Resumption {
-    /// It has not, or the filter of the stream that it left has handed the call over.
+    /// The client has not come back, or the filter of the stream that the client left has handed
+    /// the call over.
     #[default]
     None,
-    /// It has left this stream of another filter.
+    /// The client has left this stream of another filter.
     Left(StreamId),
-    /// The answer has been written to a stream that it has left. The client may have read it, or may wait for the server
-    /// to repeat it: what the server repeats is still forwarded, and Milepost adds nothing.
+    /// The answer has been written to a stream that the client has left. The client may have read
+    /// it, or may wait for the server to repeat it: what the server repeats is still forwarded, and
+    /// Milepost adds nothing.
     AnsweredThere,
 }
 
@@ -285,7 +292,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// The settings by which the call goes.
+    /// The settings of the call.
     pub(crate) fn settings(&self) -> &CallPolicy {
         self.policy.of(self.tool.as_deref())
     }
@@ -347,6 +354,7 @@ impl Call {
 
     /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
+        // Before `at` changes: the silence that ends now began with the notification before.
         self.sent.silence = self.silence_until(now);
         self.sent.first.get_or_insert(now);
         self.sent.at = Some(now);

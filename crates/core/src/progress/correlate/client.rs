@@ -1,4 +1,4 @@
-//! What is known of the clients and of the origin of their requests.
+//! The clients and the origin of their requests, as far as they are known.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl Correlator {
     pub(crate) fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
-        // Where several clients share the server, each would speak for all.
+        // Where several clients share the server, the name of one client must not stand for the
+        // others.
         if !self.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }
@@ -43,10 +44,11 @@ impl Correlator {
         }
     }
 
-    /// The client that a request names itself, as from 2026-07-28 on.
+    /// The client that a request itself names (MCP 2026-07-28 and later: `_meta` of each request).
     pub(crate) fn client_in(&self, info: &Bytes) -> Option<Arc<Client>> {
         let (name, version) = name_and_version(info);
         let client = Client::new(&name, &version)?;
+        // Nearly every request names the same client: share its allocation.
         let known = self.client.as_ref().filter(|known| ***known == client);
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
@@ -81,6 +83,7 @@ impl Correlator {
 
     /// Sets the client where this filter did not see `initialize`.
     pub fn set_client(&mut self, client: Option<Arc<Client>>) {
+        // `None` means that the caller does not know the client. A known client stays.
         self.client = client.or_else(|| self.client.take());
     }
 

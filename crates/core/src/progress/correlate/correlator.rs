@@ -26,7 +26,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 
-/// The call that a report is about, and how its token had to be mended to know it.
+/// The call that a report is about, and the repair of the token that was needed to find the call.
 pub(crate) type Attributed = (CallId, Option<Repair>);
 
 /// The kind of value that an upstream has put in the place of the token so far.
@@ -80,8 +80,10 @@ pub(crate) struct LastEnds {
 }
 
 impl LastEnds {
-    /// A call of `principal` ends.
+    /// Notes the end of a call of `principal`.
     pub(crate) fn note(&mut self, principal: Principal, now: Instant) {
+        // Two values answer the question for every principal: the last end, and the last end of
+        // anybody else.
         if let Some((before, at)) = self.last.replace((principal, now))
             && before != principal
         {
@@ -111,7 +113,8 @@ pub struct Correlator {
     pub(crate) streams: ClientStreams,
     /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
-    /// The number of the newest thing to be written, or name given to a server.
+    /// The last number that was given to a message to be written, or to a name for a server. It
+    /// only rises.
     pub(crate) order: u64,
     pub(crate) log_request: LogRequest,
     pub(crate) ledger: Ledger,
@@ -119,7 +122,7 @@ pub struct Correlator {
     /// The time when a client last gave up a request.
     pub(crate) given_up_at: Option<Instant>,
     pub(crate) last_ends: LastEnds,
-    /// The tokens in the message that comes now which are active in other sessions only.
+    /// Tokens in the current message that are active in other sessions only.
     pub(crate) elsewhere: Vec<Key>,
     /// The server may have been given tokens that are strings.
     pub(crate) gives_strings: bool,
@@ -182,7 +185,7 @@ impl Correlator {
         self.ledger.iter()
     }
 
-    /// The open call whose id for the server is just this one.
+    /// The open call with exactly this id at the server.
     pub(crate) fn by_id(&self, id: &Key) -> Option<CallId> {
         self.ledger.by_id(id)
     }
@@ -197,12 +200,12 @@ impl Correlator {
         self.ledger.next_expiry()
     }
 
-    /// The server speaks of a call on this stream of its own.
+    /// Notes the upstream stream on which the server sends messages about a call.
     pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
         self.ledger.pair(id, upstream);
     }
 
-    /// A call goes on on another stream of its client.
+    /// Moves a call to another stream of its client.
     pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
         self.ledger.move_to(id, stream);
     }
@@ -214,6 +217,8 @@ impl Correlator {
 
     /// The token that progress has named before, if `text` is the same and means the same as then.
     pub(crate) fn known_token(&self, text: &[u8]) -> Option<&KnownToken> {
+        // A kept meaning is valid only as long as no call and no name has changed since, and the
+        // server is still believed to use the same kind of value.
         let state = (self.ledger.changes(), self.evidence);
         let mut tokens = self.last_tokens.iter().map(|known| &**known);
         tokens.find(|known| (known.changes, known.evidence) == state && known.text == text)
@@ -232,6 +237,8 @@ impl Correlator {
             self.last_tokens.push(Box::new(known));
             return;
         }
+        // Reuse the buffer of the oldest entry: a server that invents a token for each report must
+        // not cost an allocation each time.
         let known = &mut self.last_tokens[self.oldest_token];
         self.oldest_token = (self.oldest_token + 1) % KNOWN_TOKENS_MAX;
         known.text.clear();
@@ -280,17 +287,21 @@ impl Correlator {
     /// The call with this token, if there is one.
     pub(crate) fn by_token(&mut self, token: &Key) -> Option<Attributed> {
         let as_id = self.ledger.by_id(token);
+        // This server is known to send ids. That the same value is also the token of another call
+        // is a coincidence.
         if let Some(call) = as_id
             && self.evidence_of(call) == Evidence::OnlyIds
         {
             return Some((call, Some(Repair::Token)));
         }
         if let Some(call) = self.ledger.by_token(token) {
+            // The value is a token and no id: from now on the server is known to send tokens.
             if as_id.is_none() {
                 self.evidence = Evidence::Tokens;
             }
             return Some((call, None));
         }
+        // Last, because an exact name goes before another spelling of the name.
         self.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 
@@ -299,6 +310,7 @@ impl Correlator {
         let as_id = self.ledger.by_id(token);
         let are_ids = self.evidence == Evidence::OnlyIds;
         let call = as_id.or_else(|| self.ledger.by_id_for_token(token, are_ids))?;
+        // One value is enough to prefer ids, but it does not overrule a token that was seen before.
         if self.evidence == Evidence::None {
             self.evidence = Evidence::OnlyIds;
         }
@@ -308,6 +320,8 @@ impl Correlator {
     /// Learns from a late report: while no request is open, a token that is exactly the id of an ended request
     /// shows that the server puts ids in the place of tokens.
     pub(crate) fn note_late_id(&mut self, token: &Key) {
+        // Without this, a server whose first reports all come after a cancellation stays unknown,
+        // and its next late report would be guessed to be about the only open call.
         let is_late_id = || self.ledger.is_empty() && self.ledger.was_id(token).is_some();
         if self.evidence == Evidence::None && is_late_id() {
             self.evidence = Evidence::OnlyIds;
@@ -342,6 +356,8 @@ impl Correlator {
         if let Some(tool) = &about.tool {
             return only(self.active(|call| call.tool.as_deref() == Some(tool)));
         }
+        // A subscription stays open for as long as the client listens: as a candidate, the
+        // subscription would make every guess ambiguous.
         match only(self.active(Call::is_tool_call)) {
             Err(Reason::Unknown) => only(self.active(|call| &*call.method != mcp::LISTEN)),
             found => found,
@@ -382,7 +398,7 @@ impl Correlator {
         self.ledger.by_client_id(stream, id).first().copied()
     }
 
-    /// A call has joined the work of an earlier call, which began then.
+    /// Notes that a call has joined the work of an earlier call, which began at `began`.
     pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
         if let Some(call) = self.ledger.get_mut(id) {
             (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
@@ -425,7 +441,7 @@ impl Correlator {
     }
 }
 
-/// The only one, or why there is none.
+/// The only call, or the reason why no single call is meant.
 pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
     let first = calls.next().ok_or(Reason::Unknown)?;
     if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }

@@ -48,6 +48,8 @@ impl NameKey {
     /// permutation one of this range.
     fn walk(self, from: u64, step: fn(Self, u64) -> u64) -> u64 {
         let mut at = from;
+        // The loop ends: `from` is in the range, and a permutation returns to its start. The range
+        // is half of 32 bits, so two steps are usual.
         loop {
             at = step(self, at);
             if (1..=NAME_MAX).contains(&at) {

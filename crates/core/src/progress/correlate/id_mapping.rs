@@ -39,6 +39,8 @@ impl Correlator {
     pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
         let in_arguments = self.policy.copies_tokens();
         let Some(member) = message.ambiguous_member(in_arguments) else { return false };
+        // JSON-RPC 2.0 answers requests only: nobody waits for an error about a response, a
+        // notification or an id of null.
         let id = message.id().filter(|id| **id != *b"null" && message.kind() != Kind::Response);
         if let Some(id) = id {
             self.refuse_as_invalid(stream, &id, &format!("{member}: see docs/transports.md"));
@@ -67,6 +69,7 @@ impl Correlator {
                 None => NAME_MAX - number % NAME_MAX,
             };
             let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));
+            // The names of ended calls are taken too: a late answer must not mean a later call.
             if !self.is_taken(&name) {
                 return name;
             }
@@ -82,6 +85,7 @@ impl Correlator {
             }
             _ => None,
         };
+        // A number above `order` has not been given to any request yet.
         self.topology.has_strangers()
             && number
                 .and_then(|name| self.name_key.map_or(Some(name), |key| key.number(name)))
@@ -94,6 +98,7 @@ pub(super) fn restored(call: &Call, message: &Message, about: &About) -> Payload
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };
+    // Only names of this call are replaced. Any other text in these places is the server's own.
     let token = call.token.as_ref().filter(is_meant);
     let token = about.token_text.as_ref().zip(token);
     let id = Some(&call.id).filter(|id| about.request.as_ref() == Some(&id.server));

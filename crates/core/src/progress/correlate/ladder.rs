@@ -25,12 +25,14 @@ impl Correlator {
     }
 
     /// Finds the one call that a report can be about. Each rung holds only if exactly one call
-    /// results; a wrong guess would move the wrong bar.
+    /// results; a wrong guess would move the progress bar of another call.
     pub(crate) fn attribute(
         &mut self,
         about: &About,
         origin: Origin,
     ) -> Result<Attributed, Reason> {
+        // The stream of one POST goes first: two clients, or a careless one, may use the same token
+        // at the same time, but on this stream only one request can be meant.
         if let Some(token) = &about.token {
             if let Some(found) = self.own_on(origin, token) {
                 return Ok(found);
@@ -54,10 +56,14 @@ impl Correlator {
                 _ => Ok(found),
             };
         }
+        // Tombstones are bounded. A name that Milepost has given is known as one even after its
+        // tombstone was dropped.
         let dead = about.token.as_ref().and_then(|token| {
             let given = || self.was_given(token).then_some(Tombstone::Token);
             self.ledger.was_token(token).or_else(given)
         });
+        // Whatever token stands on the stream of a single request, the report is about that
+        // request, unless the token belongs to a call that is over.
         if dead != Some(Tombstone::Token)
             && let Some(call) = self.sole_call_on(origin)
         {
@@ -66,6 +72,7 @@ impl Correlator {
         if let Some(call) = self.own_task_named(about).filter(|_| dead.is_none()) {
             return Ok((call, Some(Repair::Token)));
         }
+        // A name that a client has given goes before a name that was learned from the server.
         if let Some(id) = &about.request {
             if let Some(call) = self.ledger.call_of_answer(id) {
                 return Ok((call, Some(Repair::Token)));
@@ -94,7 +101,8 @@ impl Correlator {
                 return Ok((call, Some(Repair::Token)));
             }
         }
-        // Only the lack of another open call speaks for the one that is left.
+        // From here on, a call is chosen only because no other call is open. A name that belongs to
+        // an ended call is proof against that choice.
         let now = self.received_at;
         let mut names = about.token.iter().chain(&about.request);
         if names.any(|name| self.is_of_no_call(name, now)) {
@@ -102,7 +110,9 @@ impl Correlator {
             self.note_stray(about);
             return Err(Reason::Late);
         }
+        // The loosest rung: no name has helped, but only one open call may be left.
         let guessed = self.guess(about, origin);
+        // No call is open. A call that opens later must not get the reports under this name.
         if guessed == Err(Reason::Unknown) {
             self.note_stray(about);
         }
@@ -134,6 +144,8 @@ impl Correlator {
     }
 
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
+        // The report is about one of the ended requests of its stream, not about a request
+        // elsewhere.
         if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }

@@ -28,7 +28,7 @@ const ALIASES_MAX: usize = 64;
 /// most.
 pub(super) const KEY_MAX: usize = 1 << 10;
 
-/// Stands for every stream of the one client that there is.
+/// The key in the place of a stream where one client has all streams.
 const ANY_STREAM: StreamId = StreamId(0);
 
 /// Calls of one name or stream, oldest first: nearly always one.
@@ -86,7 +86,7 @@ impl NameIndex {
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// In boxes: a node of the map has room for eleven.
+    /// Boxed, because a node of the map has space for eleven values.
     calls: FewMap<CallId, Box<Call>>,
     by_id: NameIndex,
     by_token: NameIndex,
@@ -101,8 +101,7 @@ pub(crate) struct Ledger {
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombstones: Tombstones,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// Whether a request may have been forwarded without an entry: answers can no longer be
-    /// distinguished from orphans.
+    /// Whether some request may have no entry: answers cannot be distinguished from orphans.
     pub(crate) overflowed: bool,
     /// The server knows requests by names of Milepost's own.
     mapped: bool,
@@ -125,6 +124,7 @@ impl Ledger {
     /// Enters a call; `None` if there are too many.
     pub(crate) fn open(&mut self, mut call: Call) -> Option<CallId> {
         if self.calls.len() >= CALLS_MAX {
+            // The caller forwards the request all the same: a full table withholds only progress.
             self.overflowed = true;
             return None;
         }
@@ -154,7 +154,7 @@ impl Ledger {
         Some(id)
     }
 
-    /// Strikes a call out and keeps its names as tombstones.
+    /// Removes a call, and keeps its names as tombstones.
     pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
         self.changes += 1;
@@ -187,7 +187,7 @@ impl Ledger {
         Some(call)
     }
 
-    /// From now on the server may know tokens by other names than the client.
+    /// Notes that the server may know tokens by other names than the client from now on.
     pub(crate) fn rename(&mut self) {
         if std::mem::replace(&mut self.renames, true) || self.mapped {
             return;
@@ -221,7 +221,7 @@ impl Ledger {
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
     }
 
-    /// The server speaks of a call on this upstream stream.
+    /// Notes the upstream stream on which the server sends messages about a call.
     pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
         self.changes += 1;
         let Some(call) = self.calls.get_mut(&id) else { return };
@@ -231,23 +231,24 @@ impl Ledger {
         self.by_pair.or_default(upstream).push(id);
     }
 
-    /// The calls of which the server speaks on this upstream stream, oldest first.
+    /// The calls that this upstream stream pairs with, oldest first.
     pub(crate) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
         self.by_pair.get(&upstream).map_or(&[], |ids| ids)
     }
 
-    /// The calls of which the client is told on this stream, oldest first.
+    /// The calls whose messages go to this client stream, oldest first.
     pub(crate) fn on_stream(&self, stream: StreamId) -> &[CallId] {
         self.by_stream.get(&stream).map_or(&[], |ids| ids)
     }
 
-    /// The client of a call is told of the call on `stream` from now on.
+    /// Sends the messages about a call to another client stream from now on.
     pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
         self.changes += 1;
         let Some(call) = self.calls.get_mut(&id) else { return };
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
         let calls = self.by_stream.or_default(stream);
+        // By number, so that the list stays in the order in which the calls opened.
         let place = calls.partition_point(|known| *known < id);
         calls.insert(place, id);
     }
@@ -268,7 +269,7 @@ impl Ledger {
         calls
     }
 
-    /// The request is answered but its token lives on: its id means nothing any more.
+    /// Notes that a task answers a request: its token stays valid, its id does not.
     pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
         self.changes += 1;
         if let Some(name) = self.calls.get(&id).and_then(|call| self.clients_id(call)) {
@@ -283,7 +284,7 @@ impl Ledger {
         self.expiries.insert((expires, id));
     }
 
-    /// Tasks of Milepost's own begin.
+    /// Notes that calls may run as tasks of Milepost's own from now on.
     pub(crate) fn expect_own_tasks(&mut self) {
         self.has_own_tasks = true;
     }
@@ -321,6 +322,7 @@ impl Ledger {
             && let Some(oldest) = known.pop_front()
         {
             self.by_alias.remove(&oldest);
+            // A forgotten alias must not be taken for a name of another call.
             self.tombstones.add(oldest, Tombstone::Alias);
         }
     }
@@ -333,7 +335,7 @@ impl Ledger {
         self.calls.get_mut(&id).map(|call| &mut **call)
     }
 
-    /// The open calls have their record elsewhere.
+    /// Notes that another filter writes the records of the open calls.
     pub(crate) fn forget_records(&mut self) {
         self.calls.iter_mut().for_each(|(_, call)| call.is_recorded = true);
     }
@@ -425,8 +427,7 @@ impl Ledger {
         self.was_id(key).is_some() && self.by_id(key).is_none()
     }
 
-    /// Whether `key` in any spelling is a name of an ended call: its id, its token, or a name by which the server
-    /// meant the call.
+    /// Whether `key`, in any spelling, is the id, the token or a learned name of an ended call.
     pub(crate) fn was_named(&self, key: &Key) -> bool {
         [true, false].into_iter().any(|is_token| {
             self.tombstones.get(is_token, key).is_some()
@@ -454,21 +455,20 @@ impl Ledger {
         self.tombstones.get(false, key).map(|ended| ended.passes_answers)
     }
 
-    /// A request that the server had ended otherwise has been answered too.
+    /// Notes the answer to a request that the server had ended in another way before.
     pub(crate) fn note_late_answer(&mut self, key: &Key) {
         self.changes += 1;
         self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
-    /// The tombstone of the request whose id is `key`, or of the only request whose id is `key` in
-    /// another spelling.
+    /// The tombstone of the request whose id is exactly `key`, or `key` in another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key)
             .or_else(|| self.tombstones.in_other_spelling(false, key).map(|ended| ended.tombstone))
     }
 
-    /// The number of changes so far, of which calls there are and of what they are called. As long as it stays, a
-    /// name means what it meant.
+    /// The number of changes of calls and names so far. As long as it stays, names keep their
+    /// meaning.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -484,7 +484,7 @@ impl Ledger {
     }
 }
 
-/// The only one, if there is only one.
+/// The only element of an iterator, if there is exactly one.
 pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     let first = calls.next()?;
     calls.next().is_none().then_some(first)

@@ -1,4 +1,4 @@
-//! Results and errors that a client's SDK cannot accept, and what takes their place.
+//! Results and errors that a client's SDK cannot accept, and their replacements.
 
 use std::ops::Range;
 
@@ -39,11 +39,14 @@ pub(crate) fn mended_body(
         return Some((range, mended));
     }
     let (result, range) = (message.result()?, message.result_range()?);
+    // An object may be a result of a kind that Milepost does not know. It is wrapped only where
+    // bare results are expected.
     let may_be_bare = !result.starts_with(b"{") || call.may_have_bare_result();
     if !may_be_bare || !switches.bare_result {
         return None;
     }
     let mended = match &*call.method {
+        // From a server of bare results `[]` is the payload itself, which is wrapped below.
         mcp::TOOLS_CALL if is_nothing(&result) && !call.may_have_bare_result() => {
             Bytes::from_static(br#"{"content":[]}"#)
         }
@@ -82,6 +85,7 @@ fn is_content(result: &Bytes) -> bool {
 
 /// An error with `code` and `message`; `None` if it has both.
 fn mended_error(error: &Bytes) -> Option<Bytes> {
+    // JSON-RPC 2.0, section 5.1: `code` is an integer, `message` is a string.
     let code =
         json::member(error, "code").filter(|code| matches!(Key::read(code), Some(Key::Integer(_))));
     let is_words = |text: &Bytes| text.starts_with(b"\"");
@@ -94,6 +98,7 @@ fn mended_error(error: &Bytes) -> Option<Bytes> {
     let words =
         message.or(said).or(own).unwrap_or_else(|| json::quote("the server gave no reason"));
     let code = code.unwrap_or_else(|| Bytes::from(INTERNAL_ERROR.to_string()));
+    // `data` has the whole error of the server, so that nothing the server wrote is lost.
     let parts: [&[u8]; 7] =
         [br#"{"code":"#, &code, br#","message":"#, &words, br#","data":"#, error, b"}"];
     Some(Bytes::from(parts.concat()))
@@ -105,7 +110,7 @@ fn wrapped_result(result: &Bytes) -> Option<Bytes> {
     if result.starts_with(b"{") && known() {
         return None;
     }
-    // Bytes that are not text would be lost.
+    // JSON text is UTF-8: other bytes cannot be quoted, so such a result stays unchanged.
     let text = json::quote(std::str::from_utf8(result).ok()?);
     let failed = json::member(result, "error").is_some();
     let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };

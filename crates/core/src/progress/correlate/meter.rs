@@ -108,6 +108,8 @@ impl Meter {
             return Ok(self.emit(value, Repair::Number));
         };
         let value = figure.value.value;
+        // Before `claimed` changes: a fall is a fall below the server's last value, not below the
+        // value that the client has, which heartbeats may have raised.
         self.begin_phase_if_fallen(figure, on_fall);
         self.claimed = Some(value);
         let highest = self.highest;
@@ -182,6 +184,9 @@ impl Meter {
             self.estimated = !is_part;
             return;
         }
+        // Under `lift`, a fall with another total is taken as a new phase (download, then unpack);
+        // a fall with the same total is a step back within the phase. `self.total` contains the
+        // base.
         let fell = self.claimed.is_some_and(|claimed| figure.value.value < claimed);
         let base = self.base;
         let other_total = match (&self.total, &figure.total) {
@@ -214,6 +219,7 @@ impl Meter {
     fn emit(&mut self, value: f64, repair: Repair) -> EmittedProgress {
         self.emitted = Some(value);
         let total = self.total.as_ref().map(|total| total.value);
+        // The sum of a base and a total may be infinite, which JSON cannot express.
         let total = total.filter(|total| is_total_of(*total, value) && total.is_finite());
         EmittedProgress { value, total, repair: Some(repair) }
     }
@@ -221,6 +227,7 @@ impl Meter {
     /// The next value above the last one.
     fn lifted(&self) -> Result<f64, Reason> {
         let emitted = self.emitted.unwrap_or(0.0);
+        // While values are parts of one, a whole step would pass the total at once.
         let parts_of_one =
             !self.past_one || self.total.as_ref().is_some_and(|total| total.value <= 1.0);
         let step = if parts_of_one {
@@ -238,6 +245,7 @@ impl Meter {
                 next = round;
             }
         }
+        // A small step may be lost in the rounding of a large value.
         let next = if next > emitted { next } else { emitted.next_up() };
         if next.is_finite() { Ok(next) } else { Err(Reason::Exhausted) }
     }

@@ -32,7 +32,7 @@ impl Correlator {
         let Some(call) = self.ledger.get(id) else { return Vec::new() };
         let name = &call.id;
         let mut places: Vec<_> = message.id_range().into_iter().collect();
-        // The final result of a subscription says its id once more.
+        // The final result of a subscription repeats the id in `_meta` (MCP 2026-07-28).
         if self.topology.has_strangers() && self.is_subscription(id) {
             let meta = message.result().and_then(|result| json::member(&result, "_meta"));
             let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
@@ -66,13 +66,18 @@ impl Correlator {
             !settings.answers.orphan_answer || settings.observes()
         };
         let is_let = self.ledger.passes_answers(key).unwrap_or_else(of_the_rest);
+        // After an overflow the answer may belong to a request that has no entry. Withholding the
+        // answer would leave that request without one.
         let passes = is_let || self.ledger.overflowed;
-        // Where clients share the server it could be another one's.
+        // Where clients share the server, the answer could be for another client.
         if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        // Exactly the id: in another spelling the client may have given it to a new request.
+        // Only the exact id: in another spelling, the client may have given the id to a new
+        // request.
         if self.ledger.was_id(key) == Some(Tombstone::Ended) && !self.topology.has_strangers() {
+            // The first late answer is forwarded. From now on a further one counts as a second
+            // answer.
             self.ledger.note_late_answer(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
@@ -85,6 +90,8 @@ impl Correlator {
         origin: Origin,
         message: &Message,
     ) -> Option<CallId> {
+        // JSON-RPC 2.0, section 5: a server that could not read the id of a request answers with an
+        // error whose id is null.
         let is_error = message.kind() == Kind::Response && message.result().is_none();
         let own = self.sole_call_on(origin).filter(|_| is_error && is_missing(message))?;
         let is_open = |call: &&Call| call.task.is_none() && call.answer_repairs().response_id;

@@ -51,6 +51,8 @@ impl Correlator {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
             if let Some(call) = self.ledger.get_mut(call) {
+                // The distance that an answer keeps begins when the bytes are written: the client
+                // cannot read progress that is still in a buffer of Milepost.
                 call.sent.at = call.sent.at.max(Some(now));
             }
         }
@@ -77,6 +79,7 @@ impl Correlator {
 
     /// The guard that an answer to `call` has to wait for.
     pub(crate) fn guard_of(&self, call: CallId) -> Guard {
+        // Observe mode does not delay an answer.
         let found = self.ledger.get(call).filter(|found| !found.is_observed());
         let Some(found) = found else { return Guard::default() };
         let unwritten =
@@ -91,6 +94,8 @@ impl Correlator {
         let order = self.order;
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for (at, call) in stream.due_heartbeats(now) {
+            // `u64::MAX` stands for a heartbeat that has no place yet: such a heartbeat sorts
+            // behind everything else of the same moment.
             stream.wakes.remove(&(at, u64::MAX, call));
             stream.wakes.insert((at, order, call), ());
             if let Some(call) = self.ledger.get_mut(call) {
@@ -124,6 +129,8 @@ impl Correlator {
             self.session_stream = None;
         }
         let Some(stream) = self.streams.remove(&id) else { return };
+        // Every server message gets exactly one verdict, also if its stream closes before it is
+        // written.
         for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
             self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
         }
@@ -165,12 +172,13 @@ impl Correlator {
         self.streams.next_changed()
     }
 
-    /// The shell has looked at a stream, and has taken all that could be written.
+    /// Notes that the shell has looked at a stream, and has taken all that could be written.
     pub fn settle_changes(&mut self, stream: StreamId) {
         self.streams.settle(stream);
     }
 
-    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) for one stream.
+    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) for
+    /// one stream, or of the next call that times out, on any stream.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
         let own = self.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.ledger.next_expiry().map(|(at, _)| at);
@@ -188,6 +196,8 @@ impl Correlator {
 
     /// Puts a message on a client stream, or on the session stream if that one has closed.
     pub(crate) fn enqueue(&mut self, stream: Option<StreamId>, mut item: Item) {
+        // The place is given on arrival, so that progress that came earlier and is due goes out
+        // first.
         item.order = self.next_order();
         let open = self.open_or_session_stream(stream);
         match open.and_then(|id| self.streams.get_mut(&id)) {

@@ -87,6 +87,7 @@ impl PendingQueue {
     /// Takes the oldest reports that have to make room.
     pub(crate) fn trim(&mut self) -> Vec<Pending> {
         let mut gone = Vec::new();
+        // The newest report stays even if it is larger than the limit: it has the current state.
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
@@ -114,9 +115,12 @@ impl PendingQueue {
         }
         let rest = self.items.iter().rev().take_while(|pending| pending.gives_way()).count();
         let first = self.items.len() - rest;
+        // An answer that comes now would send only the newest of the ripe reports.
         while self.items.get(first + 1).is_some_and(|next| next.ripe <= now) {
             gone.extend(self.replace(first));
         }
+        // Of every two unripe reports the newer one gives way, so that the older one can ripen. If
+        // the newest always stayed alone, a fast server would put off its ripeness for ever.
         let unripe = self.items.iter().skip(first).filter(|pending| pending.ripe > now).count();
         let replaced = if new.ripe <= now { self.items.len() - first } else { unripe / 2 };
         for _ in 0..replaced {
@@ -157,7 +161,7 @@ impl PendingQueue {
         }
     }
 
-    /// Takes the progress at `index`, which gives way to the one after it.
+    /// Takes the report at `index`, which the report after it replaces.
     fn replace(&mut self, index: usize) -> Option<Pending> {
         let old = self.items.remove(index)?;
         self.bytes -= old.bytes;
@@ -167,12 +171,12 @@ impl PendingQueue {
         Some(old)
     }
 
-    /// The oldest gives way to the one after it.
+    /// Takes the oldest report, which the report after it replaces.
     pub(crate) fn give_way(&mut self) -> Option<Pending> {
         self.replace(0)
     }
 
-    /// Takes the oldest, if it gives way to the one after it, which is ripe.
+    /// Takes the oldest report, if the report after it is ripe and replaces it.
     pub(crate) fn replace_first(&mut self, now: Instant) -> Option<Pending> {
         let is_replaced = self.first().is_some_and(Pending::gives_way)
             && self.second().is_some_and(|second| second.ripe <= now);
@@ -199,7 +203,8 @@ impl PendingQueue {
         self.items.back()
     }
 
-    /// The newest figure that progress without a fault cannot replace. Of two neighbours that stay one has a figure.
+    /// The newest value among the waiting reports that compliant progress cannot replace. Of any
+    /// two such neighbours, at least one has a value.
     pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
         let is_thinned = |pending: &&Pending| pending.thinning != Thinning::No;
         let stays = self.items.iter().rev().skip_while(is_thinned);

@@ -22,11 +22,6 @@ use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
-// A connection that many streams share does not say which request a message belongs to. Answers,
-// progress and subscriptions name their request. A message without a name belongs to the only
-// active request, if there is one, and otherwise goes to the default stream, where the client
-// listens. Only where ids are mapped could the message belong to another client; there it is
-// withheld, also for a while after a request of another client has ended.
 /// The time for which a server may still report on an ended request: a message that names no
 /// request may be about that request. Servers look for cancellations between their steps, and some
 /// report after the answer.
@@ -76,6 +71,8 @@ impl Correlator {
             let beside = beside.then(|| json::member(&params, "subscriptionId")).flatten();
             in_meta.into_iter().chain(beside).collect()
         };
+        // Two members may name the subscription. Only those with the same id as the first are
+        // rewritten.
         let Some(key) = names.first().and_then(Key::read) else { return SubscriptionRef::Nobody };
         match self.ledger.call_of_answer(&key) {
             Some(call) if self.is_subscription(call) => {
@@ -86,7 +83,7 @@ impl Correlator {
             _ if self.ledger.was_id_in_any_spelling(&key).is_some() => {
                 SubscriptionRef::Gone(Reason::Late)
             }
-            // The request that it ends may be one of its own.
+            // A `notifications/cancelled` of a server may end one of the server's own requests.
             _ if ends => SubscriptionRef::Nobody,
             _ => SubscriptionRef::Gone(Reason::Unknown),
         }
@@ -129,18 +126,21 @@ impl Correlator {
         matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.is_paired(on))
     }
 
-    /// the session stream, unless different clients share the server: it is none of theirs.
+    /// The session stream, unless different clients share the server: then the stream belongs to
+    /// none of them.
     pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
         self.session_stream.filter(|_| !self.topology.has_strangers())
     }
 
-    /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
+    /// The stream to write to: `stream` if it is open, else the session stream.
     pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
         stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
     }
 
     /// The stream of messages that are about no known request.
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
+        // Streamable HTTP ties a message to a request by the stream that it arrives on. A message
+        // stays on that stream as long as the client still reads there.
         if let Origin::Stream(on) = origin
             && (self.has_stream(on) || !self.topology.is_whole())
         {
@@ -157,6 +157,8 @@ impl Correlator {
                 found => Ok(found),
             };
         }
+        // A client that waits for an answer reads. A task has its answer, and a subscription has
+        // only its own notifications.
         let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
         let call = only(self.active(asks));
         let call = call.and_then(|call| self.ledger.get(call).ok_or(Reason::Unknown));
@@ -166,6 +168,7 @@ impl Correlator {
             return Ok(exchange.or(self.session_stream));
         }
         let call = call?;
+        // Where different clients share a server, a message of uncertain owner goes to nobody.
         if self.may_mean_over(call) {
             return Err(Reason::Ambiguous);
         }
@@ -235,6 +238,7 @@ impl Correlator {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let related = |object| RELATED.iter().find_map(|name| json::member(object, name));
         let named = related(&meta).or_else(|| related(&params)).and_then(|id| Key::read(&id));
+        // A name decides alone: if the named call is over, no other call is meant.
         if let Some(named) = named {
             return ledger.by_id(&named).into_iter().collect();
         }

@@ -42,7 +42,7 @@ impl Correlator {
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    /// A call is over.
+    /// Forgets the older policies that no open call uses any more.
     pub(crate) fn forget_policies(&mut self) {
         if !self.policy.older.is_empty() {
             self.policy.forget(needed_in(&self.ledger));
@@ -58,6 +58,8 @@ impl Correlator {
         }
         policies.forget(needed_in(&self.ledger));
         let is_full = policies.older.len() >= OLDER_MAX;
+        // Observe mode keeps its messages in another queue than repair mode. The mode changes only
+        // while nothing is open and nothing waits, or the order of messages would change.
         let observes = policies.now.observes();
         let keeps_mode = observes != policy.observes() && (is_reading || !self.is_idle());
         if is_full || is_wanted && keeps_mode {
@@ -65,6 +67,8 @@ impl Correlator {
         }
         let policies = &mut self.policy;
         let now = if keeps_mode || policies.now.id_mapping != policy.id_mapping {
+            // The mapping of ids holds for the whole connection: the server knows open and ended
+            // requests by names of one kind.
             let mut wanted = Policy { id_mapping: policies.now.id_mapping, ..(**policy).clone() };
             if keeps_mode {
                 wanted.keep_modes_of(&policies.now);
@@ -89,7 +93,7 @@ impl Correlator {
     }
 }
 
-/// Whether an open call goes by a policy.
+/// Whether an open call uses a policy.
 fn needed_in(ledger: &Ledger) -> impl Fn(&Arc<Policy>) -> bool {
     |policy| ledger.iter().any(|(_, call)| Arc::ptr_eq(&call.policy, policy))
 }

@@ -39,6 +39,7 @@ pub(crate) fn readable_piece(
 /// The range of an answer with neither a result nor an error, and the error for its place. No client can use such an
 /// answer, and most wait for another.
 fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Bytes)> {
+    // Helidon answers with an id alone.
     let range = message.object_range().filter(|_| message.is_empty_answer())?;
     Some((range, own_error(&message.id()?, EMPTY_ANSWER, None)))
 }
@@ -51,6 +52,7 @@ fn with_text(message: &Message, text: Bytes) -> Message {
         other => other.clone(),
     };
     let new = Message::parse(text);
+    // A bare error is an answer only by where it came from, which its new text does not show.
     let is_answer = message.kind() == Kind::Response;
     if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }
@@ -90,7 +92,7 @@ impl Correlator {
     ) -> Option<Message> {
         let version = message.missing_version();
         let is_fine = version.is_none() && !message.has_nulls() && !message.is_empty_answer();
-        // Progress is written anew.
+        // The gate writes faulty progress anew, with an envelope of its own.
         if is_fine || self.claims_progress(message) {
             return None;
         }
@@ -99,7 +101,7 @@ impl Correlator {
         let mut splices = Vec::new();
         if let Some(version) = version.filter(|_| switches.envelope) {
             done.add(Repair::Envelope);
-            // The error brings one of its own.
+            // The error that takes the answer's place has a `jsonrpc` member of its own.
             splices.extend(Some(version).filter(|_| error.is_none()));
         }
         let has_nulls = error.is_none() && switches.error_shape;
@@ -112,6 +114,7 @@ impl Correlator {
         if splices.is_empty() {
             return None;
         }
+        // The ranges are those of the text. The frame is put around the new text afterwards.
         let bare = message.clone().framed(Framing::Itself);
         Some(with_text(message, spliced(&bare, splices).to_bytes()))
     }

@@ -57,6 +57,8 @@ impl Correlator {
     /// A message with the characters and the envelope that every client reads, if the message has others. It need not
     /// be the answer to an open request.
     pub fn legible(&self, message: &Message) -> Option<Message> {
+        // An HTTP response needs a body. So the answer to a cancelled request goes out as well, and
+        // has to be readable for the client.
         let mut done = Repairs::default();
         let readable = self.readable(Origin::Shared, message, &mut done);
         let text = readable.as_ref().unwrap_or(message);

@@ -27,10 +27,12 @@ impl Signature {
         if text.len() > COMPARED_MAX {
             return None;
         }
+        // A number that readers round, or a member twice, may mean different work in equal texts.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
+        // What is left of `_meta` counts: two calls that differ there may ask for different work.
         remove_empty_meta(&mut params);
-        // No arguments and empty ones are the same.
+        // A call without `arguments` asks for the same work as a call with `{}`.
         let members = params.as_object_mut()?;
         let arguments = members.entry("arguments").or_insert_with(|| Value::Object(Map::new()));
         ignore.iter().for_each(|pointer| remove(arguments, pointer));
@@ -41,6 +43,7 @@ impl Signature {
 /// Removes the member that a JSON Pointer names.
 fn remove(value: &mut Value, pointer: &str) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
+    // RFC 6901, section 4: `~1` before `~0`, or `~01` would become `/` instead of `~1`.
     let name = name.replace("~1", "/").replace("~0", "~");
     if let Some(Value::Object(members)) = value.pointer_mut(parent) {
         members.remove(&name);

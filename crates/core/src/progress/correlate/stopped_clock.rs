@@ -36,6 +36,7 @@ impl StoppedClock {
             }
             self.open.push(question);
         }
+        // Another question is open already: the clocks stand still, and must not be put off twice.
         if self.since.is_some() {
             return None;
         }
@@ -47,6 +48,7 @@ impl StoppedClock {
     /// for which they could have stood still.
     pub(crate) fn go_on(&mut self, answered: &Key, now: Instant) -> Option<Duration> {
         let before = self.open.len();
+        // Some clients answer the id 1 with "1".
         self.open.retain(|open| open != answered && !open.respelled(answered));
         if self.open.len() == before || !self.open.is_empty() {
             return None;

@@ -46,7 +46,8 @@ struct StrayNames {
 }
 
 impl Strays {
-    /// No call comes after those that are open: a name of theirs can be taken for that of no later call.
+    /// Notes that no call follows the open ones, so that no name can be mistaken for the name of a
+    /// later call.
     pub(crate) fn expect_no_call(&mut self) {
         self.is_last_call = true;
     }
@@ -58,6 +59,7 @@ impl Strays {
 
     /// Remembers the result of a call that has been answered now.
     pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
+        // The filter of a single request would keep names that no later call can use.
         if !self.is_last_call {
             self.known.get_or_insert_default().note_answer(now, result);
         }
@@ -117,6 +119,7 @@ impl StrayNames {
             if now.is_some_and(|now| now >= *at + NAMED_MAX) {
                 return false;
             }
+            // The ring buffer may wrap inside an answer, and the search needs one slice.
             let answer: Vec<u8> = self.text.range(range).copied().collect();
             finder.find_iter(&answer).any(|at| is_name(&answer, at, text))
         })
@@ -130,7 +133,7 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     let is_number = text.iter().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte));
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte) || byte >= 0x80;
     let continues = |rest: &[u8]| match rest {
-        // A number goes on behind a decimal point.
+        // A number may continue after a decimal point.
         [b'.', next, ..] if is_number => next.is_ascii_digit(),
         [first, ..] => is_word(*first),
         [] => false,
@@ -145,9 +148,12 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     if precedes || continues(after) {
         return false;
     }
+    // Mixed characters (`job-7f3a`, a UUID) are neither a count nor a word of a sentence.
     if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
         return true;
     }
+    // A plain number or word is a name only with evidence beside it. Otherwise the 3 of "3 files"
+    // would keep progress under the name 3 from a later call.
     !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
 }
 

@@ -21,7 +21,8 @@ impl Correlator {
         self.ledger.on_stream(stream).iter().any(is_open)
     }
 
-    /// A call goes on as a task of Milepost's own, until `expires`. The server may name it by `alias`.
+    /// Lets a call go on as a task of Milepost's own until `expires`. The server may name the call
+    /// by `alias`.
     pub(crate) fn begin_own_task(
         &mut self,
         id: CallId,

@@ -22,7 +22,8 @@ pub(crate) enum Tombstone {
     Answered,
     /// The id of a request that was cancelled or timed out.
     Cancelled,
-    /// The id of a subscription that the server has ended. It may answer it as well.
+    /// The id of a subscription that the server has ended. The server may still answer the
+    /// subscription.
     Ended,
     /// A token that the client gave.
     Token,
@@ -67,11 +68,13 @@ impl Tombstones {
         if key.len() > KEY_MAX {
             return;
         }
+        // The same value may be the id of one call and the token of another.
         let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
         let known = match &mut self.many {
             Some(many) => many.names.get_mut(&name),
             None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
         };
+        // The name was used again: the call that ended last decides what a late message means.
         if let Some(known) = known {
             (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
             return;
@@ -147,6 +150,7 @@ type ClassName = (bool, u64, u64, Key);
 impl ManyTombstones {
     /// The names of a class, oldest first.
     fn of_class(&self, is_token: bool, class: u64) -> impl DoubleEndedIterator<Item = &ClassName> {
+        // No key is less than this one, so the range has all numbers of the class.
         let bound = |number| (is_token, class, number, Key::Integer(i64::MIN));
         self.classes.range(bound(0)..bound(u64::MAX))
     }

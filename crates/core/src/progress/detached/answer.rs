@@ -57,7 +57,8 @@ fn outcome_of(result: &Bytes) -> Outcome {
 }
 
 impl DetachedWork {
-    /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
+    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs
+    /// that have been made already.
     pub(crate) fn repair_answer(
         &mut self,
         gate: &mut Gate,
@@ -78,7 +79,7 @@ impl DetachedWork {
         }
     }
 
-    /// Ends the call that is answered and mends the answer.
+    /// Ends the call that is answered, and repairs the answer.
     pub(crate) fn repair_answer_to(
         &mut self,
         gate: &mut Gate,
@@ -89,6 +90,8 @@ impl DetachedWork {
         done: Repairs,
     ) -> RepairedAnswer {
         gate.rebind_stream(origin, id);
+        // While the call is still open: progress that goes before the answer needs the call's
+        // token.
         let guard = gate.guard_behind_progress(now, id);
         let Some(call) = gate.calls.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
@@ -125,6 +128,7 @@ impl DetachedWork {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
+        // Before the call ends, because the signature of the call is read.
         if self.late.is_some() {
             self.note_given(gate, now, id, message);
         }
@@ -155,14 +159,15 @@ impl DetachedWork {
             return false;
         }
         let orphan = Orphan { number, message: message.clone(), done };
+        // One response has one answer, so only the newest candidate waits.
         if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
             gate.release_orphan(origin, &before);
         }
         true
     }
 
-    /// The response to a POST has ended. What answers no open request is the answer to the request of the
-    /// POST if that one has no other.
+    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
+    /// the answer to the request of the POST, if that request has no other answer.
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
         let Some(call) = gate.calls.sole_call_on(origin) else {
@@ -199,6 +204,8 @@ impl DetachedWork {
             let date = json::member(result, "protocolVersion");
             gate.calls.revision =
                 date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
+            // Milepost has announced 2025-11-25 to the client in the place of the server's older
+            // revision.
             if self.tasks.as_ref().is_some_and(|tasks| tasks.is_lifted) {
                 gate.calls.revision = Some(Revision::V2025_11_25);
             }
@@ -223,7 +230,8 @@ impl DetachedWork {
                 }
                 Outcome::Error
             }
-            // A task that was over at once says nothing of how long its work took.
+            // The duration of a call whose task was over at once says nothing about the duration of
+            // its work.
             _ if asks_for_task => Outcome::Interim,
             Some(result) if is_tool_call => outcome_of(&result),
             None => Outcome::Error,

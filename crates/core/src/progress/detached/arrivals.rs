@@ -1,5 +1,5 @@
-//! What arrives, and who takes it. Work that goes on without its client comes first where there is such work; the rest
-//! of a filter does not meet it.
+//! Arriving messages, and the part that takes each. Work that goes on without its client is asked
+//! first where there is such work; otherwise no message meets it.
 
 use std::time::Instant;
 
@@ -27,6 +27,7 @@ impl DetachedWork {
         (method, tool): (&str, Option<String>),
         mut draft: CallDraft,
     ) -> Payload {
+        // First, because a call that asks for a task becomes one, and joins no other work.
         if self.offers_tasks() && self.is_for_tasks(method, message) {
             return self.task_request(gate, now, stream, message, (method, tool), draft);
         }
@@ -38,7 +39,8 @@ impl DetachedWork {
         self.enter_sent(gate, now, stream, message, (method, tool), draft)
     }
 
-    /// The server has ended: no answer comes any more. Calls that wait for the server end with the open ones.
+    /// Ends the work that waits for a server that has ended. Calls that are held back are opened,
+    /// so that they end with the other open calls.
     pub(crate) fn server_gone(&mut self, gate: &mut Gate, now: Instant, why: &str) {
         if self.late.is_some() {
             self.drop_late_calls(gate, now);
@@ -47,6 +49,7 @@ impl DetachedWork {
             self.fail_tasks(gate, now, why);
         }
         if self.late.is_some() {
+            // The caller ends all open calls with an error afterwards, and these with them.
             self.enter_held(gate, now);
         }
     }
@@ -85,12 +88,15 @@ impl DetachedWork {
         message: &Message,
         (number, done): (u64, Repairs),
     ) -> bool {
+        // In this order, because an answer to work without a client fits no open request, and would
+        // be judged as an orphan.
         self.late.is_some() && self.take_late_answer(gate, now, message, number)
             || self.tasks.is_some() && self.take_task_answer(gate, now, message, (number, done))
             || self.keep_orphan(gate, origin, message, number, done)
     }
 
-    /// A request of the server. One about a task of Milepost's own names the task, and goes where its client waits.
+    /// Forwards a request of the server. A request about a task of Milepost's own gets the name of
+    /// the task, and goes to the stream on which its client waits.
     pub(crate) fn server_request(
         &mut self,
         gate: &mut Gate,
@@ -119,7 +125,8 @@ impl DetachedWork {
         gate.calls.forward(placed, (number, about), message, done);
     }
 
-    /// The client has answered a request of the server: the task or the call that asked goes on.
+    /// Notes that the client has answered a request of the server: the call or the task that the
+    /// request was about goes on.
     pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
             gate.end_question(now, &id);

@@ -1,4 +1,4 @@
-//! What happens by itself: calls that end, and messages whose time has come.
+//! The effects of time: calls that end by themselves, and messages that become due.
 
 use std::time::Instant;
 
@@ -29,6 +29,7 @@ impl DetachedWork {
         now: Instant,
         id: StreamId,
     ) -> Option<Transmit> {
+        // First, because a call that has timed out must not get progress behind its error.
         self.expire(gate, now);
         loop {
             let stream = gate.calls.streams.get_mut(&id)?;
@@ -48,9 +49,11 @@ impl DetachedWork {
                 gate.calls.place_heartbeats(now, id);
                 break;
             };
+            // Recorded when the message leaves the queue: until then it may still be withheld.
             for judged in &item.verdicts {
                 gate.calls.record(judged.number, judged.call, judged.verdict);
             }
+            // In observe mode the queue exists for the verdicts only. The bytes are in `observed`.
             if !gate.calls.policy.observes() {
                 return Some(item.into_transmit());
             }
@@ -92,6 +95,7 @@ impl DetachedWork {
     /// Whether nothing waits but events: no message for the server, and nothing on this stream that is due now.
     /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
     pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
+        // Asked once for each event that comes alone: if nothing is due, all other polls are saved.
         gate.calls.to_server.is_empty()
             && self.late.as_ref().is_none_or(|late| late.held.released.is_empty())
             && gate.calls.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))

@@ -47,7 +47,8 @@ impl DetachedWork {
         }
         let copy = gate.calls.policy.copy_of(method, tool.as_deref(), draft.token.as_ref());
         if let (Some(text), Some(copy)) = (in_arguments, copy) {
-            // Also one that is no token: a lenient server could read another client's in it.
+            // Replaced even if the argument is not a valid token: a lenient server could read
+            // another client's token in it.
             splices.retain(|(place, _)| *place != within(raw, &text));
             splices.push((within(raw, &text), copy.to_json()));
         }
@@ -83,7 +84,8 @@ impl DetachedWork {
         let ledger = &gate.calls.ledger;
         let is_elsewhere =
             |call: &CallId| ledger.get(*call).is_some_and(|call| call.stream != stream);
-        // The Python SDK answers a cancelled request with an error.
+        // The Python SDK answers a cancelled request with an error, so a server may still answer
+        // the old request under this id.
         ledger.all_by_id(id).iter().any(is_elsewhere)
             || ledger.was_id(id) == Some(Tombstone::Cancelled)
             || draft
@@ -92,10 +94,11 @@ impl DetachedWork {
                 .is_some_and(|token| ledger.all_by_token(&token.server).iter().any(is_elsewhere))
     }
 
-    /// The server speaks of the requests in `message`, which a client has just sent on the stream
-    /// `client`, on an upstream stream that is no client stream: its number must not be one. Messages
-    /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
-    /// pairs with no request from [`Origin::Shared`](crate::progress::Origin::Shared).
+    /// Notes that the server sends its messages about the requests in `message`, which a client has
+    /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
+    /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
+    /// an upstream stream that pairs with no request from
+    /// [`Origin::Shared`](crate::progress::Origin::Shared).
     pub(crate) fn pair(
         &self,
         gate: &mut Gate,
@@ -188,6 +191,8 @@ impl DetachedWork {
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
+            // The filter that serves a shadow ends it. `tasks/result` waits as long as its task
+            // lives.
             expires: expires.filter(|_| !shadow && !self.waits_for_task(method)),
             clock: None,
             account: crate::progress::event::summary::CallStats::default(),
@@ -197,6 +202,7 @@ impl DetachedWork {
             attempts: 1,
         })?;
         if let Some(copy) = copy {
+            // The server may report under the copy, which has another type than the token.
             gate.calls.ledger.learn(&copy, id);
         }
         if !shadow {

@@ -24,7 +24,8 @@ pub struct DetachedWork {
     late: Option<Box<LateCalls>>,
     /// Tasks of Milepost's own, if its shell lets calls run as tasks.
     tasks: Option<Box<TaskTable>>,
-    /// The server has listed its tools while nobody read what it says of them. Each may destroy something.
+    /// The server has listed its tools while late answers were off, so that their annotations were
+    /// not read. Each tool may be destructive.
     tools_unread: bool,
     /// The message that is read now is a part of a batch, in which no call waits and no task begins.
     pub(crate) in_batch: bool,
@@ -45,8 +46,8 @@ impl DetachedWork {
         work
     }
 
-    /// Adds late answers if calls with `policy` may have some. What goes on keeps the settings that it began with, so
-    /// that late answers stay there.
+    /// Adds late answers if calls with `policy` may have some. Late answers are never taken away
+    /// again, because work that goes on keeps the settings that it began with.
     pub(crate) fn follow(&mut self, policy: &Policy) {
         if policy.has_late() {
             self.late.get_or_insert_default();
@@ -97,12 +98,12 @@ impl DetachedWork {
             || open.any(|(_, call)| call.signature.is_some())
     }
 
-    /// So many bytes may be kept besides those that are kept now.
+    /// Sets the number of bytes that may be kept besides the bytes that are kept now.
     pub(crate) fn set_kept_room(&mut self, bytes: usize) {
         self.kept_room = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
-    /// Takes room for an answer that is to be kept; false if there is none.
+    /// Reserves bytes for an answer that is to be kept. Returns false if there are not enough.
     pub(crate) fn take_kept_room(&mut self, bytes: usize) -> bool {
         if self.kept_room == u32::MAX {
             return true;

@@ -16,7 +16,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 /// that its client gives up, a request for a task gets an error, and a slow call of 2026-07-28 becomes no task.
 const WORK_MAX: usize = 256;
 
-/// What is kept of the answer of some work.
+/// The size of an answer that is kept.
 pub trait KeptBytes {
     /// Bytes that the answer occupies.
     fn kept_bytes(&self) -> usize;
@@ -77,13 +77,15 @@ impl<D, A> Work<D, A> {
         }
     }
 
-    /// The answer has come.
+    /// Keeps the answer: the work is done.
     pub fn finish(&mut self, answer: A) {
         self.state = WorkState::Answered(answer);
     }
 
-    /// The client has had the answer. False if it had the answer before, or there is none.
+    /// Notes that the client has got the answer. Returns false if the client had got it before, or
+    /// there is none yet.
     pub fn fetch(&mut self) -> bool {
+        // `Running` only fills the place while the answer moves from one state to the other.
         match std::mem::replace(&mut self.state, WorkState::Running) {
             WorkState::Answered(answer) => {
                 self.state = WorkState::Fetched(answer);
@@ -107,7 +109,7 @@ impl<D, A> Work<D, A> {
     }
 }
 
-/// The work of one connection that goes on without its clients, the oldest first: at most 256.
+/// The work of one connection that goes on without its clients, oldest first, at most 256 items.
 #[derive(Debug)]
 pub struct WorkStore<D, A> {
     works: VecDeque<Work<D, A>>,
@@ -134,6 +136,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
     /// the oldest first. False if there is no room.
     pub fn make_bytes(&mut self, bytes: usize, most: usize) -> bool {
         while self.bytes() + bytes > most {
+            // Only answers that a client has got make room. Any other answer would be lost.
             if !self.forget_fetched() {
                 return false;
             }
@@ -171,7 +174,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.iter_mut().find(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// The place of the oldest work that is meant.
+    /// The position of the oldest work for which `is_meant` is true.
     pub fn place_of(&self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<usize> {
         self.works.iter().position(is_meant)
     }
@@ -181,7 +184,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.remove(place)
     }
 
-    /// Takes the oldest work that is meant.
+    /// Takes the oldest work for which `is_meant` is true.
     pub fn take(&mut self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<Work<D, A>> {
         self.works.remove(self.place_of(is_meant)?)
     }
@@ -191,8 +194,9 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.take(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// Takes all work that is meant.
+    /// Takes all work for which `is_meant` is true.
     pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
+        // The usual case at each poll: nothing is due, and nothing is allocated.
         if !self.works.iter().any(&is_meant) {
             return Vec::new();
         }

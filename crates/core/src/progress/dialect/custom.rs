@@ -59,6 +59,7 @@ impl CustomDialect {
     pub(crate) fn read(&self, text: &Bytes) -> Option<Report> {
         let find = |pointer: &Option<Pointer>| {
             let found = pointer.as_ref().and_then(|pointer| pointer.find(text));
+            // Serialisers of Java, C# and Python (Pydantic) write null for a missing member.
             found.filter(|found| **found != *b"null")
         };
         let (request, token, words) =
@@ -131,6 +132,8 @@ fn as_words(text: Bytes) -> Bytes {
     if !text.starts_with(b"\"") {
         return json::quote(&String::from_utf8_lossy(&text));
     }
+    // A string that a strict client refuses (a raw control character, half a surrogate pair) is
+    // written anew.
     if is_valid(&text) {
         return text;
     }
@@ -208,6 +211,7 @@ impl Pointer {
                     "{text:?} has a `~` that is not ~0 or ~1; did you mean {near:?}?"
                 ));
             }
+            // RFC 6901, section 4: `~1` before `~0`, or `~01` would become `/` instead of `~1`.
             steps.push(PointerStep::Part(plain.replace("~1", "/").replace("~0", "~")));
             steps.extend((plain.len()..part.len()).map(|_| PointerStep::Embedded));
         }
@@ -269,6 +273,7 @@ fn inner(value: &Bytes, part: &str) -> Option<Bytes> {
     if !value.starts_with(b"[") {
         return json::member(value, part);
     }
+    // RFC 6901, section 4: an index has no leading zero and no sign.
     let is_index = part == "0" || !part.starts_with(['0', '+']);
     let index: usize = part.parse().ok().filter(|_| is_index)?;
     let (elements, _) = json::elements(value)?;

@@ -32,6 +32,7 @@ impl Fields {
                 Cow::Owned(inner) => Bytes::from(inner),
             };
             let value = text.slice(member.value);
+            // Of equal keys the last one counts, as for the JSON parsers of JavaScript and Python.
             if let Some((_, last)) = fields.members.iter_mut().find(|(known, _)| *known == key) {
                 *last = value;
                 fields.repeated = true;
@@ -123,6 +124,7 @@ impl Fields {
                 return Some(ProgressValue { value, total: Some(whole("100")) });
             }
         }
+        // Without a total, such a count may count anything: a value needs both.
         let pairs = [
             ("processedCount", &["totalCount"][..]),
             ("currentIteration", &["maxIterations"]),
@@ -175,6 +177,7 @@ pub(super) fn clean(words: &str) -> Option<Bytes> {
 
 /// Whether `text` is one JSON value without NaN, infinities or other slips.
 pub(super) fn is_valid(text: &[u8]) -> bool {
+    // `1e999` is JSON, but beyond the range of a double.
     let finite = match text.first() {
         Some(b'-' | b'0'..=b'9') => json::number(text).is_some(),
         _ => true,

@@ -46,6 +46,8 @@ impl<'a> Reader<'a> {
             match rest[length] {
                 b'"' => return Some(&self.text[start..self.at]),
                 b'\\' => match self.text.get(self.at)? {
+                    // Not `\u`: it may spell half a surrogate pair, which parsers read in different
+                    // ways.
                     b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
                     _ => return None,
                 },
@@ -68,6 +70,7 @@ impl<'a> Reader<'a> {
         }
         let zero = self.text.get(self.at) == Some(&b'0');
         let count = digits(self)?;
+        // JSON has no leading zeros, and lenient parsers differ in their meaning.
         if zero && count > 1 {
             return None;
         }
@@ -75,7 +78,7 @@ impl<'a> Reader<'a> {
             self.at += 1;
             digits(self)?;
         }
-        // A power is left to the long way.
+        // A number with an exponent takes the ordinary path.
         if matches!(self.text.get(self.at), Some(b'e' | b'E')) {
             return None;
         }
@@ -98,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The most digits of an integer that every number of so many digits is exact with.
+/// The number of digits up to which every integer is exact as a double.
 const EXACT_DIGITS: usize = 15;
 
 /// The value of a number's text; `None` if the value is not finite.
@@ -153,7 +156,7 @@ impl<'a> PlainMembers<'a> {
             br#""jsonrpc""# => once(&mut version, reader.string()?),
             br#""method""# => {
                 let name = reader.string()?;
-                // Of anything else no more is read.
+                // Most messages are no progress: the reader stops at their method.
                 (name == br#""notifications/progress""#).then_some(())?;
                 once(&mut method, name)
             }

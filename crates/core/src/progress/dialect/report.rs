@@ -111,7 +111,7 @@ pub struct Report {
     pub repairs: Repairs,
 }
 
-/// What a report says to its client, in texts that somebody else keeps.
+/// The content of a report for its client, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReportView<'a> {
     pub(crate) figure: Option<ProgressView<'a>>,
@@ -145,6 +145,8 @@ impl Report {
 
     /// The report that `view` shows, whose parts may stand in `source`; a report without other members.
     pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
+        // A part of the read buffer is shared. Any other text belongs to somebody else and is
+        // copied.
         let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
             true => source.slice_ref(part),
             false => Bytes::copy_from_slice(part),
@@ -208,7 +210,7 @@ pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     if joined.len() <= MESSAGE_MAX {
         return joined;
     }
-    // Half of it, so that not every further piece costs a cut.
+    // Cut to half of the limit, so that not every further piece needs another cut.
     let from = all.len().saturating_sub(MESSAGE_MAX / 2);
     let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
     json::quote(&format!("…{}", &all[start..]))

@@ -43,11 +43,12 @@ const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
 
 fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     let mut repairs = Repairs::default();
-    // A slip anywhere would make the client's parser refuse all of it.
+    // A strict client refuses the whole message for one syntax error anywhere in it.
     if !message.is_strict() || params.is_repeated() || !is_valid(message.raw()) {
         repairs.add(Repair::Envelope);
     }
     let is_respelled = |name: &&str| params.get_exact(name).is_none() && params.get(name).is_some();
+    // The token has a repair of its own; see `about`.
     if KNOWN[1..].iter().any(is_respelled) {
         repairs.add(Repair::Envelope);
     }
@@ -119,7 +120,7 @@ pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'
     ReportView {
         figure: value.map(|value| ProgressView { value, total }),
         message: plain.message,
-        // Plain notifications are no longer than that.
+        // The fast reader takes no message longer than `MESSAGE_MAX`, so its words are not longer.
         has_clean_words: true,
         repairs,
         ..ReportView::default()
@@ -185,6 +186,7 @@ fn message_of(
         }
         Some(text) => {
             repairs.add(Repair::Message);
+            // A number or an object under `message` is shown as its JSON text.
             if !matches!(text.first(), Some(b'"')) && **text != *b"null" {
                 return (Some(json::quote(&String::from_utf8_lossy(text))), false);
             }

@@ -1,4 +1,4 @@
-//! What happens to the work of calls that clients give up.
+//! Events of calls that clients give up, and whose work goes on.
 
 use std::time::Duration;
 

@@ -47,6 +47,7 @@ impl EventQueue {
     /// Adds the verdict on a message.
     pub(crate) fn push_verdict(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
         if let Some(QueuedEvent::Run(run)) = self.0.back_mut()
+            // The numbers have to follow each other, because a run keeps only the first.
             && (run.call, run.verdict, run.first + run.count) == (call, verdict, number)
         {
             run.count += 1;

@@ -1,4 +1,4 @@
-//! What happens to tasks of Milepost's own.
+//! Events of tasks of Milepost's own.
 
 use std::time::Duration;
 

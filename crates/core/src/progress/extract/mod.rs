@@ -118,6 +118,7 @@ impl Extract {
     /// The value in a line, from the first pattern that finds one. The value is at least 0 and at
     /// most its total.
     pub fn figure(&self, words: &str) -> Option<ProgressValue> {
+        // The cheapest test first: without a digit there is no value.
         if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -141,6 +142,7 @@ fn head(words: &str) -> &str {
     }
     let end = (0..=LOOKED_AT).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0);
     let (head, _) = words.split_at(end);
+    // The last word may be cut off in the middle of a number.
     head.rfind(char::is_whitespace).map_or("", |at| head.split_at(at).0)
 }
 
@@ -157,6 +159,8 @@ impl PatternKind {
         }
         let Ok(expression) = compile(written) else {
             return Err(match compile_error(written) {
+                // Text with a group was meant as a regular expression. Other text is more likely a
+                // template with a slip, for which the compiler's words would mislead.
                 Some(why) if written.contains("(?") => {
                     format!("{written:?} is not a regular expression: {why}")
                 }
@@ -193,6 +197,8 @@ impl PatternKind {
             }
             let blanks = rest.len() - rest.trim_start().len();
             if blanks > 0 {
+                // Tools align their columns: where the template has blanks, a line may have more of
+                // them.
                 expression.push_str(r"\s+");
                 rest = rest.split_at(blanks).1;
                 continue;

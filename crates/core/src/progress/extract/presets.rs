@@ -34,6 +34,7 @@ static OF: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(" of "));
 /// The value of a line, if the line is progress beyond doubt.
 pub(super) fn figure_of(line: &str) -> Option<ProgressValue> {
     let bytes = line.as_bytes();
+    // Nearly all lines contain none of these, so the cheapest test goes first.
     let may_hold = memchr2(b'%', b'/', bytes).is_some() || OF.find(bytes).is_some();
     if !may_hold {
         return curl(line);
@@ -197,6 +198,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     let figure = match words::role_of_fraction(before, after) {
         Role::Done => figure(value, Some(total))?,
         Role::Left => {
+            // Both numbers must make a fraction before the rest is taken.
             figure(value.clone(), Some(total.clone()))?;
             remainder(&value, total)?
         }
@@ -366,7 +368,7 @@ fn curl(line: &str) -> Option<ProgressValue> {
         && is_time(spent)
         && columns.iter().filter(|column| is_time(column)).count() == 3
         && [total, part, speed].into_iter().all(is_count)
-        // Without a length it stays at 0.
+        // Without a `Content-Length`, curl shows a total of 0, and a percentage that stays at 0.
         && !total.starts_with('0');
     fits.then(|| hundredths(number(percent)?))?
 }

@@ -86,7 +86,7 @@ static DATES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words in -ing that tell of no work, or of watching it.
+/// Words in -ing that do not name work, or name the watching of work.
 static NO_WORK: WordSet = LazyLock::new(|| {
     "checking downgrading listening monitoring rating remaining retrying scaling string training \
     upgrading using warning"
@@ -115,6 +115,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
         }
         // "Setting up 45%"
         let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
+        // Where the words speak of work as well, a measure counts only right before the number.
         let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;

@@ -14,6 +14,8 @@ impl Gate {
     /// Sends waiting progress before the answer where no pacing is needed.
     pub(super) fn flush_pending(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.calls.get(id) else { return };
+        // Where answers keep a distance from progress, progress that is written now would delay the
+        // answer by the whole guard.
         if self.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
             || !self.can_precede_answer(id)
         {
@@ -25,6 +27,7 @@ impl Gate {
         let Some(call) = self.calls.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
+                // The client got the server's bytes when they arrived: only the verdict is missing.
                 Ok((_, verdict)) if is_observed => {
                     if let Some(number) = pending.message {
                         self.calls.record(number, Some(id), verdict);
@@ -43,6 +46,7 @@ impl Gate {
     /// The guard of an answer that has just come. Progress of its call that the answer does not overtake is put
     /// into the queue before the answer, so that it waits in its order.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
+        // First the progress: its sending moves the time that the guard counts from.
         let behind = self.queue_ripe_progress(now, id);
         let guard = self.calls.guard_of(id);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
@@ -65,6 +69,8 @@ impl Gate {
             true => stream.guarded_until(now, first.order),
             false => stream.free_at(now),
         });
+        // The answer waits for this progress, and then keeps its own distance: without a bound a
+        // busy stream would delay it further and further.
         let is_soon = until.is_some_and(|until| until <= now + pacing.guard);
         let Some(key) = Key::read(&call.id.client) else { return 0 };
         if !is_soon || call.is_observed() || !self.can_precede_answer(id) {

@@ -24,6 +24,7 @@ impl Gate {
     ) {
         let Some(call) = self.calls.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
+        // Before the call ends, because the guard is read from the call.
         let guards = smallvec![self.calls.guard_of(id)];
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         let item = Item {

@@ -1,4 +1,5 @@
-//! Calls whose stream closes or comes back: they go on on another stream, or in another filter.
+//! Calls whose stream closes or comes back, and that continue on another stream or in another
+//! filter.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Gate {
-    /// The server has refused a request that was passed on.
+    /// Ends the calls of a message that the server has refused.
     pub fn withdraw(&mut self, now: Instant, message: &Message) {
         let requests = message.id_key().into_iter().chain(
             (message.kind() == Kind::Batch)
@@ -55,6 +56,7 @@ impl Gate {
             };
             let id = here(ledger.all_by_id(&call.id.server));
             let token = call.token.as_ref();
+            // A call that has become a task has given up its id, but keeps its token.
             let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
             let Some(heir) = id.or(task).and_then(|id| session.calls.get_mut(id)) else {
                 continue;
@@ -70,6 +72,7 @@ impl Gate {
                 continue;
             }
             heir.shadow = false;
+            // For a client that has left for good, the filter that closes writes the record.
             heir.is_recorded = self.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
             heir.opened = call.opened;
@@ -87,6 +90,8 @@ impl Gate {
             heir.clock.clone_from(&call.clock);
             let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
+            // The value only rises: the session may have raised it for another request of the same
+            // token.
             heir.meter.raise_to(sent);
             let is_asked = call.asked_since().is_some();
             session.asked.extend(id.or(task).filter(|_| is_asked));
@@ -101,6 +106,8 @@ impl Gate {
     /// Notes that the answer to a call has been written to a stream which its client has left for the call's own.
     pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
         if let Some(call) = self.calls.get_mut(id) {
+            // A front may keep the connection of a client that has left, so that the server answers
+            // there. The client may not have read that answer.
             call.resumption = Resumption::AnsweredThere;
         }
         self.schedule(id);
@@ -128,11 +135,15 @@ impl Gate {
                 }
                 // The filter of the request has the record until it is handed over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
-                // A client that comes back twice: the stream that it left first has the record still.
+                // A client may come back twice. The filter of the stream that it left first still
+                // has the record.
                 if call.resumption == Resumption::None {
                     call.resumption = Resumption::Left(old);
                 }
                 call.sent.at = Some(now);
+                // Behind a proxy that notices a disconnect late, messages were written to a
+                // connection that nobody reads. What the server repeats of them must not count as a
+                // fall.
                 call.meter.go_back_to(sent);
             }
             self.schedule(id);

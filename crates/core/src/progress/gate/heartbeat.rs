@@ -28,7 +28,8 @@ impl Gate {
         let policy = call.settings();
         let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate && !call.reports.has_figure;
-        // Asked at each beat: what is known may have been read from a file meanwhile.
+        // Looked up for each heartbeat, because the learned times may have been read from their
+        // file since the last one.
         let usual = call.tool.as_deref().filter(|_| estimates);
         let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
         let asked = call.asked_since();
@@ -39,6 +40,8 @@ impl Gate {
         };
         let emitted = emitted.ok()?;
         let resumed = call.clock.as_ref().and_then(|clock| clock.resumed_at());
+        // While the client was asked something, the server's silence was not its fault: the silence
+        // begins anew with the client's answer.
         let heard = [silent, resumed].into_iter().flatten().fold(call.opened, Instant::max);
         let last = call.sent.last_words().and_then(json::decode_str);
         let silence = now.saturating_duration_since(heard);
@@ -73,6 +76,8 @@ impl Gate {
             && self.alive
             && call.token.is_some()
             && !call.shadow
+            // The client may have read the answer where it left: nothing of Milepost's own may
+            // follow.
             && call.resumption != Resumption::AnsweredThere
             && call.task.is_none()
             && call.is_tool_call()
@@ -84,6 +89,8 @@ impl Gate {
             .filter(|at| call.age_at(*at) <= heartbeat.max)
             .map(|at| {
                 let first = self.calls.streams.pacing_of(call.stream, call.settings()).first_after;
+                // A heartbeat is a notification as well: it keeps the intervals that the route sets
+                // for all.
                 let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
                 at.max(call.opened + first).max(next)
             })

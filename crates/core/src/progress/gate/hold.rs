@@ -59,10 +59,13 @@ pub(crate) fn plan(
     let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
+            // The report must also rise above those that wait before it, or it will need a repair
+            // when its turn comes.
             let ahead = call.pending.last_figure();
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
         });
+    // A route with `min_interval = "0"` asks for no thinning at all.
     let is_thinned =
         (!rises || is_slow || call.settings().coalesce == Coalesce::All) && !min_interval.is_zero();
     let ripe = now + pacing.hold;
@@ -71,7 +74,8 @@ pub(crate) fn plan(
         return PlannedSend { due, ripe, thinning: Thinning::No };
     }
     let next = call.sent.at.map_or(now, |sent| sent + min_interval);
-    // Where reports wait for their distance from the answer, the client is shown how a burst begins.
+    // Where answers keep a distance from progress, the first report of a burst is not replaced, so
+    // that the client sees the beginning of the burst.
     let begins_burst = pacing.keeps_distance() && call.pending.first().is_none() && next <= due;
     let thinning = if begins_burst { Thinning::First } else { Thinning::Rest };
     PlannedSend { due: due.max(next), ripe, thinning }
@@ -124,8 +128,9 @@ impl Gate {
         }
     }
 
-    /// Records reports in whose place a newer one is sent. If the newer one goes out without words, the words of the
-    /// newest of these reports are the last ones: a later report without words must not get older ones.
+    /// Records reports that a newer report replaces. If the newer report goes out without words,
+    /// the words of the newest replaced report count as the last words: a later report without
+    /// words must not get older ones.
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
         let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())

@@ -65,6 +65,7 @@ impl Gate {
             && let Some(call) = self.calls.ledger.get(id)
             && let Some(stream) = self.calls.streams.get_mut(&call.stream)
         {
+            // An answer to this call waits until the shell reports that these bytes are written.
             stream.unwritten.push(id);
         }
         self.schedule(id);
@@ -77,6 +78,8 @@ impl Gate {
         let call = self.calls.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
+        // Since the report was planned, a heartbeat may have gone out: the interval counts from the
+        // notification that was sent last.
         if first.thinning != Thinning::No
             && let Some(sent) = call.sent.at
             && now < sent + min_interval
@@ -186,12 +189,15 @@ impl Gate {
         let policy = call.settings();
         let (messages, on_fall) = (policy.messages, policy.on_fall);
         let leaves_total_out = policy.answers.total;
-        // Overheard text stands for itself.
+        // Text from log messages or standard error is not a piece of a longer text: it is not
+        // joined.
         let appends = messages == Messages::Append && report.message.is_some() && !report.from_text;
         if let (Some(stream), Some(figure)) =
             (self.calls.streams.get_mut(&call.stream), &report.figure)
             && stream.replays
         {
+            // The server repeats what the client may already have. The first value above the last
+            // one ends the repetition.
             if !call.meter.would_rise(figure.value.value) {
                 return Err(Reason::Duplicate);
             }
@@ -201,10 +207,12 @@ impl Gate {
             now < *at + DUPLICATE_WITHIN && last.is_repeated_by(report)
         };
         if !appends
+            // Another proxy between this one and the server may send the same heartbeat.
             && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
         {
             return Err(Reason::Duplicate);
         }
+        // Before `take`: a change between words and members makes the meter forget the old scale.
         if report.figure.is_some() {
             call.meter.note_source(report.in_words);
         }
@@ -219,6 +227,7 @@ impl Gate {
             repairs.add(Repair::Message);
         }
         let is_compliant = repairs.is_empty() && has_raw;
+        // Compliant server bytes never change, except that an impossible total is left out.
         let emitted = match is_compliant && !leaves_total_out {
             true => emitted,
             false => emitted.within_total(&mut repairs),
@@ -241,8 +250,8 @@ impl Gate {
     }
 
     /// Moves a call whose stream has closed to the stream on which the server sends its messages
-    /// now. A task outlives the stream of its request: where the server has one place for all, the task goes on on
-    /// the session stream.
+    /// now. A task outlives the stream of its request: where the server has one place for all, the
+    /// task continues on the session stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Some(call) = self.calls.get(id) else { return };
         let now_on = match origin {
@@ -265,7 +274,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Works out when a call has something to say next.
+    /// Plans when a call may have a notification to send next.
     pub(crate) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.calls.get(id) else { return };
         let first = call.pending.first().map(|first| first.order);
@@ -276,14 +285,16 @@ impl Gate {
         if before == wake {
             return;
         }
-        // A heartbeat that has a place keeps it.
+        // A heartbeat that already has a place among the waiting messages keeps its place.
         if pending.is_none()
             && let (Some((at, _)), Some((same, u64::MAX))) = (before, wake)
             && at == same
         {
             return;
         }
-        // A beat that is put off again and again is looked at when it would have been due.
+        // Each notification puts the heartbeat off. The earlier wake stays, and when it comes the
+        // time is worked out again: otherwise every notification would change the ordered map
+        // twice.
         if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
             && at <= later
         {
@@ -312,6 +323,7 @@ impl Gate {
         outcome: Outcome,
     ) {
         let answered = outcome.is_answer();
+        // Before the names of the call end: a notification needs the call's token.
         if answered {
             self.flush_pending(now, id);
         }
@@ -321,6 +333,8 @@ impl Gate {
         let Some(mut call) = self.calls.ledger.close(id, tombstone) else { return };
         self.asked.remove(&id);
         self.calls.last_ends.note(call.principal, now);
+        // The request has its answer. Another answer that waited on the stream as a possible one is
+        // an orphan now.
         self.release_orphans_on(call.paired.unwrap_or(call.stream));
         self.calls.forget_policies();
         if let Some(stream) = self.calls.streams.get_mut(&call.stream)
@@ -335,6 +349,8 @@ impl Gate {
                 self.calls.record(number, Some(id), Verdict::Withheld(reason));
             }
         }
+        // Each call has exactly one record: that of a shadow is written by the filter that serves
+        // it.
         if !call.shadow && !call.is_recorded {
             let client = self.calls.client.as_ref();
             call.client = call.client.take().or_else(|| client.cloned());
@@ -365,7 +381,7 @@ fn words_to_send<'a>(
         }),
     };
     if appends || (!is_clean && message.as_deref() != report.message) {
-        // A copy of what may be said again, and no more of it.
+        // A copy: a slice would keep the whole read buffer for as long as the call is open.
         call.sent.last_message = message.as_deref().map(Bytes::copy_from_slice);
     }
     if appends {

@@ -13,7 +13,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::terminal::plain;
 
-/// An answer that fits no open request, on the stream of one.
+/// An answer that fits no open request, and arrived on the stream of an open request.
 #[derive(Debug)]
 pub(crate) struct Orphan {
     pub(crate) number: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Orphan {
 pub(crate) struct Orphans {
     /// Answers that wait for the end of the response that they came in: the newest of each.
     pub(crate) waiting: BTreeMap<StreamId, Orphan>,
-    /// The codes of the errors without id that an operator has been told of.
+    /// The codes of the errors without id that have been reported to the operator.
     told_codes: Vec<Option<i32>>,
 }
 
@@ -41,7 +41,8 @@ impl Gate {
         self.orphans.as_ref().is_some_and(|orphans| orphans.waiting.contains_key(&on))
     }
 
-    /// An answer that waited is not the answer to the request of its stream.
+    /// Decides on an answer that waited and has turned out not to be the answer to the request of
+    /// its stream.
     pub(crate) fn release_orphan(&mut self, origin: Origin, orphan: &Orphan) {
         let judged = match orphan.message.id_key() {
             Some(key) => self.calls.answer_to_nobody(origin, &key, &orphan.message),
@@ -55,20 +56,23 @@ impl Gate {
         self.orphans.as_mut()?.waiting.remove(&on)
     }
 
-    /// The request of a stream has its answer, or needs none any more.
+    /// Releases the answer that waits on a stream whose request has its answer, or needs no answer
+    /// any more.
     pub(crate) fn release_orphans_on(&mut self, on: StreamId) {
         if let Some(orphan) = self.take_orphan(on) {
             self.release_orphan(Origin::Stream(on), &orphan);
         }
     }
 
-    /// The verdict on an answer whose id is no id.
+    /// Decides on an answer whose id is missing, null, or neither a string nor a number.
     pub(crate) fn answer_without_id(
         &mut self,
         origin: Origin,
         message: &Message,
     ) -> RepairedAnswer {
         let settings = self.calls.settings_of_orphan(origin);
+        // Many servers answer `notifications/initialized` with an error whose id is null. No client
+        // can use such an error, and some drop the server over it.
         let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
         let is_strangers = self.calls.topology.has_strangers() && message.result().is_some();
         if !(is_fault || is_strangers) {
@@ -80,7 +84,7 @@ impl Gate {
         RepairedAnswer::withheld(Reason::MissingId)
     }
 
-    /// Tells the operator of an error that no client gets.
+    /// Reports an error that no client gets to the operator.
     pub(crate) fn tell_of_error(&mut self, message: &Message) {
         let told = &mut self.orphans.get_or_insert_default().told_codes;
         let code = message.error_code();
@@ -91,6 +95,8 @@ impl Gate {
         let error = message.error().unwrap_or_default();
         let words = json::member(&error, "message").unwrap_or(error);
         let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
+        // The words come from the server and go to a log and a terminal: without secrets, control
+        // characters and line breaks.
         let words = plain(&self.calls.policy.call.masks.mask(&words));
         let words = one_line(&words, "");
         self.calls.events.push_back(FilterEvent::UnansweringError(words.into()));

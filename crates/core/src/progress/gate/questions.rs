@@ -20,7 +20,7 @@ impl Gate {
         only_on: Option<StreamId>,
     ) {
         let Some(question) = message.id_key() else { return };
-        // No person answers a ping.
+        // A client answers `ping` at once: no person is asked.
         if message.method().as_deref() == Some(mcp::PING) {
             return;
         }
@@ -28,6 +28,8 @@ impl Gate {
             let Some(call) = self.calls.get_mut(id) else { continue };
             let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
             self.asked.insert(id);
+            // The longest possible wait is added at once, and what is left of it is taken off again
+            // with the client's answer. So no timer has to run while the question is open.
             if let Some(most) = stopped {
                 self.calls.put_off(id, |expires| expires + most);
             }

@@ -1,4 +1,5 @@
-//! Tasks of 2025-11-25 that the server runs: a call goes on behind its first answer, and ends with its task.
+//! Tasks of 2025-11-25 that the server runs: a call continues after its first answer, and ends with
+//! its task.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +21,18 @@ const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const INVALID_PARAMS: &[u8] = b"-32602";
 
 impl Gate {
-    /// A call is answered by `CreateTaskResult`: its token lives on. False if `task` is none.
+    /// Turns a call that is answered by `CreateTaskResult` into a task: its token stays valid.
+    /// Returns false if `task` has no id, or is over.
     pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
         let Some(text) = json::member(task, "taskId") else { return false };
         let Some(key) = Key::read(&text) else { return false };
+        // A task that is over has no more progress: its call ends with this answer.
         if is_over(task) {
             return false;
         }
         let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
+        // The unit is milliseconds (MCP 2025-11-25, Tasks). Clamped, because `from_secs_f64` panics
+        // on negative and very large values.
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
         self.calls.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
         let open = self.calls.get(id);
@@ -36,7 +41,8 @@ impl Gate {
         });
         if let Some(call) = self.calls.get_mut(id) {
             call.task = Some(Task { id: key, text, notes: None });
-            // Directly before the answer, progress would leave the answer without its guard.
+            // Waiting progress goes behind the answer: directly before the answer it would leave
+            // the answer without its guard.
             if keeps_distance {
                 call.pending.go_last();
             }
@@ -45,7 +51,7 @@ impl Gate {
         true
     }
 
-    /// An answer about tasks: some statuses end them.
+    /// Notes an answer about tasks, which may show that a task is over.
     pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.calls.get(id) else { return };
         let method = call.method.clone();
@@ -73,7 +79,7 @@ impl Gate {
         }
     }
 
-    /// A task as a server describes it.
+    /// Ends a task if the server describes it as over.
     pub(crate) fn note_task(&mut self, now: Instant, task: &Bytes) {
         let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
         if let Some(id) = id.filter(|_| is_over(task)) {

@@ -45,7 +45,8 @@ impl Gate {
         }
     }
 
-    /// A copy of the last notification of Milepost's own. The room of a usual one is kept.
+    /// A copy of the last notification of Milepost's own. The buffer is kept, unless it has grown
+    /// large.
     pub(crate) fn take_rewritten(&mut self) -> Bytes {
         if self.rewritten.capacity() > REWRITTEN_KEPT_MAX {
             return std::mem::take(&mut self.rewritten).into();
@@ -57,6 +58,8 @@ impl Gate {
     /// that is there stays.
     pub(crate) fn leave_total_out(&mut self, text: &[u8], total: Option<NumberView<'_>>) {
         let place = total.and_then(|total| {
+            // The total is usually a slice of `text`, so its place follows from the addresses. A
+            // total from elsewhere lies outside the bounds and is left alone.
             let start = (total.text.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
             let end = start.checked_add(total.text.len()).filter(|end| *end <= text.len())?;
             json::member_around(text, start..end)

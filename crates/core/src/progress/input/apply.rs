@@ -1,4 +1,4 @@
-//! An input is applied.
+//! How a filter applies an input.
 
 use std::time::Instant;
 
@@ -98,7 +98,8 @@ impl Filter {
             Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
             Input::StopHeartbeats => gate.stop_heartbeats(),
             Input::Flush => gate.calls.flush(),
-            // Recordings say these so that a replay finds the same way; a filter learns nothing from them.
+            // A recording has these inputs so that a replay takes the same path. They change
+            // nothing in a filter.
             _ => {}
         }
     }

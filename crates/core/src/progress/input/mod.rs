@@ -20,6 +20,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 /// The first number of upstream streams; a recording numbers them from 1 on.
+// In a range of their own: one number must never mean a client stream and an upstream stream.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
 
 /// The only stream of a filter that begins with [`FilterScope::Exchange`] or [`FilterScope::Request`].
@@ -169,7 +170,7 @@ pub struct MessageLine {
 /// The direct result of an input.
 #[derive(Debug, Clone)]
 pub enum InputResult {
-    /// There is none.
+    /// The input has no direct result.
     Nothing,
     /// The server is to be sent this in the place of a client's message.
     ToServer(Payload),
@@ -217,7 +218,7 @@ pub fn upstream_stream(number: u64) -> StreamId {
     StreamId(UPSTREAM_STREAMS.saturating_add(number.saturating_sub(1)))
 }
 
-/// The stream of a message of the server; none on the only wire.
+/// The upstream stream of a server message; `None` where one connection carries all messages.
 pub const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,

@@ -321,6 +321,7 @@ impl MessageLine {
             Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
                 (upstream - UPSTREAM_STREAMS + 1).to_string()
             }
+            // Behind `<` a bare number names an upstream stream.
             Some(StreamId(client)) if self.sign == '<' => format!("@{client}"),
             Some(ONLY) => String::new(),
             Some(StreamId(client)) => client.to_string(),

@@ -49,10 +49,11 @@ struct Group {
 }
 
 impl Intake {
-    /// Whether the objects of an opaque message, which are on one line, are separated, because their streams may differ, or because no client can read the
-    /// line.
+    /// Whether the objects of an opaque message, which are on one line, are separated: because
+    /// their streams may differ, or because no client can read the line.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
-        // Where clients share the server, nothing is guessed of text that may be read in two ways.
+        // Where clients share the server, text that may be read in two ways is never split on a
+        // guess.
         let may_differ =
             self.gate.calls.topology.has_many_streams() && message.elements().nth(1).is_some();
         may_differ
@@ -70,8 +71,8 @@ impl Intake {
         Payload::default()
     }
 
-    /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    /// `done`: what is mended of the frame around them.
+    /// Takes several messages in one. Only 2025-03-26 has arrays: clients of other revisions get
+    /// each message alone. `done`: the repairs of the frame around them.
     pub(crate) fn dispatch_batch(
         &mut self,
         now: Instant,
@@ -125,6 +126,8 @@ impl Intake {
                 self.dispatch_element(now, origin, element)
             };
             judged.verdict = mended.iter().fold(judged.verdict, Verdict::with);
+            // Compliant server bytes never change: an array of which nothing is changed, and which
+            // goes to one stream, is forwarded in its own bytes.
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
                 self.gate.calls.record(number, judged.call, judged.verdict);
@@ -157,6 +160,7 @@ impl Intake {
             self.at_work =
                 Some((self.gate.calls.fallback_stream(origin).ok().flatten(), element.clone()));
             let is_array = message.kind() == Kind::Batch;
+            // The repairs of the frame count once, for the first element.
             done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
             self.dispatch(now, origin, &element, std::mem::take(&mut done));
         }
@@ -184,7 +188,7 @@ impl Intake {
                         Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
                     }
                 };
-                // The rest of the frame goes with the last one.
+                // The rest of the frame (an event id, the blank line) goes out with the last group.
                 let kind = TransmitKind::of(&Message::parse(text.clone()));
                 let own = Payload::own(text);
                 (kind, if index == last { own.in_place_of(message.framing()) } else { own })
@@ -247,7 +251,8 @@ impl Intake {
         meant.or_else(|| self.gate.calls.fallback_stream(origin).ok().flatten())
     }
 
-    /// Progress inside an array: there is no later moment for it.
+    /// Decides on progress that stays inside its array. The array goes out as a whole, so its
+    /// progress cannot wait.
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
@@ -290,7 +295,8 @@ impl Intake {
             bytes: 0,
             done: Repairs::default(),
         };
-        // Waiting progress would be written later and would have to say more.
+        // Older progress of the call that still waits would be written behind the array, with a
+        // lower value. It gives way now.
         let waiting = self.gate.calls.get_mut(id).map(|call| call.pending.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.iter().rev().for_each(|old| pending.take_over(old));

@@ -50,6 +50,7 @@ impl Intake {
                 if self.gate.calls.topology.has_strangers() {
                     return self.refuse_long_batch(stream);
                 }
+                // The batch goes to the server unread: its answers must not count as orphans.
                 self.gate.calls.mark_incomplete();
             }
             Kind::Request => return self.open_call(now, stream, message, members),
@@ -61,6 +62,8 @@ impl Intake {
                 let mut sent: Vec<Bytes> = Vec::new();
                 for one in elements {
                     let payload = self.client_message(now, stream, &one).to_bytes();
+                    // Client bytes never change: the array goes on in its own bytes, unless an
+                    // element was changed or taken out.
                     is_changed |= payload != self.gate.calls.for_server(&one).to_bytes();
                     sent.push(payload);
                 }
@@ -78,7 +81,8 @@ impl Intake {
             Kind::Opaque | Kind::Noise if self.gate.calls.topology.has_strangers() => {
                 return self.gate.calls.refuse_unreadable(stream, message);
             }
-            // The server may understand a message that we do not: its answers are no orphans.
+            // The server may understand a message that Milepost cannot read: its answers must not
+            // count as orphans.
             Kind::Opaque => self.gate.calls.mark_incomplete(),
             Kind::Response => self.detached.note_client_answer(&mut self.gate, now, message),
             Kind::Noise => {}
@@ -110,7 +114,7 @@ impl Intake {
             id: MappedId::same(key.to_json(), key),
             token: None,
             revision: None,
-            // The message may have one: the message was not read.
+            // The message may have a token: only its envelope was read.
             lacks_token: false,
             client: None,
             origin: self.gate.calls.origin_in(stream, &[None, None]),
@@ -135,9 +139,12 @@ impl Intake {
             self.gate.calls.mark_incomplete();
             return message.raw().clone().into();
         };
+        // JSON readers differ in which of two equal keys they take: the server might read another
+        // id than the one that is mapped.
         if self.gate.calls.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }
+        // A call keeps the settings that it began with: a new policy holds from this request on.
         self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
         let read;
@@ -198,7 +205,8 @@ impl Intake {
             return untouched;
         }
         let params = message.params().unwrap_or_default();
-        // To a server that several clients share it could mean another one's request.
+        // On a server that several clients share, an id that is not mapped could mean another
+        // client's request.
         let unknown = if self.gate.calls.topology.has_strangers() {
             Payload::default()
         } else {
@@ -218,7 +226,7 @@ impl Intake {
             || self.gate.calls.sole_stream_of(&id).is_some();
         let call = self.gate.calls.client_call(stream, &id).filter(|_| is_one);
         let Some(call) = call else {
-            // The task goes on: the request that made it has its answer.
+            // The request has its answer already, which made the task: the task goes on.
             let is_settled = self.detached.made_task(&id)
                 || self.detached.regain_late(
                     &mut self.gate,
@@ -228,6 +236,8 @@ impl Intake {
                     is_by_clock(&params),
                 );
             let unknown = if is_settled { Payload::default() } else { unknown };
+            // The call is over, but its last progress may still wait in the queue before the
+            // answer.
             let found = self.gate.calls.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.gate.calls.record(judged.number, judged.call, judged.verdict);
@@ -248,10 +258,12 @@ impl Intake {
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.gate.calls.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
-            // Its server may read another id than we do.
+            // The server may read another id in the message than Milepost does. It gets a
+            // cancellation of Milepost's own instead, with the id that is meant.
             self.gate.calls.send_cancelled(call, "the client has cancelled it");
         }
-        // A client must not cancel `initialize`; if it does, that changes nothing.
+        // MCP 2025-06-18, Cancellation: a client must not cancel `initialize`. If a client does so
+        // anyway, the call stays open.
         if self.gate.calls.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
             self.gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         }

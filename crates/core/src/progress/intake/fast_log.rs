@@ -35,9 +35,12 @@ impl Intake {
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
         };
+        // A message of a known shape differs from an earlier one only in its words: it needs no
+        // parse.
         if !self.log_templates.know(text) {
             let message = Message::parse(arrived.held_text());
-            // A name of a subscription would decide, in any spelling.
+            // The id of a subscription in `_meta` would decide where the message goes, also if `\u`
+            // escapes spell the name.
             let is_log = message.kind() == Kind::Notification
                 && message.method().as_deref() == Some(mcp::LOG);
             let is_plain = !message.has_nulls() && unicode::is_readable(text);

@@ -75,7 +75,8 @@ impl Intake {
         self.gate.calls.received_at = Some(now);
         let number = self.next_number();
         self.gate.calls.record(number, Some(id), Verdict::Forwarded);
-        // A beat that is put off is looked at when it would have been due.
+        // A wake that is already planned may be too early now: when it comes, the time of the
+        // heartbeat is worked out again.
         if is_unplanned {
             self.gate.schedule(id);
         }
@@ -84,6 +85,8 @@ impl Intake {
 
     /// Whether messages on this stream can be forwarded without waiting.
     pub(crate) fn is_unhindered(&self, id: StreamId) -> bool {
+        // Where one of these conditions does not hold, the ordinary path would do more than forward
+        // the message: wait, keep an order, withhold, or rename.
         self.gate.calls.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == StreamPacing::Immediate

@@ -100,6 +100,8 @@ impl Intake {
         let key = token.and_then(|token| Key::read(&source.slice_ref(token)));
         let about = About { token: key, ..About::default() };
         if let Some(token) = &about.token {
+            // The filter of one request knows only that request: a token that is not known here may
+            // belong to another request of the session, which the ordinary path asks.
             let is_of_another = self.gate.calls.topology == Topology::RequestOfSession
                 && !self.gate.calls.knows_token(token);
             if is_of_another || !self.gate.calls.has_token(token) && is_elsewhere(token) {
@@ -113,8 +115,8 @@ impl Intake {
         Some(means)
     }
 
-    /// Takes the progress with these members, about a call whose token may have had to be mended. An error is the
-    /// reason for which the message is withheld, with its call.
+    /// Takes the progress with these members. `mended`: the repair of the token that was needed to
+    /// find the call. An error is the reason for which the message is withheld, with its call.
     fn take_plain(
         &mut self,
         now: Instant,
@@ -151,10 +153,12 @@ impl Intake {
             self.gate.hold_view(now, id, number, &report, planned, arrived);
             return Ok(FastPath::Kept);
         }
+        // The ordinary path gives each report a place in the order. Both paths must count alike.
         self.gate.calls.next_order();
         let form = (Repairs::default(), report.repairs.is_empty());
         let rendered = self.gate.render_view(now, id, &report, form);
-        // A beat that is put off is looked at when it would have been due.
+        // A wake that is already planned may be too early now: when it comes, the time of the
+        // heartbeat is worked out again.
         if self.gate.calls.get(id).is_some_and(|call| call.wake.is_none()) {
             self.gate.schedule(id);
         }
@@ -208,6 +212,7 @@ impl Call {
         self.reports.began = true;
         self.reports.has_figure |= report.figure.is_some();
         let last_of = self.reports.last_of.as_ref().map(Dialect::name);
+        // As in `Claim::admit`: both paths must decide alike.
         let is_final = last_of == Some(dialect::STANDARD);
         if is_final && (mended.is_some() || !report.repairs.is_empty()) {
             self.account.withheld(Reason::AfterFinal);

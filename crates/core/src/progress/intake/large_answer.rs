@@ -36,7 +36,8 @@ impl Wrap {
             (true, b'{') => Self::Members,
             (true, b'"') => Self::Message,
             (true, _) => Self::Data,
-            // A body that may be the beginning of an object is left alone.
+            // An object of which no member has been read yet may turn out to be a tool result: it
+            // stays as it is.
             (false, b'{') if body.is_tool_result || !body.has_members => Self::AsItIs,
             (false, _) => Self::Text,
         }
@@ -154,7 +155,7 @@ impl LargeRepairs {
         self.id.is_some()
     }
 
-    /// The request that is answered is known.
+    /// Sets the request that is answered.
     pub(crate) fn answer(&mut self, id: MappedId) {
         self.id = Some(id);
     }
@@ -187,24 +188,27 @@ impl LargeRepairs {
             *second = held.len() + second.start..held.len() + second.end;
             pieces.raw = Bytes::from([held, pieces.raw].concat());
         }
-        // Of an answer that is read again the scan knows the whole id.
+        // When the answer is read again from a file, the scan has read all of it, and knows the id
+        // even where this piece cuts the id.
         let cut = scan.id_place().filter(|id| id.end > self.before).map(|id| id.start);
         let is_cut = |null: &&Range<u64>| null.start < self.before && null.end > self.before;
         let cut_null = scan.nulls().iter().find(is_cut).map(|null| null.start);
-        // The same holds for the version.
+        // The same holds for nulls and for the version.
         let version = scan.missing_version().map(|(place, _)| place);
         let is_cut = |place: &Range<u64>| place.start < self.before && place.end > self.before;
         let cut_version = version.filter(is_cut).map(|place| place.start);
         let starts = [scan.unfinished_value(), cut, cut_version, scan.unfinished_null(), cut_null];
         let rest = starts.into_iter().flatten().min().filter(|_| !last);
         let rest = rest.and_then(|start| pieces.place(start));
-        // Blanks without end behind an id or a comma are not held: then the member passes as it is.
+        // Endless blanks behind an id or a comma are not held, because memory is bounded: then the
+        // member passes as it is.
         let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
         if let Some(rest) = rest {
             let text =
                 pieces.text.iter().map(|range| range.end.saturating_sub(rest.max(range.start)));
             self.held = (pieces.raw.split_off(rest), text.sum());
-            // Nothing is put behind the last byte that goes out: it would be put there again with the next piece.
+            // No splice may lie behind the last byte that goes out: it would be made again with the
+            // next piece.
             for range in &mut pieces.text {
                 *range = range.start.min(rest)..range.end.min(rest);
             }
@@ -214,6 +218,7 @@ impl LargeRepairs {
         self.repair_version(scan, &pieces, &mut splices);
         self.repair_body(scan, &pieces, &mut splices);
         self.leave_out_nulls(scan, &pieces, &mut splices);
+        // `spliced` copies from left to right, and the repairs above are found in another order.
         splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
         spliced(&pieces.raw, splices)
     }
@@ -228,7 +233,8 @@ impl LargeRepairs {
             return;
         };
         let wanted = self.switches.is_some_and(|switches| switches.response_id);
-        // A call that has joined the work of another is known to the server by the id of that one.
+        // The server knows a call that has joined the work of another call by the id of that other
+        // call.
         let is_renamed = self.is_renamed || own.translated;
         if !is_renamed && (!wanted || own.is_read_in(id)) {
             return;

@@ -74,6 +74,7 @@ impl Intake {
         let mut readable = self.gate.calls.readable_pieces(origin).filter(|_| is_forwarded);
         let length = head.len();
         let (head, text) = readable_piece(&mut readable, (head, text));
+        // The repairs need the places in the text that goes out, not in the text that came.
         if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
             scan = Scan::default();
             scan.feed(&head[text.clone()]);
@@ -143,7 +144,7 @@ impl Intake {
             self.detached.drop_late_answer(&mut self.gate, now, &id);
             self.detached.fail_large_task(&mut self.gate, now, &id);
         }
-        // A stream may be over with its last large message.
+        // A stream may have ended with this message: the shell has to look at the stream again.
         passing.stream.into_iter().for_each(|stream| self.gate.calls.streams.change(stream));
         let verdict = match passing.fate {
             LargeDisposition::Forward => {
@@ -157,6 +158,7 @@ impl Intake {
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
         self.gate.calls.record(passing.number, passing.call, verdict);
+        // The request would wait for ever: it gets an error in the place of the answer.
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
             self.gate.answer_with_error(now, call, why, None, Outcome::Error);
@@ -245,10 +247,12 @@ impl Intake {
         end: Fragment,
     ) {
         self.release_unfinished(now, origin);
+        // Ends the broken line, so that the next message begins on a line of its own.
         self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), Fragment::Piece);
         let passing = self.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
         self.end_large(now, origin, end);
+        // No client is left that could get an error.
         if self.gate.client_left {
             return;
         }
@@ -268,6 +272,8 @@ impl Intake {
             let number = passing.number;
             let is_withheld = passing.fate != LargeDisposition::Forward;
             let is_held = passing.readable.as_ref().is_some_and(|pieces| !pieces.is_empty());
+            // Half of a repaired answer must not end as if it were whole: the client would have a
+            // truncated body and no error.
             let is_cut = !is_withheld && (is_held || passing.repairs.is_midway(&passing.scan));
             let held = passing.repairs.take_held();
             let stream = self.gate.calls.open_or_session_stream(passing.stream);
@@ -299,10 +305,10 @@ impl Intake {
         if passing.scan.kind() != Kind::Response {
             return;
         }
-        // On the stream of a single request an answer is for that one. What is too large to be held cannot
-        // wait for a better one.
+        // On the stream of a single request an answer is for that request, whatever its id. An
+        // answer that is too large to be held cannot wait until a better one arrives.
         let id = passing.scan.id();
-        // The request has an answer already, which names the task.
+        // The client already has an answer to the request, which names the task.
         let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
         // Nobody waits for the answer, and it is too long to be kept.
         let is_late = id.as_ref().is_some_and(|id| self.detached.is_late_answer(&self.gate, id));
@@ -311,17 +317,19 @@ impl Intake {
             || id.as_ref().map_or(sole, |id| self.gate.calls.call_of_sole_answer(origin, id));
         let call = passing.call.or(answered).or_else(meant);
         if let Some(call) = call {
-            // A client that has left the call's stream and come back reads where the answer comes, and paces
-            // of the closed stream hold nothing up there.
+            // A client that has left the call's stream and come back reads the stream on which the
+            // answer arrives. Moving the call there keeps the pacing of the closed stream from
+            // delaying the answer.
             self.gate.rebind_stream(origin, call);
         }
-        // Before the id has come the only open request tells which result is expected.
+        // As long as the id has not arrived, the only open request tells which result is expected.
         let sole_open = || only(self.gate.calls.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
         let likely = likely.and_then(|id| self.gate.calls.get(id));
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
         let known = call.and_then(|id| self.gate.calls.get(id));
-        // A client that has come back reads the stream on which it did; another filter writes the stream of the request.
+        // A client that has come back reads its new stream. The stream of the request itself is
+        // written by another filter.
         let is_read = |call: &Call| {
             call.shadow
                 && self.gate.calls.has_stream(call.stream)
@@ -379,7 +387,8 @@ impl Intake {
             return Disposition::Consumed;
         }
         let (stream, number) = (passing.stream, passing.number);
-        // Until the id is known it may answer any call that was notified of late.
+        // Until the id is known, the message may answer any open call: it keeps its distance from
+        // the last progress of all of them.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => SmallVec::new(),
             (Some(call), _) => smallvec![self.gate.calls.guard_of(call)],
@@ -414,7 +423,8 @@ impl Intake {
             || piece.clone().into(),
             |passing| {
                 let payload = passing.repairs.apply(&passing.scan, piece.clone(), text, is_last);
-                // A message on a shared stream may break off: whether it is whole, only its end tells.
+                // A message on a shared stream may break off, so its scan continues to the end to
+                // know whether it is whole.
                 passing.known = matches!(origin, Origin::Stream(_))
                     && passing.call.is_some()
                     && passing.repairs.are_over(&passing.scan);
@@ -427,7 +437,7 @@ impl Intake {
     }
 }
 
-/// The upstream stream that a message passes on; none for the only wire.
+/// The upstream stream that a message passes on; `None` where one connection carries all messages.
 fn source(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,

@@ -54,6 +54,8 @@ impl LogTemplate {
         let data = json::member(&message.params()?, "data")?;
         let place = within(raw, &data)?;
         let mut reader = Reader { text: raw, at: place.start };
+        // The reader of the fast path must find the same string, or a comparison with this template
+        // would end in the middle of the words.
         let is_string = reader.string() == Some(&data[..]);
         if !is_string || !message.is_strict() || raw.len() - data.len() > LOG_TEMPLATE_MAX {
             return None;

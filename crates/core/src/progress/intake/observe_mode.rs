@@ -13,6 +13,7 @@ impl Intake {
     /// Forwards a message unchanged, except for names given by Milepost. False if no client can get
     /// the message.
     pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
+        // Only one stream is possible, so the message is not read.
         if !self.gate.calls.topology.is_whole() || self.gate.calls.topology.needs_no_choice() {
             return self.gate.calls.observe(self.gate.calls.session_stream, Transmit::of(message));
         }
@@ -25,6 +26,7 @@ impl Intake {
         let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
         let together =
             |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
+        // An array whose elements all go to one stream stays as it came.
         if let Some(stream) = first
             && !self.gate.calls.topology.has_strangers()
             && placed.iter().all(together)
@@ -55,7 +57,7 @@ impl Intake {
         let answered =
             message.id_key().and_then(|key| self.gate.calls.call_of_answer_on(origin, &key));
         let Some(id) = answered else {
-            // Where clients share the server it could be another one's.
+            // Where clients share the server, the answer could be for another client.
             return if self.gate.calls.topology.has_strangers() {
                 Err(Reason::OrphanAnswer)
             } else {

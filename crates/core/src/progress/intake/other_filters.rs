@@ -12,7 +12,8 @@ impl Intake {
     /// Whether another filter of the session, of which this filter has one request, may know the request of a message.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         match message.kind() {
-            // An id that was its own stays its own: its client may have given it to another request since.
+            // An id that this filter's request once had stays with this filter, although the client
+            // may have given the id to another request since.
             Kind::Response => message.id_key().is_some_and(|key| {
                 let ledger = &self.gate.calls.ledger;
                 ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
@@ -24,10 +25,11 @@ impl Intake {
         }
     }
 
-    /// The tokens that the progress in a message names, except tokens of open calls, and except ids of open
-    /// requests with a token where no other filter knows requests of the session: some servers put ids in the place of
-    /// tokens. On the stream of another request an id is no exception, as there it would mean that request. A request
-    /// without a token is told nothing, and another request of its session must not be told in its place.
+    /// The tokens that the progress in a message names, except tokens of open calls, and except ids
+    /// of open requests with a token where no other filter knows requests of the session: some
+    /// servers put ids in the place of tokens. On the stream of another request this exception does
+    /// not hold, as an unknown token there means that request. A request without a token gets no
+    /// progress, and another request of its session must not get it instead.
     pub fn tokens_named(&mut self, origin: Origin, message: &Message) -> Vec<Key> {
         let named = match message.kind() {
             Kind::Notification => self.named_token(message).into_iter().collect(),
@@ -42,6 +44,9 @@ impl Intake {
             let call = ledger.by_id(id).filter(|call| of_stream.is_none_or(|own| own == *call));
             call.and_then(|call| ledger.get(call))
         };
+        // Without these conditions, a token of another session that is the id of a request here would
+        // count as this session's own, and the text of one session would be shown to the client of
+        // another.
         let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
         let is_id = |token: &Key| self.gate.calls.topology.is_whole() && is_told(token);
         named
@@ -50,7 +55,8 @@ impl Intake {
             .collect()
     }
 
-    /// A message is about no request of this filter and must not be taken for progress of one.
+    /// Counts a message as withheld that is about no request of this filter, and must not be taken
+    /// for progress of one.
     pub fn note_out_of_place(&mut self, reason: Reason) {
         self.messages += 1;
         self.gate.calls.record(self.messages, None, Verdict::Withheld(reason));
@@ -65,13 +71,16 @@ impl Intake {
         let call = message.id_key().and_then(|id| {
             let own = on.and_then(|on| self.gate.calls.asked_on(on, &id));
             let other = || self.gate.calls.call_of_answer(&id);
+            // The late answer to a cancelled request is not the answer to a newer request with its
+            // id, which waits on its own stream.
             own.or_else(|| other().filter(|call| !self.gate.calls.waits_elsewhere(*call, on)))
         });
         if let Some(call) = call {
             if self.gate.calls.has_come_back_elsewhere(call, on) {
                 return self.gate.note_answer_where_left(call);
             }
-            // Waiting progress would come behind the answer.
+            // The answer is already out. `delivered` keeps the end of the call from writing the
+            // waiting progress behind it.
             self.gate.delivered = Some(call);
             self.detached.note_answer(&mut self.gate, now, call, message);
             self.gate.delivered = None;

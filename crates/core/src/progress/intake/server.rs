@@ -39,7 +39,7 @@ pub(crate) enum Unread {
     Withheld(Reason),
     /// The client of this call does not get the message.
     Refused(CallId, Box<About>, Reason),
-    /// The message is about a call of a tool that does not go by this dialect.
+    /// The message is about a call of a tool that does not use this dialect.
     NotTaken(CallId, Box<About>),
 }
 
@@ -67,7 +67,7 @@ impl Claim {
         if call.is_subscription() {
             return Err(Reason::NoToken);
         }
-        // Progress that needs no repair passes all the same: the server may go on.
+        // Compliant progress passes even behind the final report: the server may have more to say.
         let is_final =
             call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
@@ -78,6 +78,8 @@ impl Claim {
             true => Key::read(text).as_ref() == Some(&token.server),
             false => *text == token.client,
         };
+        // A string with other escapes is the same string to every reader. A number goes out in the
+        // client's own spelling.
         let spelled =
             self.report.about.token_text.as_ref().is_some_and(|text| {
                 is_due(text) || (text.starts_with(b"\"") && self.mended.is_none())
@@ -88,8 +90,9 @@ impl Claim {
         Ok(())
     }
 
-    /// Adds the route's knowledge: the total of a value without a total, or a value in the words, or one that
-    /// `message` has as a string. Of a report whose value can be no string no message is needed.
+    /// Adds the route's knowledge: the total of a value without a total, or a value in the words,
+    /// or one that `message` has as a string. `message` is needed only for a report whose value may
+    /// be a string.
     fn complete(&mut self, call: &mut Call, message: Option<&Message>) {
         if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
@@ -101,7 +104,7 @@ impl Claim {
         }
         apply_scale(&mut self.report, policy.scale);
         if self.report.figure.is_none() {
-            // `"progress":"50%"`
+            // Some servers write the value as a string: `"progress":"50%"`.
             let params = message.and_then(Message::params);
             let written = params.and_then(|params| json::member(&params, "progress"));
             let written = written.filter(|text| text.starts_with(b"\""));
@@ -111,7 +114,7 @@ impl Claim {
         if self.report.figure.is_some() {
             call.reports.protocol_values = ProtocolValues::Members;
         } else {
-            // A piece of a text may end within a number.
+            // A piece of a text may end in the middle of a number.
             let words = self.report.message.as_deref().filter(|_| !self.report.chunk);
             self.report.figure = words.and_then(|words| call.figure_in_words(words));
             self.report.in_words = true;
@@ -184,12 +187,16 @@ impl Intake {
         message: &Message,
     ) -> Disposition {
         self.gate.calls.received_at = Some(now);
+        // Keryx sends an error without its envelope, as the only data of an event. On standard
+        // streams such an object may be a line of a log.
         let is_apart = message.kind() == Kind::Noise && matches!(origin, Origin::Stream(_));
         let bare_error = is_apart.then(|| message.clone().or_bare_error());
         let message = bare_error.as_ref().unwrap_or(message);
         self.at_work =
             Some((self.gate.calls.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.gate.calls.policy.observes() && self.forward_observed(origin, message) {
+            // The client has the message already: if the filter fails now, the message must not be
+            // written once more.
             self.at_work = None;
         }
         let mut done = std::mem::take(&mut self.done);
@@ -205,6 +212,7 @@ impl Intake {
         };
         self.at_work = None;
         self.reports = None;
+        // The shell names these tokens for one message.
         self.gate.calls.elsewhere.clear();
         if self.gate.calls.policy.observes() && !self.gate.calls.topology.has_many_streams() {
             Disposition::Consumed
@@ -257,7 +265,7 @@ impl Intake {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
-                // The call that this ends is known until then.
+                // Before the notification is handled: it may end the call that it is about.
                 let about = self.gate.calls.sole_call_on(origin);
                 let placed = self.gate.calls.destination_of(origin, message);
                 self.server_notification(now, message);
@@ -303,6 +311,8 @@ impl Intake {
             }
             Err(Unread::Withheld(_)) => &self.gate.calls.policy,
         };
+        // The client reads `notifications/progress` itself: the original beside the repaired
+        // message would be a second notification.
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep || self.gate.calls.is_observed(*id) => {
@@ -316,7 +326,7 @@ impl Intake {
         };
         let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
         let keep = keep || is_nobodys && self.gate.calls.observes_the_rest();
-        // Nobody gets what may be another client's.
+        // A message that may be about another client's call goes to nobody.
         let is_private = self.gate.calls.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {
@@ -360,6 +370,8 @@ impl Intake {
         let mut found = Err(Unread::Withheld(Reason::Unreadable));
         for (dialect, report) in self.take_reports(message) {
             let claim = self.correlate(origin, dialect, report);
+            // Of several dialects that read the message, the record shows the first reason that
+            // says more than "unreadable".
             if claim.is_ok() || matches!(found, Err(Unread::Withheld(Reason::Unreadable))) {
                 found = claim;
             }
@@ -395,7 +407,7 @@ impl Intake {
         Ok((id, claim.report))
     }
 
-    /// The call that a report is about, if its tool goes by this dialect.
+    /// The call that a report is about, if its tool uses this dialect.
     pub(crate) fn correlate(
         &mut self,
         origin: Origin,
@@ -406,6 +418,8 @@ impl Intake {
         let (call, mended) = found.map_err(Unread::Withheld)?;
         let known = self.gate.calls.get(call);
         let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
+        // Tools of one route may have different dialects of the same method: the message is read
+        // with that of its own tool.
         if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }
@@ -430,7 +444,7 @@ impl Intake {
         })
     }
 
-    /// Notifications that tell of calls without being progress.
+    /// Handles notifications that concern calls and are not progress.
     pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {

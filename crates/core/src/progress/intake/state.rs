@@ -48,8 +48,9 @@ pub(crate) enum LargeDisposition {
     Noise,
 }
 
-/// What the dialects read in a message, until the message has been handled. Several steps ask for it: whose message it
-/// is, whether its token means another session, and at last what it says. The message is read once.
+/// The reports that the dialects have read in a message, kept until the message has been handled,
+/// so that the message is read once. Several steps need them: whose message it is, whether its
+/// token is another session's, and what it reports.
 #[derive(Debug)]
 pub(crate) struct MessageReports {
     /// The text of the message. As long as it is held here, no other text has its place in memory.
@@ -75,7 +76,7 @@ pub struct Intake {
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
     /// Repairs of what the next message came in.
     pub(crate) done: Repairs,
-    /// What was read in the message that comes now.
+    /// The reports that were read in the current message.
     pub(crate) reports: Option<MessageReports>,
     /// The shapes of the last plain progress.
     pub(crate) templates: Templates,
@@ -140,8 +141,8 @@ impl Intake {
             || self.detached.held().is_some_and(|held| held.is_on(stream))
     }
 
-    /// The response to a POST has ended. What answers no open request is the answer to the request of the POST if that
-    /// one has no other.
+    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
+    /// the answer to the request of the POST, if that request has no other answer.
     pub fn response_ended(&mut self, now: Instant, on: StreamId) {
         self.detached.response_ended(&mut self.gate, now, on);
     }
@@ -156,7 +157,7 @@ impl Intake {
         self.detached.may_keep(&self.gate)
     }
 
-    /// The room for a large answer of a call that goes on without its client.
+    /// Bytes that may be kept of a large answer to a call that goes on without its client.
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
         self.detached.late_room(&self.gate, id)
     }
@@ -166,9 +167,10 @@ impl Intake {
         self.detached.has_nothing_due(&self.gate, now, stream)
     }
 
-    /// The server speaks of the requests in `message`, which a client has just sent on the stream `client`, on an upstream
-    /// stream that is no client stream: its number must not be one. Messages of that one come from
-    /// `Origin::Stream(upstream)` then, and those of an upstream stream that pairs with no request from
+    /// Notes that the server sends its messages about the requests in `message`, which a client has
+    /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
+    /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
+    /// an upstream stream that pairs with no request from
     /// [`Origin::Shared`](crate::progress::Origin::Shared).
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
         let Self { gate, detached, .. } = self;
@@ -177,6 +179,9 @@ impl Intake {
 
     /// The token that the progress in a message names. The reports are kept for the next step.
     pub(crate) fn named_token(&mut self, message: &Message) -> Option<Key> {
+        // Whose message it is, whether its token is another session's, and what it says are three
+        // questions. One reading for all of them, with the parameters read in one pass, about
+        // halved the instructions of a flood of progress.
         if self.reports.as_ref().is_none_or(|known| !known.is_of(message)) {
             let reports = self.gate.calls.read_reports(message);
             self.reports = Some(MessageReports { raw: message.raw().clone(), reports });

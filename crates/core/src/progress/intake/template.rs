@@ -64,6 +64,7 @@ impl Template {
     /// The template of `text`, which was read as `members`; `None` if the template is too long to keep.
     fn of(text: &[u8], members: &PlainMembers<'_>) -> Option<Self> {
         let place = |part: &[u8]| {
+            // The members are slices of `text`, so the addresses give their places.
             let start = part.as_ptr() as usize - text.as_ptr() as usize;
             start..start + part.len()
         };
@@ -129,6 +130,7 @@ impl Template {
             return None;
         }
         let moved = |place: &Range<usize>| {
+            // Places behind a gap move by the length of what stands in the gap now.
             let before = self.gaps.iter().zip(lengths).filter(|(gap, _)| gap.at <= place.start);
             let by: usize = before.map(|(_, length)| length).sum();
             &text[place.start + by..place.end + by]

@@ -109,6 +109,8 @@ fn figure(fields: &Fields) -> Option<ProgressValue> {
 
 /// Words on one short line as a JSON string, secrets masked; `None` if they are nothing but signs.
 fn quoted_line(words: &str, policy: &CallPolicy) -> Option<Bytes> {
+    // Without control sequences, and without characters that turn text around: they could make a
+    // message show something else than it says.
     let shown = terminal::plain(words);
     let shown = shown.trim();
     let tells = shown.chars().any(char::is_alphanumeric);

@@ -50,6 +50,7 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
+        // A counter that has reached its total is done, and another may follow at once.
         let is_done = last.total.is_some_and(|total| last.value >= total);
         last.total != total && !is_done && seen_at < last.seen_at + COUNTER_KEPT
     });
@@ -79,7 +80,8 @@ impl Intake {
         if !self.gate.calls.policy.listens_to(TextSource::Stdout) {
             return;
         }
-        // Of a bar only its last state matters: all of them have come together.
+        // A progress bar draws its states over each other on one line. All of them have arrived
+        // together, so only the last state matters.
         let mut last = None;
         let mut terminal = Terminal::default();
         terminal.feed(text, &mut |line| last = Some(line.to_owned()));
@@ -200,7 +202,9 @@ impl Intake {
         if self.gate.calls.is_stale(origin) {
             return Err(Reason::Unknown);
         }
-        // The server may not have noticed yet that nobody waits any more.
+        // After a cancellation the server may still work on the cancelled call for a moment, and
+        // write about it. The name of a tool does not help, because the next call may be of the
+        // same tool.
         if self.gate.calls.given_up_at.is_some_and(|at| now < at + OVER) {
             return Err(Reason::Ambiguous);
         }
@@ -257,6 +261,7 @@ impl Intake {
             return;
         }
         call.account.read_from_text += 1;
+        // The status of a task shows the text as well, also if the client gave no token.
         if call.is_own_task() {
             let report = match &text {
                 SourceText::Line(line) => text::read(source, line, policy),
@@ -290,9 +295,10 @@ impl Intake {
         report.in_words = true;
         apply_scale(&mut report, policy.scale);
         if call.reports.protocol_values != ProtocolValues::Missing {
-            // Its own values may count something else.
+            // The values of the server's own progress may count something else than its text does.
             report.figure = None;
         }
+        // A report of the server's own waits: text must not take its place.
         if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
@@ -323,11 +329,11 @@ fn log_data(params: Bytes) -> Option<Bytes> {
     let fields = Fields::read(&params)?;
     let beside = ["message", "msg", "text", "content"];
     match fields.first(&["data"]) {
-        // Words beside a map of details.
+        // `data` is a map of details, and the words stand beside it.
         Some(data) if !data.starts_with(b"{") || fields.string(beside[0]).is_none() => {
             Some(data.clone())
         }
-        // A map in a string, or all that there is.
+        // The words are a map in a string, or there is nothing else.
         _ => match beside.iter().find_map(|name| fields.string(name)) {
             Some(words) if words.starts_with(b"\"{") || fields.string("content").is_some() => {
                 Some(words.clone())

@@ -116,6 +116,6 @@ impl Ask {
 /// progress would count as the older request's, are improbable: there are 2^53 integers.
 fn integer_for(token: &Key) -> i64 {
     let hash = fnv_1a(token.to_json());
-    // The upper bits are the better ones; 53 always fit.
+    // The upper bits of FNV-1a are mixed better than the lower ones, and 53 bits always fit.
     i64::try_from(hash >> 11).unwrap_or(1).max(1)
 }

@@ -104,6 +104,7 @@ impl Masks {
     /// The positions of secrets in a text, in order, without overlaps.
     pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
+        // Nearly all lines have no hint, and are spared the other patterns.
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
             let flags = [false, true];
             let patterns = NAMED.0.iter().zip(flags);
@@ -146,11 +147,12 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Texts of which every line with a secret has one, in any case. Most lines have none.
+/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most
+/// lines contain none, and need no other pattern.
 static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
-    // A hint of three letters is a part of many words.
+    // `otp` and `pin` are parts of many words: they count at the beginning of a word only.
     SecretPatterns::new([format!(
         "(?i-u){}|basic|://|-----begin|keys|session|signature|tokens|(?:^|[ -@\\[-`{{-~])(?:otp|pin)|\
          [?&](?:sig|code)=|(?:^|\\s)-u\\s|(?:^|\\s)--(?:proxy-)?user[\\s=]",
@@ -197,7 +199,7 @@ impl SecretPatterns {
     }
 }
 
-/// Words of names that mean something else as often.
+/// Parts of names that are as often no secret (`key`, `pass`).
 const WEAK: [&str; 4] = ["auth", "key", "pass", "pat"];
 
 /// Words that make a key the key of a secret.
@@ -214,14 +216,14 @@ const OF_KEYS: [&str; 10] = [
     "signing",
 ];
 
-/// Endings of names that describe a secret and are none.
+/// Last parts of names that say something about a secret and are none themselves (`token_count`).
 const ABOUT: [&str; 23] = [
     "bucket", "count", "counter", "dir", "endpoint", "expires", "expiry", "file", "id", "length",
     "limit", "name", "path", "policy", "prefix", "rate", "size", "stdin", "store", "ttl", "type",
     "url", "usage",
 ];
 
-/// Words in place of a secret.
+/// Words that stand where a secret would stand (`token: missing`).
 const SAID: [&str; 34] = [
     "accepted",
     "are",
@@ -259,7 +261,8 @@ const SAID: [&str; 34] = [
     "was",
 ];
 
-/// The values of names that are secrets. What is no secret may hold one: `https://x/?key=value`.
+/// Finds the values whose names mark them as secrets. A value that is no secret is searched
+/// further, because it may contain one: `https://x/?key=value`.
 fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(named) = pattern.captures_at(words, from) {
@@ -274,9 +277,10 @@ fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usiz
     }
 }
 
-/// Whether a value is a secret by its name; `is_flag`: a space stands between both.
+/// Whether a name such as `token` or `--password` marks its value as a secret. `is_flag`: the value
+/// follows after a space (`--password x`), not after `=`.
 fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> bool {
-    // A member is named by its last part; so is a file.
+    // Of a name with dots (`config.token`, `token.json`) the last part tells what it names.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
     let parts: Vec<&str> = last.split(['-', '_']).collect();
     let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);
@@ -314,6 +318,7 @@ fn is_key(value: &str) -> bool {
 fn is_armour(words: &str) -> bool {
     let words = words.trim();
     let has = |is: fn(&u8) -> bool| words.as_bytes().iter().any(is);
+    // PEM has lines of 64 characters (RFC 7468), MIME has lines of 76 (RFC 2045).
     matches!(words.len(), 64 | 76)
         && words.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
         && has(u8::is_ascii_digit)

@@ -289,7 +289,7 @@ impl Default for AnswerRepairs {
 /// The name of a request that an upstream puts in the place of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenIs {
-    /// The token, as it should.
+    /// The token, as the specification asks.
     Token,
     /// The request id.
     RequestId,
@@ -349,15 +349,17 @@ impl Policy {
         self.everywhere().all(CallPolicy::observes)
     }
 
-    /// The mode of every tool is `mode`.
+    /// Sets the mode of every tool.
     pub fn set_mode(&mut self, mode: Mode) {
         self.call.mode = mode;
         self.tools.values_mut().for_each(|tool| tool.mode = mode);
     }
 
-    /// The mode of every tool is the one that it has in `other`.
+    /// Gives every tool the mode that it has in `other`.
     pub(crate) fn keep_modes_of(&mut self, other: &Self) {
         self.call.mode = other.call.mode;
+        // A tool that only `other` names may have another mode than the route: it needs an entry
+        // here.
         for (tool, known) in &other.tools {
             let own = self.tools.entry(tool.clone()).or_insert_with(|| self.call.clone());
             own.mode = known.mode;
@@ -370,6 +372,7 @@ impl Policy {
     /// The dialects that claim a method. The call of the message, which decides between them, is
     /// known later.
     pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
+        // A dialect that the route and a tool both name is tried once.
         let is_everyones =
             |own: &Dialect| self.call.dialects.iter().any(|known| known.name() == own.name());
         let of_tools = self.tools.values().flat_map(|policy| &policy.dialects);
@@ -432,6 +435,8 @@ impl Policy {
 
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
+        // The usual route has no settings of single tools, and this is asked several times a
+        // message.
         if self.tools.is_empty() {
             return &self.call;
         }

@@ -16,9 +16,10 @@ pub(crate) struct Policies {
     pub(crate) now: Arc<Policy>,
     /// Policies of open calls that began earlier; usually none.
     pub(crate) older: Vec<Arc<Policy>>,
-    /// Whether the standard dialect alone reads the standard's progress in `now`, once somebody has asked.
+    /// Whether the standard dialect alone reads the standard's progress in `now`; `None` until that
+    /// is needed.
     standard_alone: Option<bool>,
-    /// Whether `now` reads no log message as progress, once somebody has asked.
+    /// Whether `now` reads no log message as progress; `None` until that is needed.
     forwards_logs: Option<bool>,
     /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,
@@ -51,14 +52,14 @@ impl Policies {
         *self.forwards_logs.get_or_insert_with(are_plain) && self.older.is_empty()
     }
 
-    /// Replaces the policy of new calls; the one before is that of open calls.
+    /// Replaces the policy of new calls, and keeps the replaced policy for open calls.
     pub(crate) fn replace(&mut self, now: Arc<Policy>) {
         self.older.retain(|older| !Arc::ptr_eq(older, &now));
         self.older.push(std::mem::replace(&mut self.now, now));
         (self.standard_alone, self.forwards_logs) = (None, None);
     }
 
-    /// The one for calls from now on.
+    /// The policy of calls that open from now on.
     pub(crate) fn now(&self) -> &Arc<Policy> {
         &self.now
     }
@@ -78,7 +79,7 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Read for the first dialect that needs them.
+        // Read at most once, and only if a dialect has no quick way for this message.
         let mut read = None;
         self.dialects_of(method).filter_map(move |dialect| {
             if let Some(report) = dialect.read_plain(message) {
@@ -96,6 +97,8 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
+        // Overheard messages add progress to what the server sends, as heartbeats do: only `full`
+        // adds.
         let all = self.everywhere().filter(|policy| policy.mode == Mode::Full);
         let all = all.flat_map(|policy| &policy.dialects);
         let mut dialects = all.filter(move |dialect| dialect.overhears(method)).peekable();
@@ -106,6 +109,7 @@ impl Policies {
     }
 
     fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
+        // A dialect that several policies name is tried once: with the first of them.
         let older = self.older.iter().enumerate().flat_map(move |(place, policy)| {
             let before = move || std::iter::once(&self.now).chain(&self.older[..place]);
             let is_known = move |dialect: &Dialect| {

@@ -52,7 +52,8 @@ impl Policy {
         client: Bytes,
     ) -> Option<MappedId> {
         let key = Key::read(&client)?;
-        // One that stands there twice stays: we could change the one that is not read.
+        // A token that stands there twice stays as it is: Milepost might change the one that the
+        // server does not read.
         let sole = || sole_member(&sole_member(params, "_meta")?, "progressToken");
         let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
         Some(match ask.and_then(|ask| ask.token(&key)) {
@@ -127,6 +128,7 @@ impl Policy {
 
     /// A request with the additions for its server; `None`: unchanged.
     fn request_with_members(&self, request: &Message) -> Option<Bytes> {
+        // A request that readers may read in two ways goes to the server as it came.
         if request.repeats_a_key() || request.id_key().is_none() {
             return None;
         }
@@ -161,7 +163,8 @@ impl Policy {
         // A token that stands there twice stays, as in `token_in`.
         let meta = sole_member(&request.params().filter(|_| !request.repeats_a_key())?, "_meta")?;
         let text = sole_member(&meta, "progressToken")?;
-        // Not a token that Milepost cannot read: the client gets no progress under it either.
+        // A token that Milepost cannot read stays. The client gets no progress under it in any
+        // case.
         let _read = token.filter(|token| *token.client == *text)?;
         let raw = request.raw();
         let whole = within(raw, &meta)?;
@@ -264,6 +267,7 @@ fn merge(
                 new.extend_from_slice(value.to_string().as_bytes());
                 new.push(b',');
             }
+            // The recursion goes as deep as the object of the route, whatever a client sends.
             (Some(own), None, Value::Object(value)) => {
                 merge(raw, &object.slice(own.value.clone()), value, splices);
             }

@@ -48,6 +48,7 @@ impl ClientStreams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
         if let Some(changes) = &mut self.changes {
+            // The caller may change any of them.
             changes.changed.extend(self.streams.keys().copied());
         }
         self.streams.iter_mut()
@@ -66,7 +67,7 @@ impl ClientStreams {
         self.streams.remove(id)
     }
 
-    /// Changes are noted from now on.
+    /// Notes changes from now on. Every stream that is already open counts as changed.
     pub(crate) fn note_changes(&mut self) {
         self.changes = Some(Box::default());
         let _all = self.iter_mut();
@@ -99,12 +100,14 @@ impl ClientStreams {
     }
 
     pub(crate) fn next_changed(&mut self) -> Option<StreamId> {
+        // Only streams that were touched are looked at: a thousand silent calls of one server would
+        // otherwise cost a look at each of them for every message.
         let id = self.changes.as_ref()?.changed.first().copied()?;
         self.settle(id);
         Some(id)
     }
 
-    /// The shell knows the stream as it is.
+    /// Notes that the shell knows the present state of a stream.
     pub(crate) fn settle(&mut self, id: StreamId) {
         let Some(changes) = &mut self.changes else { return };
         changes.changed.remove(&id);
@@ -118,6 +121,8 @@ impl ClientStreams {
     /// The streams on which too many bytes wait.
     pub(crate) fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
+            // A stream that is neither noted as full nor changed since cannot be full. So a session
+            // with many quiet streams costs nothing here.
             Some(changes) => (Some(changes.full.union(&changes.changed)), None),
             None => (None, Some(self.streams.keys())),
         };

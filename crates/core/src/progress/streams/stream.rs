@@ -91,9 +91,9 @@ pub(crate) struct MessageVerdict {
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) pacing: StreamPacing,
-    /// Its client is known not to need pacing.
+    /// The client of the stream is known not to need pacing.
     pub(crate) is_orderly: bool,
-    /// The number of its client, if the shell knows it.
+    /// The number of the client, if the shell knows the client.
     pub(crate) principal: Option<u64>,
     /// The origin of the client message that is being read.
     pub(crate) origin: RequestOrigin,
@@ -164,7 +164,7 @@ impl Stream {
         self.queue.push_back(item);
     }
 
-    /// What is left to be written, in its order.
+    /// Takes the messages that are left to be written, in their order.
     pub(crate) fn salvage(&mut self, is_observed: bool) -> TransmitQueue {
         if is_observed {
             return self.observed.take().map(|queue| *queue).unwrap_or_default();
@@ -184,6 +184,7 @@ impl Stream {
     /// given out have been written.
     fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
         let mut latest = None;
+        // An array has a guard for each of its answers: the latest decides.
         for guard in &item.guards {
             if guard.unwritten.is_some() {
                 return Some(None);
@@ -222,7 +223,8 @@ impl Stream {
             self.queue.iter().position(next).unwrap_or(self.queue.len())
         });
         let items = self.queue.iter().enumerate().skip(from);
-        // Lazily: a client that reads nothing may have a hundred thousand of them before it.
+        // Lazy: for a client that does not read, a hundred thousand items may wait here, and each
+        // poll would look at all of them.
         let mut may_follow = self.midway.is_none();
         let reached = items.take_while(move |(index, item)| {
             let is_reached = *index == from || may_follow && lets_pass(item);
@@ -288,6 +290,7 @@ impl Stream {
         if let ItemKind::Progress(_) = item.kind {
             self.progress_passed = item.order;
         }
+        // A message of Milepost's own has no event id, so no client can name it when it resumes.
         if *item.payload.form() != Form::Own(None) {
             self.passed = self.passed.max(item.order);
         }
@@ -305,6 +308,7 @@ impl Stream {
             verdicts.extend(item.verdicts);
         }
         for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
+            // The answer must not wait for progress that will never be written.
             if removed.contains(&guard.behind) {
                 (guard.behind, guard.unwritten) = (0, None);
             }
@@ -321,6 +325,7 @@ impl Stream {
         self.unwritten.clear();
         let passed = self.progress_passed;
         let guards = self.queue.iter_mut().flat_map(|item| &mut item.guards);
+        // A guard whose progress still waits in the queue is not met by the writing of other bytes.
         for guard in guards.filter(|guard| guard.behind <= passed) {
             if guard.unwritten.take().is_some() {
                 (guard.last, guard.behind) = (Some(now), 0);

@@ -26,6 +26,7 @@ impl ArrayScan {
     pub(super) fn feed(&mut self, piece: &[u8]) {
         let (mut at, mut from) = (0, 0);
         while at < piece.len() {
+            // Inside a string only its end matters.
             if self.in_string && !self.escaped {
                 match memchr2(b'"', b'\\', &piece[at..]) {
                     Some(offset) => at += offset,

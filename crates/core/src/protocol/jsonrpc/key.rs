@@ -55,6 +55,8 @@ impl Key {
             return Some(Self::Integer(value));
         }
         let text = std::str::from_utf8(text).ok()?;
+        // Rust's parser takes `-0` and `007` too. The one is the number 0, the other is no number
+        // of JSON: both are decided below.
         if let Ok(value) = text.parse::<i64>()
             && !text.starts_with("-0")
             && (text == "0" || !text.starts_with('0'))
@@ -100,6 +102,7 @@ impl Key {
     /// that a JavaScript server makes of a large number. Careless servers return such forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
+            // Two strings are one name only if they are equal.
             (Self::Text(_), Self::Text(_)) => false,
             (Self::Text(text), number) | (number, Self::Text(text)) => {
                 let spelled = Self::number(text).and_then(|spelled| spelled.class());

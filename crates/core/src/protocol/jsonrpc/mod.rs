@@ -146,6 +146,9 @@ impl Message {
         let has_id = self.id.is_some() && !(null_id && self.method.is_some());
         let answers = self.result.is_some() || self.error.is_some();
         let versioned = self.version != Version::Missing;
+        // An answer needs an id or a version: `{"result":"fine"}` may be a line of a log. A message
+        // that is cut off, or that has a version and fits no kind, is `Opaque`: it is forwarded,
+        // because its reader may know more.
         self.kind = match (self.method.is_some(), has_id, answers) {
             (false, _, true) if whole && (has_id || versioned) => Kind::Response,
             (false, true, false) if whole && versioned && !null_id => Kind::Response,
@@ -319,7 +322,8 @@ impl Message {
         })
     }
 
-    /// The messages of an array or line. What the frame has besides goes with the last one.
+    /// The messages of an array or a line. The last message keeps the frame, with the fields that
+    /// stand beside the data.
     pub fn apart(&self) -> Vec<Self> {
         let on_one_line = self.on_one_line().map(|(messages, _)| messages);
         let mut elements = on_one_line.unwrap_or_else(|| self.elements().collect());

@@ -21,20 +21,20 @@ pub(super) struct NullScan {
 }
 
 impl NullScan {
-    /// A key begins.
+    /// Notes the beginning of a key.
     pub(super) fn begin_key(&mut self, at: u64) {
         if !self.has_kept {
             self.start = Some(at);
         }
     }
 
-    /// The present value was a scalar that ends at this position.
+    /// Notes a scalar value that ends at this position.
     pub(super) fn settle(&mut self, key: &[u8], value: &[u8], end: u64) {
         let is_left_out = ["method", "params", "error"].iter().any(|name| json::key_is(key, name));
         self.null_end = Some(end).filter(|_| is_left_out && value == b"null");
     }
 
-    /// The present member is over: a comma at this position, or the end of the object.
+    /// Notes the end of the present member: a comma at this position, or the end of the object.
     pub(super) fn end_member(&mut self, comma: Option<u64>) {
         match (self.start.take(), self.null_end.take()) {
             (Some(start), Some(end)) if self.found.len() < NULLS_MAX => {
@@ -46,7 +46,7 @@ impl NullScan {
         self.start = comma.filter(|_| self.has_kept);
     }
 
-    /// The present member has a value that is not null.
+    /// Notes that the present member has a value that is not null.
     pub(super) fn keep_member(&mut self) {
         self.start = None;
     }

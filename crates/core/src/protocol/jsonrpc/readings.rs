@@ -107,6 +107,8 @@ fn fault_of(object: &[u8], names: &[&'static str]) -> Option<Fault> {
             }
         }
     }
+    // A lenient server may read on where this reader stops, and find members that were not looked
+    // at.
     members.end().is_none().then_some(Fault::Unreadable)
 }
 

@@ -201,13 +201,14 @@ impl Scan {
             let is_error = json::key_is(&self.key, "error");
             self.has_version |= json::key_is(&self.key, "jsonrpc");
             let is_body = is_error || json::key_is(&self.key, "result");
+            // The first byte is enough: no other value of JSON begins with it.
             let is_null = byte == b'n';
             if !is_null {
                 self.nulls.keep_member();
             }
             self.error |= is_error && !is_null;
             self.result |= is_body && !is_error;
-            // Null members stand beside the one that means something.
+            // A null `result` or `error` may stand beside the member that has the body.
             if is_body && !is_null && self.body.is_none() {
                 self.body = Some(ScannedBody {
                     is_error,
@@ -243,6 +244,7 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8, at: u64) {
+        // A key beyond the limit is cut off, and then equals no known name.
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
             if self.token.is_empty() {
                 self.place.start = at;
@@ -255,7 +257,7 @@ impl Scan {
         }
     }
 
-    /// A scalar value at depth 1 is over.
+    /// Notes the end of a scalar value at depth 1.
     fn settle(&mut self) {
         if !self.after_colon || self.token.is_empty() {
             return;

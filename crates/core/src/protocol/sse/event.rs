@@ -38,9 +38,9 @@ pub(super) struct FieldSpans {
     retry: Span,
 }
 
-/// A part of a block. It never ends at 0, where no field has its value: that is no part at all.
+/// A part of a block. An end of 0 stands for no part, because no value of a field ends there.
 ///
-/// Half the size of a `Range`, as events are moved about more than anything else is done to them.
+/// Half the size of a `Range`: events are moved more often than anything else is done with them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: u32,
@@ -82,6 +82,8 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
     let name = line.len() - rest.len();
     match rest {
         [] => Some((field, name)),
+        // WHATWG HTML, Interpreting an event stream: one space behind the colon is not part of the
+        // value.
         [b':', b' ', ..] => Some((field, name + 2)),
         [b':', ..] => Some((field, name + 1)),
         _ => None,
@@ -98,6 +100,8 @@ impl FieldSpans {
             Field::Data if self.data.range().is_some() => self.several = true,
             Field::Data => self.data = Span::new(value),
             Field::Event => self.name = Span::new(value),
+            // WHATWG HTML, Interpreting an event stream: an id with a NUL is ignored, and so is a
+            // retry time that is not digits alone.
             Field::Id if memchr::memchr(0, &text[value.clone()]).is_some() => {}
             Field::Id => self.id = Span::new(value),
             Field::Retry if value.is_empty() => {}
@@ -245,6 +249,7 @@ const DATA: &[u8] = b"data: ";
 fn usual_head(raw: &[u8]) -> Option<&[u8]> {
     let name = if raw.starts_with(b"event: message\n") { b"event: message\n".len() } else { 0 };
     let rest = raw[name..].strip_prefix(DATA)?;
+    // The first line end is the last but one byte: the block has no other line.
     let is_usual = memchr::memchr2(CR, LF, rest) == rest.len().checked_sub(2);
     (is_usual && rest.ends_with(b"\n\n")).then(|| &raw[..name + DATA.len()])
 }

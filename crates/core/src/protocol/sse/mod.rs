@@ -201,11 +201,12 @@ impl Events {
     /// is no such event. Servers written by hand forget the line. To be called once `next` has returned `None`; changes
     /// nothing.
     pub fn unfinished_event(&self) -> Option<SseEvent> {
+        // Productboard's server forgets the blank line, and keeps the connection open.
         let rest = [self.carry.get(self.lead..)?, &self.chunk].concat();
         if self.long.is_some() || rest.is_empty() {
             return None;
         }
-        // Behind a CR a LF is the rest of a line end.
+        // A LF behind a CR would only complete that line end, so two are needed.
         let line_ends: &[u8] = if rest.ends_with(b"\n") { b"\n" } else { b"\n\n" };
         let mut alone = Self::new(self.inspect_max);
         alone.mark = ByteOrderMark::Past;
@@ -268,6 +269,7 @@ impl Events {
         if text.is_empty() {
             return None;
         }
+        // The rest of a CRLF whose CR was the last byte of the chunk before.
         if mem::take(&mut self.cr) && text[0] == LF {
             let raw = self.chunk.split_to(1);
             return Some(SseFrame::Event(SseEvent::new(raw, FieldSpans::default())));

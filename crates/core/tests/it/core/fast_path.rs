@@ -90,7 +90,10 @@ impl Way {
 
     /// Tells the filter of the token that is active in another session, as its shell does.
     fn active_elsewhere(&mut self, text: &Bytes) {
-        let named = self.filter.intake_mut().tokens_named(&Message::parse(text.clone()));
+        let named = self
+            .filter
+            .intake_mut()
+            .tokens_named(Origin::Stream(OWN), &Message::parse(text.clone()));
         if named.contains(&elsewhere()) {
             self.filter.calls_mut().active_elsewhere(&[elsewhere()]);
         }

@@ -120,6 +120,7 @@ impl LateCalls {
             given.work.details.principal == who
                 && Key::read(&given.client_id).as_ref() == Some(client_id)
         };
+        // The newest, because clients use ids again.
         let place = self.given.iter().rposition(is_meant)?;
         self.given.remove(place)
     }
@@ -180,6 +181,7 @@ impl LateCalls {
 
     /// The time at which something is to be done next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
+        // All answers are remembered equally long, so the oldest ends first.
         let given = self.given.front().map(|given| given.work.until);
         let over = self.works.next_due().into_iter().chain(given);
         let told = self.early_answers.first().map(|(at, _)| *at);
@@ -229,6 +231,7 @@ impl LateCalls {
                 (&mut known.structured, tool.output_schema.is_some()),
             ];
             for (names, is_so) in names {
+                // A later list of the server may have changed the annotation.
                 if !is_so {
                     names.remove(&tool.name);
                 } else if is_new {
@@ -243,6 +246,7 @@ impl LateCalls {
 
     /// Whether the server says that a tool may destroy something.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
+        // Beyond the limit every tool counts as destructive: work must not go on by mistake.
         self.tools.overflowed || self.tools.destructive.contains(tool)
     }
 

@@ -66,7 +66,7 @@ impl HeldCalls {
         self.calls.push_back(HeldCall { stream, message, draft, tool, until: now + HOLD_MAX });
     }
 
-    /// The place of the oldest call that is meant.
+    /// The position of the oldest call for which `is_meant` is true.
     pub(crate) fn place_of(&self, is_meant: impl Fn(&HeldCall) -> bool) -> Option<usize> {
         self.calls.iter().position(is_meant)
     }

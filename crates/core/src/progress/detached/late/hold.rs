@@ -55,14 +55,14 @@ impl DetachedWork {
         })
     }
 
-    /// Sends the calls on that have waited for their whole time.
+    /// Sends the held calls to the server that have waited for their whole time.
     pub(crate) fn release_due(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_due(now)) {
             self.release(gate, now, held);
         }
     }
 
-    /// Sends every call on that waits: the client says nothing more.
+    /// Sends every held call to the server, because the client sends nothing more.
     pub(crate) fn release_all(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_first()) {
             self.release(gate, now, held);
@@ -80,7 +80,8 @@ impl DetachedWork {
         }
     }
 
-    /// Opens the calls that wait, though the server is not sent them: they end with the others.
+    /// Opens the held calls without sending them to the server, so that they end with the other
+    /// calls.
     pub(crate) fn enter_held(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_first()) {
             self.enter_unsent(gate, now, held);
@@ -110,7 +111,7 @@ impl DetachedWork {
         }
     }
 
-    /// Takes the oldest call that waits and is meant.
+    /// Takes the oldest held call for which `is_meant` is true.
     fn take_held(&mut self, is_meant: impl Fn(&HeldCall) -> bool) -> Option<HeldCall> {
         let held = &mut self.late.as_mut()?.held;
         held.place_of(is_meant).and_then(|place| held.take_at(place))
@@ -126,7 +127,8 @@ impl DetachedWork {
     fn enter_unsent(&self, gate: &mut Gate, now: Instant, held: HeldCall) -> Option<CallId> {
         let HeldCall { stream, mut draft, tool, .. } = held;
         if gate.calls.topology.has_strangers() {
-            // Its own names may be names of another client's requests.
+            // On a shared server the client's own names may be the names of another client's
+            // requests.
             draft.id.server = gate.calls.give_name();
             draft.token = None;
         }
@@ -144,7 +146,7 @@ impl DetachedWork {
         self.late.as_mut()?.held.released.pop_front()
     }
 
-    /// The work of a call goes on without its client: the same call that waits joins that work.
+    /// Lets a held call join the same work, which goes on without its client.
     pub(crate) fn join_held(
         &mut self,
         gate: &mut Gate,

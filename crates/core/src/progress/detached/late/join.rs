@@ -27,11 +27,11 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The reason that the server is given when nobody came back for the work of a call.
+/// The reason in the cancellation of work whose client did not come back.
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl DetachedWork {
-    /// The client makes another call: what the client left is not wanted any more.
+    /// Gives up the calls that a client has left, because the client makes another call.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         let Some(late) = &mut self.late else { return };
         late.forget_given(who);
@@ -43,12 +43,14 @@ impl DetachedWork {
     /// The server's id of the call that goes on without its client, and that an answer with this id is for.
     fn late_id(&self, gate: &Gate, id: &Key) -> Option<Key> {
         let (late, ledger) = (self.late.as_ref()?, &gate.calls.ledger);
+        // An open request with exactly this id goes before work that its client has given up.
         if late.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
         }
         if late.works.running(id).is_some() {
             return Some(id.clone());
         }
+        // An exact name, also that of an ended request, goes before another spelling.
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
         is_unknown.then(|| late.running_in_other_spelling(id)).flatten()
     }
@@ -75,7 +77,8 @@ impl DetachedWork {
         Some(room.saturating_sub(late.bytes()).min(most))
     }
 
-    /// Takes the answer to a call that goes on without its client. False if the answer is for anybody else.
+    /// Takes the answer to a call that goes on without its client. Returns false if the answer
+    /// belongs to another call.
     pub(crate) fn take_late_answer(
         &mut self,
         gate: &mut Gate,
@@ -99,11 +102,12 @@ impl DetachedWork {
         } else {
             late.works.take_running(&key);
         }
+        // If a client fetches the answer later, it gets a message of Milepost's own.
         gate.calls.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
         true
     }
 
-    /// The answer to a call that goes on without its client has come, and cannot be kept.
+    /// Forgets a call that goes on without its client, because its answer cannot be kept.
     pub(crate) fn drop_late_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         if let Some(work) = self.late.as_mut().and_then(|late| late.works.take_running(id)) {
             gate.calls
@@ -112,7 +116,7 @@ impl DetachedWork {
         }
     }
 
-    /// The server has ended: no answer comes any more.
+    /// Forgets the calls that go on without their clients, because the server has ended.
     pub(crate) fn drop_late_calls(&mut self, gate: &mut Gate, now: Instant) {
         let Some(late) = &mut self.late else { return };
         for call in late.take_all() {
@@ -122,7 +126,7 @@ impl DetachedWork {
         }
     }
 
-    /// Nobody gets the answer to a call any more: the server can stop its work.
+    /// Gives up a call whose answer no client will get, and tells the server to stop its work.
     fn give_late_up(&self, gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
         gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
         if work.is_running() {
@@ -142,7 +146,8 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
         let who = gate.calls.late_principal(stream);
-        // A client of a shared server that nobody knows could not be told from others when it came back.
+        // On a shared server, a client without a known principal could not be told from other
+        // clients when it calls again.
         let is_unknown = matches!(who, Principal::Stream(_));
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
@@ -155,7 +160,8 @@ impl DetachedWork {
             if let Some(signature) = &signature {
                 self.give_up_silently(gate, now, who, signature);
             }
-            // What goes on goes by the settings that it began with, though those of new calls may be others.
+            // The work that goes on is compared by the settings that it began with, although new
+            // calls may have other settings.
             let current =
                 signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
             let before = self.late.as_ref().and_then(|late| late.ignored_by(who, tool));
@@ -178,7 +184,8 @@ impl DetachedWork {
         }
     }
 
-    /// An open call for the same work that is so old that its client has given it up without a word.
+    /// Keeps the work of an open call for the same work that is so old that its client must have
+    /// given it up without a cancellation.
     pub(crate) fn give_up_silently(
         &mut self,
         gate: &mut Gate,
@@ -198,7 +205,8 @@ impl DetachedWork {
         }
     }
 
-    /// The client asks again: its call waits for the work of the call that it gave up.
+    /// Opens the call of a client that asks again: the call waits for the work of the call that the
+    /// client gave up.
     pub(crate) fn rejoin(
         &mut self,
         gate: &mut Gate,
@@ -239,7 +247,7 @@ impl DetachedWork {
         let done = Repairs::default();
         let judged = self.repair_answer_to(gate, now, Origin::Shared, id, answer, done);
         let Some(payload) = judged.payload else { return };
-        // The answer had its verdict when the answer came.
+        // The answer got its verdict when it arrived from the server.
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
@@ -250,7 +258,8 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
-    /// The client has given a call up by its clock: the work goes on. False if the call has to be cancelled.
+    /// Lets the work of a call go on whose client has given it up by its clock. Returns false if
+    /// the call has to be cancelled.
     pub(crate) fn keep_late(
         &mut self,
         gate: &mut Gate,
@@ -284,8 +293,9 @@ impl DetachedWork {
         true
     }
 
-    /// The client gave a call up while the answer was on its way. If its clock ran out, the answer waits for the same
-    /// call. False if the server has to see the cancellation.
+    /// Takes back a call that its client gave up while the answer was on its way. If the client's
+    /// clock ran out, the answer waits for the same call. Returns false if the server has to see
+    /// the cancellation.
     pub(crate) fn regain_late(
         &mut self,
         gate: &mut Gate,
@@ -299,6 +309,8 @@ impl DetachedWork {
         let given = late.take_given(who, id);
         let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
         let Some(answer) = answer.filter(|_| is_by_clock && late.works.has_room()) else {
+            // The server does not know the id of a joined call, so that call is not cancelled
+            // there.
             return is_joined;
         };
         work.until = now + work.details.terms().finished;
@@ -336,10 +348,13 @@ impl DetachedWork {
             Some(Expected::About(about, _)) => Some(about),
             _ => None,
         };
+        // A tool with an `outputSchema` must return structured content (MCP 2025-06-18, Tools):
+        // words alone are valid only as an error.
         let is_error = self.late.as_ref().is_some_and(|late| late.is_structured(&tool));
         let is_modern = call.revision.or(gate.calls.revision) >= Some(Revision::V2026_07_28);
         let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());
+        // Before the call ends, because the guard is read from the call.
         let guards = smallvec![gate.calls.guard_of(id)];
         if !self.keep_late(gate, now, id, LateEvent::Told) {
             return;

@@ -26,7 +26,7 @@ impl DetachedWork {
         may.then_some(late)
     }
 
-    /// Whether the server says that a tool may destroy something, or nobody has read what it says.
+    /// Whether the server marks a tool as destructive, or its list of tools has not been read.
     fn is_destructive(&self, tool: &str) -> bool {
         self.tools_unread || self.late.as_ref().is_some_and(|late| late.is_destructive(tool))
     }

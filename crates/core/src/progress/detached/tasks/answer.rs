@@ -1,4 +1,4 @@
-//! The end of a task: the server's answer, or the reason why there is none.
+//! The end of a task: the server's answer, or the reason for the lack of an answer.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use crate::progress::verdict::{Repair, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message, error_answer};
 
-/// The reason that the server is given when nobody came for the answer of a task.
+/// The reason in the cancellation of a call whose task has expired.
 const EXPIRED: &str = "the time to live of the task is over";
 
 impl DetachedWork {
@@ -55,7 +55,7 @@ impl DetachedWork {
         keeps_failures && json::member(&result, "isError").is_some_and(|said| said == "true")
     }
 
-    /// A task is over.
+    /// Ends a task, and keeps its answer.
     pub(crate) fn close_task(
         &mut self,
         gate: &mut Gate,
@@ -118,7 +118,7 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
-    /// The answer to a call that runs as a task has come, and cannot be kept.
+    /// Fails the task of an answer that is too large to be kept.
     pub(crate) fn fail_large_task(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         let Some(task) = self.running_task(id) else { return };
         let (id, call) = (task.details.id.clone(), task.details.call);
@@ -129,7 +129,7 @@ impl DetachedWork {
         self.answer_waiting(gate, now, &id, None);
     }
 
-    /// The server has ended: tasks that run get no answer any more.
+    /// Fails the tasks that still run, because the server has ended.
     pub(crate) fn fail_tasks(&mut self, gate: &mut Gate, now: Instant, why: &str) {
         let running: Vec<String> = self
             .tasks
@@ -169,7 +169,8 @@ impl DetachedWork {
         }
     }
 
-    /// Takes the server's answer to a call that runs as a task. False if the answer is for anybody else.
+    /// Takes the server's answer to a call that runs as a task. Returns false if the answer belongs
+    /// to another call.
     pub(crate) fn take_task_answer(
         &mut self,
         gate: &mut Gate,
@@ -181,6 +182,8 @@ impl DetachedWork {
             return false;
         }
         let Some(key) = message.id_key() else { return false };
+        // An open request with this id goes first: the client may have used the id of the task's
+        // request again.
         if gate.calls.by_id(&key).is_some() {
             return false;
         }
@@ -189,7 +192,9 @@ impl DetachedWork {
         let mut repairs = done;
         repairs.add(Repair::Task);
         let answer = self.mended_task_answer(gate, call, message, &mut repairs);
+        // Before the call ends, because the guard is read from the call.
         let guard = gate.calls.guard_of(call);
+        // After the repairs, which need the call: this ends it.
         self.note_answer(gate, now, call, message);
         let room = gate.calls.policy.call.tasks.bytes;
         let bytes = answer.raw().len();

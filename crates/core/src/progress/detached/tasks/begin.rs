@@ -52,6 +52,8 @@ impl DetachedWork {
         let sent = without_member(message, "task");
         let sent = if draft.token.is_some() { sent } else { with_token_in_meta(&sent, &id) };
         let (server_id, client_key) = (draft.id.server.clone(), Key::read(&client_id));
+        // The server gets an ordinary call. A task needs no late answer: its client can ask for the
+        // answer at any time.
         (draft.asks_for_task, draft.signature) = (false, None);
         let has_token = draft.token.is_some();
         let name = tool.clone().unwrap_or_default();
@@ -95,6 +97,8 @@ impl DetachedWork {
         let params = message.params().unwrap_or_default();
         let wanted = json::member(&params, "task").unwrap_or_default();
         let invalid = |why: &str| Err((INVALID_PARAMS, why.to_owned()));
+        // Only one of two equal members would be removed, and readers differ in which one they
+        // take.
         if message.repeats_a_key() || members_named(&params, "task") > 1 {
             return invalid("a member of this request occurs twice");
         }
@@ -105,6 +109,7 @@ impl DetachedWork {
         let asked = match &asked {
             None => None,
             Some(text) => match json::number(text).filter(|ms| *ms >= 0.0) {
+                // Bounded, because `from_secs_f64` panics on very large values.
                 Some(ms) => Some(Duration::from_secs_f64(ms.min(1e12) / 1e3)),
                 None => return invalid("params.task.ttl must be a number of milliseconds"),
             },
@@ -175,6 +180,7 @@ fn without_member(message: &Message, name: &str) -> Message {
     let (Some(place), Some(at)) = (place, within(message.raw(), &params)) else {
         return message.clone();
     };
+    // The range includes one of the commas beside the member.
     let range = match (place.checked_sub(1).map(|before| &members[before]), members.get(place + 1))
     {
         (_, Some(next)) => members[place].key.start..next.key.start,

@@ -63,6 +63,8 @@ impl DetachedWork {
         let date = json::member(params, "protocolVersion");
         let date = date.as_ref().and_then(|date| json::decode_str(date));
         let Some(tasks) = &mut self.tasks else { return };
+        // A task belongs to one connection. The filter of a single request, or of clients that
+        // share a server, could not find the task of a later request.
         tasks.is_wanted = date.as_deref() == Some(Revision::V2025_11_25.date())
             && gate.calls.policy.has_tasks()
             && gate.calls.topology.is_whole()
@@ -102,6 +104,7 @@ impl DetachedWork {
         }
         let tasks = self.tasks.as_mut()?;
         let mut splices = vec![first_member(raw, &capabilities, CAPABILITY)?];
+        // The client uses tasks only if the revision that has them is agreed on.
         if revision < Revision::V2025_11_25 {
             let newer = json::quote(Revision::V2025_11_25.date());
             splices.push((within(raw, &date)?, newer));
@@ -111,7 +114,7 @@ impl DetachedWork {
         Some(splices)
     }
 
-    /// Marks the tools whose calls may run as tasks. What the server says itself stays.
+    /// Marks the tools whose calls may run as tasks. A member that the server has set itself stays.
     fn mark_tools(
         &self,
         gate: &Gate,

@@ -56,6 +56,8 @@ impl DetachedWork {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, _, None) => {
                 Some((INVALID_PARAMS, NO_TASK.to_owned()))
             }
+            // MCP 2025-11-25, Tasks: the cancellation of a task that is over is refused with
+            // -32602.
             (mcp::TASKS_CANCEL, _, Some(task)) if !task.is_running() => {
                 let why = format!("the task is over already, and is {}", task.state().name());
                 Some((INVALID_PARAMS, why))
@@ -82,7 +84,7 @@ impl DetachedWork {
         Payload::default()
     }
 
-    /// A client asks for the answer of a task, and waits for it.
+    /// Opens the call of a client that waits for the answer of a task.
     fn wait_for_task(
         &mut self,
         gate: &mut Gate,
@@ -104,8 +106,8 @@ impl DetachedWork {
         }
     }
 
-    /// The client gives a request up: the answer of its task waits for the next request. False if the request
-    /// is no such request.
+    /// Ends a request that waits for the answer of a task, because its client gives the request up.
+    /// Returns false if the request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
         let method = gate.calls.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.waits_for_task(method)) {
@@ -125,7 +127,7 @@ impl DetachedWork {
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
         self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
-        // Nobody waits for an answer of a cancelled task.
+        // A cancelled task counts as fetched, so that it is the first to be forgotten.
         if let Some(task) = self.task_mut(id) {
             task.fetch();
         }
@@ -162,6 +164,7 @@ impl DetachedWork {
         origin: Origin,
         message: &Message,
     ) -> Option<CallId> {
+        // A `ping` asks no person, so the task does not require input.
         if !self.offers_tasks() || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }

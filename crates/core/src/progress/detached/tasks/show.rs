@@ -49,6 +49,7 @@ impl TaskWork {
         };
         let place = message.id_range()?;
         let mut splices = vec![(place, client_id.clone())];
+        // MCP 2025-11-25, Tasks: the result of `tasks/result` names its task in `_meta`.
         splices.extend(message.result().and_then(|result| self.related(message, &result)));
         Some(spliced(message, splices).to_bytes())
     }
@@ -62,6 +63,7 @@ impl TaskWork {
         let own = self.related_member();
         match json::member(result, "_meta") {
             Some(meta) if meta.starts_with(b"{") => first_member(message.raw(), &meta, &own),
+            // A `_meta` that is no object has no place for the name.
             Some(_) => None,
             None => first_member(message.raw(), result, &format!(r#""_meta":{{{own}}}"#)),
         }
@@ -102,7 +104,7 @@ impl DetachedWork {
         Some(spliced(message, vec![splice]))
     }
 
-    /// What a person reads of a task.
+    /// The status of a task in words for people.
     fn task_words(
         &self,
         gate: &Gate,

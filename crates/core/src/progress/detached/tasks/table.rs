@@ -105,7 +105,8 @@ pub(crate) struct TaskTable {
 }
 
 impl TaskTable {
-    /// From now on tasks have ids from `key`. `millis`: the time `now` in milliseconds since 1970.
+    /// Sets the source of the ids and the dates of tasks. `millis`: the time `now` in milliseconds
+    /// since 1970.
     pub(crate) fn enable(&mut self, now: Instant, key: NameKey, millis: u64) {
         self.clock = Some(TaskClock { key, moment: (now, millis) });
     }
@@ -114,6 +115,7 @@ impl TaskTable {
     pub(crate) fn next_id(&mut self) -> Option<String> {
         let clock = self.clock?;
         self.count += 1;
+        // Whoever knows the id can ask for the answer, so the id must not be guessed.
         Some(format!("{PREFIX}{}", clock.key.unguessable(self.count)))
     }
 
@@ -122,6 +124,7 @@ impl TaskTable {
         let millis = self.clock.map_or(0, |clock| {
             let (moment, millis) = clock.moment;
             let passed = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            // `at` may lie before the moment at which the clock was set.
             let later = millis.saturating_add(passed(at.saturating_duration_since(moment)));
             later.saturating_sub(passed(moment.saturating_duration_since(at)))
         });
@@ -145,6 +148,7 @@ impl TaskTable {
 
     /// The task that the client's request of this id made.
     pub(crate) fn made_by(&self, id: &Key) -> Option<&TaskWork> {
+        // The newest, because clients use ids again.
         self.works.iter().rev().find(|task| task.details.client_id == *id)
     }
 
@@ -153,13 +157,13 @@ impl TaskTable {
         self.works.iter().filter(|task| task.is_running())
     }
 
-    /// A request for an answer is given up.
+    /// Forgets a request that waits for an answer.
     pub(crate) fn forget_waiting(&mut self, call: CallId) {
         let tasks = self.works.iter_mut();
         tasks.for_each(|task| task.details.waiting.retain(|waiting| *waiting != call));
     }
 
-    /// The server has asked the client of a task something.
+    /// Notes a request of the server about a task.
     pub(crate) fn note_asked(&mut self, call: CallId, id: Key, now: Instant) {
         let mut tasks = self.works.iter_mut().filter(|task| task.is_running());
         let task = tasks.find(|task| task.details.call == call).map(|task| &mut task.details);
@@ -169,7 +173,7 @@ impl TaskTable {
         }
     }
 
-    /// The client has answered a request of the server.
+    /// Notes that the client has answered a request of the server.
     pub(crate) fn note_client_answer(&mut self, id: &Key, now: Instant) {
         for task in self.works.iter_mut().map(|task| &mut task.details) {
             if let Some(place) = task.asked.iter().position(|asked| asked == id) {
